@@ -17,8 +17,8 @@ from pathlib import Path
 
 from muniment.kernel.binding import BoundRoot, bind
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
-from muniment.store.catalog import Look, View
-from muniment.store.rows import Assessed
+from muniment.store.catalog import ScanPlan, View
+from muniment.store.rows import Assessment
 from muniment.store.state import Database, open_catalog
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -58,16 +58,16 @@ def entry(number: int) -> str:
     return f"---\n{head}\nkeywords: [staging, postgres]\n---\n{TEXT}\n"
 
 
-def assess(_rel: RelPath, _digest: Digest, _data: bytes) -> Assessed:
+def assess(_rel: RelPath, _digest: Digest, _data: bytes) -> Assessment:
     """Return a fixed assessment, since the cost of ledger and gates is measured elsewhere."""
-    return Assessed(Trust.OWNER)
+    return Assessment(Trust.OWNER)
 
 
 def measure(catalog: Database, root: BoundRoot, top: Path) -> None:
     """Print a line for each operation of the catalog."""
 
     def check(*, sweep: bool = False) -> View:
-        return View(catalog, "key", root, assess).refresh("", Look(sweep=sweep))
+        return View(catalog, "key", root, assess).refresh("", ScanPlan(sweep=sweep))
 
     report("build", milliseconds(check, 1))
     sweeps, walks = [], []
@@ -92,7 +92,7 @@ def one_write(view: View, top: Path) -> list[float]:
         staged = target.with_name(".staged")
         staged.write_text(entry(number))
         staged.rename(target)
-        elapsed.append(milliseconds(lambda: view.look_again(["topic-0"]), 1))
+        elapsed.append(milliseconds(lambda: view.rescan(["topic-0"]), 1))
     return elapsed
 
 

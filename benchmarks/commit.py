@@ -22,15 +22,15 @@ from tempfile import TemporaryDirectory
 from measuring import IN_A_TOPIC, create_tree, entry
 
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import read_proposal
 from muniment.kernel.names import Scope, Trust
 from muniment.policy.load import load_policy
-from muniment.store.commit import Terms, commit
+from muniment.store.commit import CommitOptions, commit
 from muniment.store.ledger import Run
 from muniment.store.state import State
-from muniment.store.trust import constant, new_ulid
-from muniment.store.upkeep import rebuild
+from muniment.store.trust import build_constant_rule, generate_ulid
+from muniment.store.upkeep import rebuild_index
 
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60
@@ -74,14 +74,16 @@ class MunimentStore:
         root = create_tree(base / "user", size, in_a_topic)
         self.roots = bind_all({Scope("user"): root})
         self.state = State(base / "state")
-        rebuild(self.state, self.roots[Scope("user")], POLICY, Patience(float("inf")))
+        rebuild_index(self.state, self.roots[Scope("user")], POLICY, Deadline(float("inf")))
 
     def write(self, number: int) -> None:
         """Commit one entry."""
         now = "2026-11-22T10:00:00.000Z"
-        run = Run(f"edit-{new_ulid()}", now, Trust.OWNER, "rules", POLICY.label, "edit")
-        patience = Patience(time.monotonic() + 60)
-        options = Terms(POLICY, self.roots, patience, self.state, run, constant(Trust.OWNER))
+        run = Run(f"edit-{generate_ulid()}", now, Trust.OWNER, "rules", POLICY.label, "edit")
+        patience = Deadline(time.monotonic() + 60)
+        options = CommitOptions(
+            POLICY, self.roots, patience, self.state, run, build_constant_rule(Trust.OWNER)
+        )
         path = f"user/topic-{number % self.topics}/new-{number}.md"
         commit([read_proposal([(path, None, entry(number))], (), self.roots)], options)
 

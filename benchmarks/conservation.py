@@ -21,8 +21,8 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
-from kit import trees  # noqa: E402
-from kit.conservation import lost_lines, named_lines  # noqa: E402
+from kit import foreign_memories  # noqa: E402
+from kit.conservation import collect_reported_lines, find_lost_lines  # noqa: E402
 
 SUFFIXES = (".md", ".mdc", ".markdown", ".txt")
 
@@ -55,10 +55,10 @@ def measure(name: str, source: Path) -> int:
         waiting = run_muniment(home, "review", "list")["reviews"]
         listed = [run_muniment(home, "review", "show", each["review_id"]) for each in waiting]
         texts = [str(text) for each in listed for text in each.values()]
-        lost = list(lost_lines(files, [home / "user", home / "projects"], done, texts))
+        lost = list(find_lost_lines(files, [home / "user", home / "projects"], done, texts))
     read = [data for path, data in files.items() if path.lower().endswith(SUFFIXES)]
     count = sum(1 for data in read for line in re.split(b"\r\n|\n|\r", data) if line.strip())
-    named = sum(len(lines) for lines in named_lines(done).values() if lines)
+    named = sum(len(lines) for lines in collect_reported_lines(done).values() if lines)
     counts = done["counts"]
     print(
         f"{name:38} {len(files):6} files {len(read):6} texts {count:8} lines "
@@ -77,7 +77,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--generated"]:
         for seed in range(int(sys.argv[2])):
             with TemporaryDirectory() as base:
-                for name, data in trees.tree(seed).items():
+                for name, data in foreign_memories.generate_memory(seed).items():
                     path = Path(base) / name
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(data)

@@ -34,15 +34,15 @@ from typing import Any, NamedTuple
 
 from dialogues import CONVERSATIONS, generate_dialogues
 
-from muniment.content.frontmatter import written
+from muniment.content.frontmatter import quote_scalar
 from muniment.kernel.binding import bind
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.ranking import COLUMN_WEIGHTS
 from muniment.recall.recaller import Recaller
-from muniment.store.rows import as_indexed
+from muniment.store.rows import normalize_for_index
 from muniment.store.state import State
-from muniment.store.upkeep import view_of
+from muniment.store.upkeep import open_view
 
 DEPTHS = (5, 10)
 MOST_TOKENS = 1_000_000  # Limit of a result, so that no entry is left out.
@@ -108,7 +108,7 @@ class Memory:
                 path.write_text(entry(part), encoding="utf-8", errors="replace")
         self._state, self._root = State(base / "state"), bind(SCOPE, base / SCOPE)
         policy = load_policy("strict")
-        rows = view_of(self._state, self._root, policy).entries()
+        rows = open_view(self._state, self._root, policy).entries()
         self.withheld = sum(row.held is not None or not row.readable for row in rows)
         self._recaller = Recaller(policy, {SCOPE: self._root}, self._state)
 
@@ -121,7 +121,7 @@ class Memory:
 
     def search_plain(self, text: str) -> list[str]:
         """Return the entries that contain any word, the best first."""
-        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", as_indexed(text)))
+        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", normalize_for_index(text)))
         return [rel for (rel,) in self._state.catalog.rows(PLAIN, (words or '""',))]
 
     def score(self, question: Question, ask: Callable[[str], list[str]]) -> Outcome:
@@ -143,7 +143,7 @@ class Memory:
 def entry(turns: Sequence[Turn]) -> str:
     """Return the file of some turns."""
     text = "\n\n".join(turn.text if len(turns) == 1 else f"{turn.head}: {turn.text}" for turn in turns)
-    return f"---\nname: {written(turns[0].head[:MOST_NAME_CHARS])}\n---\n\n{text}\n"
+    return f"---\nname: {quote_scalar(turns[0].head[:MOST_NAME_CHARS])}\n---\n\n{text}\n"
 
 
 def main() -> None:

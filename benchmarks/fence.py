@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.decide import Limits, Policy
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
-from muniment.sandbox.fence.pool import Worker, Zygote, import_directories
-from muniment.sandbox.tools.remote import RemoteBench, greet
+from muniment.sandbox.fence.pool import Worker, Zygote, find_import_directories
+from muniment.sandbox.tools.remote import RemoteExecutor, receive_hello
 
 START_MS, LOADED_MS, GREP_RATIO = 3.0, 10.0, 1.15
 DIRTY_MB, RESIDENT_MB = 6.0, 48.0
@@ -51,7 +51,7 @@ class Side:
 
 def main(rounds: int) -> int:
     """Measure and print; return 0 if the goals are met."""
-    directories = (*import_directories(), SERVICES)
+    directories = (*find_import_directories(), SERVICES)
     with (
         tempfile.TemporaryDirectory() as directory,
         Zygote() as fenced,
@@ -86,9 +86,9 @@ def load_benchmark_policy() -> Policy:
     return replace(strict, limits=Limits(**limits))
 
 
-def create_deadline() -> Patience:
+def create_deadline() -> Deadline:
     """Return a deadline longer than any step here."""
-    return Patience(time.monotonic() + 60)
+    return Deadline(time.monotonic() + 60)
 
 
 def cpu_seconds(worker: Worker) -> float:
@@ -96,16 +96,18 @@ def cpu_seconds(worker: Worker) -> float:
     return int(Path(f"/proc/{worker.pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def open_bench(worker: Worker) -> RemoteBench:
+def open_bench(worker: Worker) -> RemoteExecutor:
     """Send the policy to a worker after its greeting."""
-    return RemoteBench(worker, load_benchmark_policy(), SCOPES, must_read=False, patience=create_deadline)
+    return RemoteExecutor(
+        worker, load_benchmark_policy(), SCOPES, must_read=False, get_deadline=create_deadline
+    )
 
 
 def measure_start(side: Side, roots: Mapping[Scope, int]) -> None:
     """Start one worker; measure the time to its greeting, and until it has loaded the policy."""
     began = time.perf_counter()
-    with side.zygote.spawn(roots, create_deadline()) as worker:
-        greet(worker, create_deadline())
+    with side.zygote.spawn_worker(roots, create_deadline()) as worker:
+        receive_hello(worker, create_deadline())
         side.hello.append(time.perf_counter() - began)
         side.start_cpu.append(cpu_seconds(worker))
         open_bench(worker)
@@ -116,10 +118,10 @@ def measure_search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds:
     """Search in turns with one worker of each kind; return the memory of the fenced one."""
     fenced, plain = sides
     with (
-        fenced.zygote.spawn(roots, create_deadline()) as first,
-        plain.zygote.spawn(roots, create_deadline()) as second,
+        fenced.zygote.spawn_worker(roots, create_deadline()) as first,
+        plain.zygote.spawn_worker(roots, create_deadline()) as second,
     ):
-        confinements = [greet(worker, create_deadline()).enforcement for worker in (first, second)]
+        confinements = [receive_hello(worker, create_deadline()).enforcement for worker in (first, second)]
         print(f"enforcement: {confinements[0]}, compared with {confinements[1]}")
         benches = [(fenced, first, open_bench(first)), (plain, second, open_bench(second))]
         for _ in range(rounds):

@@ -41,41 +41,41 @@ sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
 import psycopg  # noqa: E402
 
-from kit.fleet.homes import KEY, Base, base_on  # noqa: E402
-from kit.postgres import server  # noqa: E402
+from kit.fleet.homes import KEY, FleetDatabase, create_database  # noqa: E402
+from kit.postgres import start_server  # noqa: E402
 from muniment.agent.filing import RuleWriter  # noqa: E402
 from muniment.errors import QueueFull  # noqa: E402
 from muniment.fleet import home as served  # noqa: E402
-from muniment.fleet.copies import CopyTerms, WorkingCopy  # noqa: E402
-from muniment.fleet.homes import key_of  # noqa: E402
+from muniment.fleet.homes import derive_home_key  # noqa: E402
 from muniment.fleet.lease import LEASE_SECONDS  # noqa: E402
 from muniment.fleet.node import FleetNode, NodeOptions  # noqa: E402
 from muniment.fleet.postgres import HomeLedger, LedgerPool  # noqa: E402
-from muniment.fleet.queue import TurnQueue, queue_of  # noqa: E402
+from muniment.fleet.queue import TurnQueue, build_queue_name  # noqa: E402
+from muniment.fleet.working_copies import CopyOptions, WorkingCopy  # noqa: E402
+from muniment.kernel.apply import lock_roots  # noqa: E402
 from muniment.kernel.binding import BoundRoot, bind_all  # noqa: E402
-from muniment.kernel.cancel import Patience  # noqa: E402
+from muniment.kernel.cancel import Deadline  # noqa: E402
 from muniment.kernel.change import FileChange  # noqa: E402
-from muniment.kernel.land import lock_roots  # noqa: E402
 from muniment.kernel.names import RelPath, Scope, Trust  # noqa: E402
 from muniment.kernel.path import CanonicalPath  # noqa: E402
 from muniment.kernel.write import replay  # noqa: E402
 from muniment.names import ContextMode  # noqa: E402
-from muniment.operations.place import Place  # noqa: E402
+from muniment.operations.job_context import JobContext  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
 from muniment.policy.ownership import create_private_directory  # noqa: E402
 from muniment.server import lane_tasks  # noqa: E402
 from muniment.server.lane import Lane  # noqa: E402
-from muniment.server.lane_tasks import Ended, NewTask  # noqa: E402
+from muniment.server.lane_tasks import NewTask, TaskOutcome  # noqa: E402
 from muniment.server.runner import LaneRunner  # noqa: E402
-from muniment.server.work import Work, Workspace  # noqa: E402
+from muniment.server.work import TaskExecutor, Workspace  # noqa: E402
 from muniment.server.writer import Writer  # noqa: E402
 from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402
-from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
+from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, get_root_key  # noqa: E402
 from muniment.store.state import LedgerState, State  # noqa: E402
 from muniment.store.tasks import Originator  # noqa: E402
-from muniment.store.trust import stamp  # noqa: E402
-from muniment.store.upkeep import view_of  # noqa: E402
+from muniment.store.trust import stamp_entry  # noqa: E402
+from muniment.store.upkeep import open_view  # noqa: E402
 
 IDLE_SECONDS, REST_SECONDS = 3.0, 0.03
 ROUNDS, LANES, TASKS, AT_ONCE = 5, 8, 200, 8
@@ -96,20 +96,20 @@ class NoWork:
     def __init__(self, workspace: Any, *_: object) -> None:
         self._key = workspace.key
 
-    def __call__(self, *_: object) -> Ended:
+    def __call__(self, *_: object) -> TaskOutcome:
         """Do nothing."""
         NoWork.ended(self._key)
-        return Ended("completed", result=RESULT)
+        return TaskOutcome("completed", result=RESULT)
 
 
 @contextmanager
 def replace_jobs() -> Iterator[None]:
     """Replace the jobs of nodes by one that does nothing."""
-    served.Work = NoWork  # type: ignore[misc, assignment]
+    served.TaskExecutor = NoWork  # type: ignore[misc, assignment]
     try:
         yield
     finally:
-        served.Work = Work  # type: ignore[misc]
+        served.TaskExecutor = TaskExecutor  # type: ignore[misc]
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Environment:
         directory: for all other files.
     """
 
-    base: Base
+    base: FleetDatabase
     pid: int
     directory: Path
 
@@ -154,7 +154,7 @@ class Environment:
 
     def home(self) -> str:
         """Return the name of a new home."""
-        return self.base.new_home()
+        return self.base.create_home()
 
     def query(self, query: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query over all homes."""
@@ -180,8 +180,8 @@ class Environment:
 def open_environment(disk: Path | None) -> Iterator[Environment]:
     """Yield a server with a database; with `disk`, its data are durable there."""
     with (
-        server(disk) as found,
-        base_on(found.url) as base,
+        start_server(disk) as found,
+        create_database(found.url) as base,
         tempfile.TemporaryDirectory(prefix="fleet-", dir=disk) as directory,
     ):
         yield Environment(base, found.pid, Path(directory))
@@ -191,9 +191,9 @@ def _list_pending(ledger: HomeLedger) -> int:
     return sum(lane_tasks.count_pending(ledger, ledger.home).values())
 
 
-def create_deadline() -> Patience:
+def create_deadline() -> Deadline:
     """Return a deadline that is sufficient for every part."""
-    return Patience(time.monotonic() + 60)
+    return Deadline(time.monotonic() + 60)
 
 
 def format_spread(values: list[float], digits: int = 0) -> str:
@@ -234,7 +234,7 @@ def measure_sqlite(directory: Path) -> float:
     with (
         State(directory / "state") as state,
         closing(Writer(state.ledger)) as writer,
-        closing(state.reads()) as reads,
+        closing(state.open_reader()) as reads,
     ):
         keys = [f"lane-{number}" for number in range(LANES)]
         lanes = {key: Lane(state, key) for key in keys}
@@ -362,7 +362,7 @@ class Author:
     """Commits facts to a ledger like `remember`, without a worker."""
 
     def __init__(self, state: State, roots: Mapping[Scope, BoundRoot]) -> None:
-        self._state, self._key = state, root_key(state, roots[SCOPE])
+        self._state, self._key = state, get_root_key(state, roots[SCOPE])
 
     def commit(self, number: int) -> FileChange:
         """Commit a fact as a separate task."""
@@ -371,7 +371,7 @@ class Author:
             f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64
         )
         path = CanonicalPath(SCOPE, RelPath(f"topic-{number % 20}/fact-{number}.md"))
-        after = stamp(fact(number), None, path, run)
+        after = stamp_entry(fact(number), None, path, run)
         change = FileChange(path, None, after, None, Trust.OWNER)
         row = CommitRow(0, run, "0" * 32, changes=(ChangeRow(0, 0, self._key, change, change.digest),))
         number = begin(self._state, row)
@@ -387,7 +387,7 @@ def open_author(environment: Environment, home: str) -> Iterator[Author]:
     with ExitStack() as opened:
         for each in roots.values():
             opened.callback(each.close)
-        yield Author(opened.enter_context(environment.base.state(base, home)), roots)
+        yield Author(opened.enter_context(environment.base.open_state(base, home)), roots)
 
 
 def _made(directory: Path) -> Path:
@@ -399,8 +399,10 @@ def _made(directory: Path) -> Path:
 def open_cold_copy(environment: Environment, home: str) -> Iterator[WorkingCopy]:
     """Yield a cold working copy."""
     with closing(LedgerPool(environment.base.node, 4)) as pool:
-        terms = CopyTerms(POLICY, "bench")
-        copy = WorkingCopy(environment.fresh("copy-") / "copy", pool.home(home), key_of(KEY, home), terms)
+        terms = CopyOptions(POLICY, "bench")
+        copy = WorkingCopy(
+            environment.fresh("copy-") / "copy", pool.home(home), derive_home_key(KEY, home), terms
+        )
         yield copy
         copy.discard(create_deadline())
 
@@ -414,7 +416,7 @@ def cold(environment: Environment) -> dict[str, float]:
     for _ in range(ROUNDS + 1):
         with open_cold_copy(environment, home) as copy:
             server_ms, own_ms, wall = environment.server_ms(), time.process_time(), time.perf_counter()
-            with copy.reading(create_deadline()):
+            with copy.open_for_reading(create_deadline()):
                 own.append(1e3 * (time.process_time() - own_ms))
                 walls.append(1e3 * (time.perf_counter() - wall))
                 servers.append(environment.server_ms() - server_ms)
@@ -436,8 +438,8 @@ def on_one_machine(environment: Environment) -> Iterator[tuple[Workspace, Author
         with lock_roots(roots.values(), create_deadline()) as held:
             replay([by.commit(number) for number in range(ENTRIES)], held)
         for root in roots.values():
-            view_of(state, root, POLICY)
-        with closing(Workspace(at, "one", state, lambda: Place(POLICY, roots, state))) as workspace:
+            open_view(state, root, POLICY)
+        with closing(Workspace(at, "one", state, lambda: JobContext(POLICY, roots, state))) as workspace:
             yield workspace, by
 
 
@@ -465,14 +467,14 @@ def warm(environment: Environment) -> dict[str, float]:
         words = "which pnpm version does the project pin, word62?"
 
         def on_node() -> None:
-            with copy.reading(create_deadline()) as opened:
-                assert opened.workspace.recaller().recall(words).entries
+            with copy.open_for_reading(create_deadline()) as opened:
+                assert opened.workspace.get_recaller().recall(words).entries
 
         def on_sqlite() -> None:
-            assert workspace.recaller().recall(words).entries
+            assert workspace.get_recaller().recall(words).entries
 
         def look() -> None:
-            with copy.reading(create_deadline()):
+            with copy.open_for_reading(create_deadline()):
                 pass
 
         for each in (on_node, on_sqlite, on_node, on_sqlite):
@@ -580,10 +582,10 @@ def _measure_queries(environment: Environment) -> dict[str, float]:
     with psycopg.connect(
         environment.base.node, autocommit=True, options="-c search_path=muniment"
     ) as connection:
-        connection.execute(ask, (queue_of("bench"),))
+        connection.execute(ask, (build_queue_name("bench"),))
         before = environment.server_ms()
         for _ in range(count):
-            connection.execute(ask, (queue_of("bench"),))
+            connection.execute(ask, (build_queue_name("bench"),))
         spent = (environment.server_ms() - before) / count
     print(f"asking the queue for nothing: {spent:.2f} ms of the server's CPU")
     return {"ask_ms": spent}

@@ -19,7 +19,7 @@ from pathlib import Path
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Resolver, Root
-from muniment.kernel.syscalls import Openat2Resolver, available
+from muniment.kernel.syscalls import Openat2Resolver, is_openat2_available
 from muniment.kernel.walk import WalkResolver
 
 REL = "one/two/three/four/note.md"
@@ -36,7 +36,7 @@ def main() -> None:
         path.write_text("A memory.")
         root_fd = os.open(top, os.O_PATH | os.O_DIRECTORY)
         ways = {"os.open and os.close, nothing checked": build_bare(str(path))}
-        if available():
+        if is_openat2_available():
             ways["guarded, openat2"] = build_guarded(root_fd, Openat2Resolver())
         ways["guarded, component walk"] = build_guarded(root_fd, WalkResolver())
         ways["realpath, commonpath, os.open, os.close"] = build_string_check(top)

@@ -29,37 +29,57 @@ from pathlib import Path
 from typing import Any, Final
 
 import muniment
-from muniment.agent.decision import plain_words
-from muniment.agent.filing import read as read_facts
-from muniment.agent.quotation import ShownTexts, holds_tags
-from muniment.agent.spoken import spoken_calls
+from muniment.agent.decision import fold_words
+from muniment.agent.filing import read_cues as read_facts
+from muniment.agent.quotation import DisplayedTexts, contains_tags
+from muniment.agent.text_calls import parse_text_calls
 from muniment.agent.updates import is_chatter, supersedes
-from muniment.content.admission import addressed_to_agent, held_for
-from muniment.content.entry import completed, parse, titled
+from muniment.content.admission import find_agent_instruction, find_withholding_gate
+from muniment.content.entry import complete_front_matter, parse, read_titles
 from muniment.content.exact_json import parse_json
 from muniment.content.expiry import find_end
-from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
-from muniment.content.gates import GATES, check_text, one_line, visible
-from muniment.content.markdown import active_markup, outline, read_lines, relative_links, without_code
-from muniment.content.provenance import holds, separate_items
-from muniment.content.secrets import find_secret, redacted
-from muniment.content.titles import in_one_line as one_line_of_model
-from muniment.content.titles import slug, title_of
-from muniment.content.words import alike, apart, comparable, features, sayings, significant, vocabulary
+from muniment.content.frontmatter import (
+    decode_escapes,
+    decode_front_matter,
+    find_front_matter,
+    read_quoted,
+    read_scalar,
+)
+from muniment.content.gates import GATES, check_text, clean_line, escape_invisible
+from muniment.content.markdown import (
+    build_outline,
+    find_active_markup,
+    find_relative_links,
+    mask_code,
+    read_lines,
+)
+from muniment.content.provenance import contains_fact, split_separate_items
+from muniment.content.secrets import find_secret, redact_secrets
+from muniment.content.titles import build_slug, derive_title
+from muniment.content.titles import clean_title_line as one_line_of_model
+from muniment.content.words import (
+    build_comparison_key,
+    build_vocabulary,
+    extract_features,
+    find_significant_words,
+    group_similar,
+    list_statements,
+    separate_words,
+)
 from muniment.errors import MunimentError
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.normal_forms import normalised, overlong_run
+from muniment.kernel.normal_forms import find_overlong_run, normalise
 from muniment.kernel.path import canonicalise, fold
 from muniment.names import MAX_FACT_BYTES
-from muniment.operations.matching import meant
-from muniment.policy.grammar import skeleton
-from muniment.recall.excerpt import excerpt
+from muniment.operations.matching import match_entry
+from muniment.policy.grammar import compute_skeleton
+from muniment.recall.excerpt import cut_excerpt
 from muniment.recall.query import read_query
 from muniment.recall.stems import Stemmer
-from muniment.store.index import IndexRow, entry_line, is_generated, says_nothing_else
-from muniment.store.rows import columns
-from muniment.store.upkeep import rebuild
+from muniment.store.index import IndexRow, format_entry_line, is_generated, is_replaceable
+from muniment.store.rows import build_columns
+from muniment.store.upkeep import rebuild_index
 
 PROSE: Final = "The user prefers dark mode in all editors and runs make with eight jobs on the build host. "
 UNITS: Final = {
@@ -147,63 +167,67 @@ def _entry(text: str) -> Any:
 
 FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
     "check_text": lambda text: check_text(text, GATES),
-    "visible": visible,
-    "one_line": one_line,
+    "visible": escape_invisible,
+    "one_line": clean_line,
     "one_line of a model": one_line_of_model,
     "find_secret": lambda text: find_secret(text.encode(), REL),
-    "redacted": redacted,
-    "addressed_to_agent": partial(addressed_to_agent, trust=Trust.AGENT),
-    "active_markup": active_markup,
-    "without_code": without_code,
-    "held_for": lambda text: held_for(text.encode(), REL, Trust.AGENT),
-    "held_for front matter": lambda text: held_for(f"---\nname: {text}\n---\n".encode(), REL, Trust.AGENT),
+    "redacted": redact_secrets,
+    "addressed_to_agent": partial(find_agent_instruction, trust=Trust.AGENT),
+    "active_markup": find_active_markup,
+    "without_code": mask_code,
+    "held_for": lambda text: find_withholding_gate(text.encode(), REL, Trust.AGENT),
+    "held_for front matter": lambda text: find_withholding_gate(
+        f"---\nname: {text}\n---\n".encode(), REL, Trust.AGENT
+    ),
     "parse": parse,
     "parse front matter": lambda text: parse(f"---\n{text}\n---\n{text}"),
-    "titled": lambda text: titled(parse(text), REL),
-    "complete": lambda text: completed(parse(text), {"name": "a", "description": text[:4000]}),
-    "with provenance": lambda text: completed(parse(f"---\n{text[:15000]}\n---\n{text}"), {}, {"id": "x"}),
-    "locate": lambda text: locate(f"---\n{text}"),
-    "spelled": lambda text: spelled(f'---\na: "{text}'),
+    "titled": lambda text: read_titles(parse(text), REL),
+    "complete": lambda text: complete_front_matter(parse(text), {"name": "a", "description": text[:4000]}),
+    "with provenance": lambda text: complete_front_matter(
+        parse(f"---\n{text[:15000]}\n---\n{text}"), {}, {"id": "x"}
+    ),
+    "locate": lambda text: find_front_matter(f"---\n{text}"),
+    "spelled": lambda text: decode_front_matter(f'---\na: "{text}'),
     "read_scalar": lambda text: read_scalar(text, text.split("\n")),
     "read_quoted": lambda text: read_quoted(f'"{text}'),
-    "unescaped": unescaped,
+    "unescaped": decode_escapes,
     "read_lines": read_lines,
-    "outline": outline,
-    "relative_links": lambda text: list(relative_links(text, REL)),
-    "vocabulary": vocabulary,
-    "significant": significant,
-    "features": features,
-    "apart": apart,
-    "comparable": comparable,
-    "separate_items": lambda text: separate_items(f"- a b{text}c d\n- d e f"),
-    "holds": lambda text: holds([f"{text} a"], f"{text[:2000]} b"),
+    "outline": build_outline,
+    "relative_links": lambda text: list(find_relative_links(text, REL)),
+    "vocabulary": build_vocabulary,
+    "significant": find_significant_words,
+    "features": extract_features,
+    "apart": separate_words,
+    "comparable": build_comparison_key,
+    "separate_items": lambda text: split_separate_items(f"- a b{text}c d\n- d e f"),
+    "holds": lambda text: contains_fact([f"{text} a"], f"{text[:2000]} b"),
     "supersedes": lambda text: supersedes(f"a is now {text}", f"a is {text}."),
     "is_chatter": is_chatter,
     "find_end": lambda text: find_end(f"it is closed {text} until Friday", date(2026, 11, 26)),
-    "sayings": lambda text: list(sayings(text)),
-    "alike": lambda text: alike({"a": text, "b": f"{text}."}),
-    "meant": lambda text: meant(_entry(text), REL, significant(text[:200]) or ("a",)),
+    "sayings": lambda text: list(list_statements(text)),
+    "alike": lambda text: group_similar({"a": text, "b": f"{text}."}),
+    "meant": lambda text: match_entry(_entry(text), REL, find_significant_words(text[:200]) or ("a",)),
     "fold": fold,
-    "normalised": partial(normalised, "NFKD"),
-    "overlong_run": overlong_run,
-    "skeleton": skeleton,
+    "normalised": partial(normalise, "NFKD"),
+    "overlong_run": find_overlong_run,
+    "skeleton": compute_skeleton,
     "canonicalise": lambda text: canonicalise(f"user/{text}", ("user",)),
     "read_query": lambda text: read_query(text, Stemmer()),
-    "excerpt": lambda text: excerpt(text, 400, lambda passage: passage.count("a")),
-    "columns": lambda text: columns(REL, text[:200], text[:200], text, ()),
-    "entry_line": lambda text: entry_line(IndexRow(REL, text, text, "user", Trust.OWNER)),
+    "excerpt": lambda text: cut_excerpt(text, 400, lambda passage: passage.count("a")),
+    "columns": lambda text: build_columns(REL, text[:200], text[:200], text, ()),
+    "entry_line": lambda text: format_entry_line(IndexRow(REL, text, text, "user", Trust.OWNER)),
     "is_generated": lambda text: is_generated(f"# Memory\n{text}".encode()),
-    "says_nothing_else": lambda text: says_nothing_else(
+    "says_nothing_else": lambda text: is_replaceable(
         f"# Memory\n{text}".encode(), "MEMORY.md", b"# Memory\n", lambda _rel: ()
     ),
     "routing.read": read_facts,
-    "cues.plain_words": plain_words,
-    "title_of": title_of,
-    "slug": lambda text: slug(text, text),
+    "cues.plain_words": fold_words,
+    "title_of": derive_title,
+    "slug": lambda text: build_slug(text, text),
     "parse_json": parse_json,
-    "holds_tags": holds_tags,
-    "Shown": lambda text: ShownTexts.of([text]).holds(text[:2000]),
-    "spoken_calls": lambda text: spoken_calls(text, OFFERED, [text]),
+    "holds_tags": contains_tags,
+    "Shown": lambda text: DisplayedTexts.from_texts([text]).contains(text[:2000]),
+    "spoken_calls": lambda text: parse_text_calls(text, OFFERED, [text]),
 }
 
 
@@ -277,14 +301,14 @@ def measure_verbs(text: str) -> dict[str, float]:
         with muniment.open(workspace, home=home) as memory:
             for each in ("The staging server is called tapir", "The user prefers dark mode in editors"):
                 memory.remember(each, scope="user")
-            path = memory.place
+            path = memory.context
             root = path.roots[Scope("user")]
             fact = text.encode()[:MAX_FACT_BYTES].decode("utf-8", "ignore")
             elapsed = {"remember": measure_cpu_ms(lambda: memory.remember(fact, scope="user"))}
             planted = f"---\nname: planted\ndescription: a planted one\n---\n\n{text}\n"
             (root.trusted_path / "planted.md").write_bytes(planted.encode())
-            patience = Patience(time.monotonic() + 300)
-            elapsed["index"] = measure_cpu_ms(lambda: rebuild(path.state, root, path.policy, patience))
+            patience = Deadline(time.monotonic() + 300)
+            elapsed["index"] = measure_cpu_ms(lambda: rebuild_index(path.state, root, path.policy, patience))
             elapsed["recall"] = measure_cpu_ms(lambda: memory.recall(text))
             elapsed["forget"] = measure_cpu_ms(lambda: memory.forget(text[:60_000]))
             elapsed["dream"] = measure_cpu_ms(memory.dream)

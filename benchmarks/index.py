@@ -19,16 +19,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from muniment.kernel.apply import apply_changes, lock_roots, seal_index_files
 from muniment.kernel.binding import BoundRoot, bind_all
-from muniment.kernel.cancel import Patience
-from muniment.kernel.land import generated, land, lock_roots
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import fold
-from muniment.kernel.write import new_token, temporary_of_index
+from muniment.kernel.write import get_index_temporary_name, new_token
 from muniment.store.database import Database
-from muniment.store.index import IndexRow, entry_line
-from muniment.store.index_plan import IndexPlan, written
-from muniment.store.state import catalog_script
+from muniment.store.index import IndexRow, format_entry_line
+from muniment.store.index_plan import IndexPlan, record_written
+from muniment.store.state import read_catalog_script
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 9
@@ -40,7 +40,7 @@ class View:
     """A complete view of a root that the benchmark fills itself."""
 
     key = "root"
-    complete = True
+    is_complete = True
 
     def names(self, directory: str) -> frozenset[str] | None:
         """Return no names that an index would have to avoid."""
@@ -56,8 +56,8 @@ class Memory:
         self.root: BoundRoot = next(iter(bind_all({Scope("user"): self.path}).values()))
         self.database = Database(base / "catalog.db", synchronous="NORMAL")
         self.second = 0
-        with self.database.bare() as connection:
-            connection.executescript(catalog_script())
+        with self.database.open_outside_transaction() as connection:
+            connection.executescript(read_catalog_script())
         with self.database.transaction():
             for number in range(ENTRIES):
                 self.put(f"topic-{number // folder:04}/entry-{number:05}.md")
@@ -72,7 +72,7 @@ class Memory:
         name = " ".join(WORDS[int(digit, 16) % len(WORDS)] for digit in key[:6])
         self.second += 1
         updated = f"2026-11-22T{self.second // 3600:02}:{self.second // 60 % 60:02}:{self.second % 60:02}Z"
-        line = entry_line(IndexRow(RelPath(rel), name, f"About {name}", Trust.OWNER))
+        line = format_entry_line(IndexRow(RelPath(rel), name, f"About {name}", Trust.OWNER))
         with self.database.transaction() as connection:
             connection.execute("DELETE FROM entry WHERE root = 'root' AND rel = ?", (rel,))
             connection.execute(
@@ -85,13 +85,18 @@ class Memory:
 
     def plan(self, *, whole: bool = False) -> IndexPlan:
         """Return the planned writes."""
-        return IndexPlan(self.database, self.root, View(), whole=whole)
+        return IndexPlan(self.database, self.root, View(), compare_all=whole)
 
     def write(self, plan: IndexPlan) -> None:
         """Write the planned files."""
-        with lock_roots([self.root], Patience(time.monotonic() + 60)) as held:
-            land(generated(plan.writes), held, partial(temporary_of_index, new_token()), durable=False)
-        written(self.database, View(), plan)
+        with lock_roots([self.root], Deadline(time.monotonic() + 60)) as held:
+            apply_changes(
+                seal_index_files(plan.writes),
+                held,
+                partial(get_index_temporary_name, new_token()),
+                durable=False,
+            )
+        record_written(self.database, View(), plan)
 
     def walk(self) -> None:
         """Walk the tree, as a baseline."""

@@ -23,14 +23,14 @@ from remember import write_durably
 
 import muniment
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import read_proposal
 from muniment.kernel.names import Scope, Trust
 from muniment.policy.load import load_policy
-from muniment.store.commit import Terms, commit
+from muniment.store.commit import CommitOptions, commit
 from muniment.store.ledger import Run
 from muniment.store.state import State
-from muniment.store.trust import constant, new_ulid
+from muniment.store.trust import build_constant_rule, generate_ulid
 
 SIZES = (10, 1_000, 10_000)
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
@@ -59,7 +59,7 @@ def measure_remember(count: int) -> float:
     with TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
         with muniment.open(scratch, home=home) as memory:
-            root = memory.place.roots[Scope("user")].trusted_path
+            root = memory.context.roots[Scope("user")].trusted_path
         fill(root, count, max(1, count // IN_A_FOLDER))
         with muniment.open(scratch, home=home) as memory:
             for number in range(WARM):
@@ -92,9 +92,16 @@ def measure_commit(count: int) -> float:
                     started = time.process_time()
                 path = f"user/topic-0/new-{number}.md"
                 part = read_proposal([(path, None, entry(10**6 + number))], [(path, None)], (Scope("user"),))
-                run = Run(f"edit-{new_ulid()}", "2026-11-26T00:00:00.000Z", Trust.OWNER, "x", "p", "edit")
-                options = Terms(
-                    policy, roots, Patience(time.monotonic() + 60), state, run, constant(Trust.OWNER)
+                run = Run(
+                    f"edit-{generate_ulid()}", "2026-11-26T00:00:00.000Z", Trust.OWNER, "x", "p", "edit"
+                )
+                options = CommitOptions(
+                    policy,
+                    roots,
+                    Deadline(time.monotonic() + 60),
+                    state,
+                    run,
+                    build_constant_rule(Trust.OWNER),
                 )
                 commit([part], options)
             return 1000 * (time.process_time() - started) / TIMES

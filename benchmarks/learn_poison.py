@@ -25,7 +25,7 @@ from scipy import sparse  # type: ignore[import-untyped,unused-ignore]
 from sklearn.svm import LinearSVC  # type: ignore[import-not-found,unused-ignore]
 
 from muniment.content import likeness
-from muniment.content.poison import THRESHOLD, passage_total, passages_of
+from muniment.content.poison import THRESHOLD, compute_passage_score, split_passages
 
 ORDINARY_SHARE = 0.035
 MAX_PARTS = 30_000
@@ -44,8 +44,8 @@ HEADER = """\
 
 def list_parts(text: str) -> set[str]:
     """Return the parts of a text as a whole."""
-    seen = [passage for passage, _ in passages_of(text)]
-    return set().union(*map(likeness.passage_parts, seen[:1])) if seen else set()
+    seen = [passage for passage, _ in split_passages(text)]
+    return set().union(*map(likeness.split_passage, seen[:1])) if seen else set()
 
 
 class Model:
@@ -82,8 +82,8 @@ class Model:
     def use(self) -> None:
         """Let `likeness` score with this model."""
         table = {part: (self.sizes[part], weight) for part, weight in self.weights.items()}
-        likeness._known.cache_clear()  # noqa: SLF001  of the model before
-        likeness._model = cache(lambda: (self.base, table))  # noqa: SLF001  the model under test
+        likeness._weigh_parts.cache_clear()  # noqa: SLF001  of the model before
+        likeness._load_model = cache(lambda: (self.base, table))  # noqa: SLF001  the model under test
 
     def write(self, header: str) -> None:
         """Write the weights, the parts of equal size and weight on one line."""
@@ -111,7 +111,7 @@ class Author:
         """Return the score of each text by the model in use and the rules."""
         return np.array(
             [
-                max((passage_total(*each)[0] for each in passages_of(text)), default=-1e9)
+                max((compute_passage_score(*each)[0] for each in split_passages(text)), default=-1e9)
                 for text in self.texts
             ]
         )
@@ -136,10 +136,12 @@ def main() -> None:
     ordinary = np.concatenate([each[~author.harmful] for author, each in zip(authors, scores, strict=True)])
     for threshold in (THRESHOLD, float(np.quantile(ordinary, 1 - ORDINARY_SHARE))):
         print(
-            f"threshold {threshold:.1f}: {100 * (ordinary >= threshold).mean():.1f} % of all ordinary texts"
+            f"threshold {threshold:.1f}: {100 * (ordinary >= threshold).compute_mean():.1f} % of all ordinary texts"
         )
         for author, each in zip(authors, scores, strict=True):
-            harmful, others = ((each >= threshold)[author.harmful == kind].mean() for kind in (True, False))
+            harmful, others = (
+                (each >= threshold)[author.harmful == kind].compute_mean() for kind in (True, False)
+            )
             print(f"  {100 * harmful:5.1f} % of harmful, {100 * others:4.1f} % of ordinary: {author.name}")
     if "--write" in sys.argv:
         every = [*always, *authors]

@@ -5,7 +5,8 @@
 MODEL is the directory of a static embedding model, which is not part of this repository; see docs/recall.md.
 The sets are those of the tests (`tests/kit/recall/quality`): the entries of a year with questions that they
 answer and questions that they do not, and the facts of `paraphrases.toml`, each with a question that shares
-no word with it. The thresholds of `muniment.recall.meaning` were chosen with every second question; the rest
+no word with it. The thresholds of `muniment.recall.semantic_search` were chosen with every second question;
+the rest
 is held out.
 
 For the cost, a memory of each size is generated with a fixed seed, with forty words per entry that the model
@@ -30,10 +31,10 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
+from kit.recall.contexts import format_entry, open_bench  # noqa: E402
 from kit.recall.library import QUALITY  # noqa: E402
-from kit.recall.places import entry_of, ground  # noqa: E402
-from muniment.recall.meaning import StaticModel  # noqa: E402
 from muniment.recall.recaller import Recaller  # noqa: E402
+from muniment.recall.semantic_search import StaticModel  # noqa: E402
 
 SIZES = (1_000, 10_000)
 QUERIES, WORDS = 200, 40
@@ -52,12 +53,12 @@ def count_silent(recall_paths: Callable[[str], Sequence[str]], messages: Sequenc
 
 def print_quality(model: StaticModel | None) -> None:
     """Print the results, by words alone or also by meaning."""
-    year = {each.pop("path"): entry_of(**each) for each in load_table("entries")["entry"]}
+    year = {each.pop("path"): format_entry(**each) for each in load_table("entries")["entry"]}
     asked, facts = load_table("queries")["query"], load_table("paraphrases")["fact"]
     nothing = [each["text"] for each in asked if not each["right"]]
     right = [each for each in asked if each["right"]]
     facts_by_path = {
-        f"user/{at:04}.md": entry_of(each["text"], each["text"]) for at, each in enumerate(facts)
+        f"user/{at:04}.md": format_entry(each["text"], each["text"]) for at, each in enumerate(facts)
     }
     for name, entries in (("the year", year), ("with the facts", year | facts_by_path)):
         with open_recaller(entries, model) as (_, recall_paths):
@@ -86,7 +87,7 @@ def open_recaller(
     """Yield a recaller over a memory, and a function from a message to the paths of its result."""
     with ExitStack() as opened:
         base = Path(opened.enter_context(tempfile.TemporaryDirectory())).resolve()
-        place = opened.enter_context(ground(base, entries=entries, embedder=model)).place
+        place = opened.enter_context(open_bench(base, entries=entries, embedder=model)).place
         recaller = opened.enter_context(closing(Recaller(place.policy, place.roots, place.state)))
         yield recaller, lambda text: [each.path for each in recaller.recall(text).entries]
 
@@ -95,7 +96,7 @@ def print_cost(size: int, model: StaticModel | None, words: Sequence[str]) -> No
     """Print the cost of a recall in a memory of this size."""
     dice = random.Random(20_261_126)
     entries = {
-        f"user/topic-{at // FOLDER}/{at:06}.md": entry_of(
+        f"user/topic-{at // FOLDER}/{at:06}.md": format_entry(
             f"Entry {at}", " ".join(dice.choices(words, k=WORDS))
         )
         for at in range(size)

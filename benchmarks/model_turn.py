@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 import openai
 
-from muniment.agent.chat import body, job_message, offered_tools, system_message
+from muniment.agent.chat import build_body, create_job_message, create_system_message, list_tools
 from muniment.agent.model import Brief, ModelRequest, ScopeBrief
 from muniment.agent.openai import OpenAIModel
-from muniment.agent.spoken import spoken_calls
+from muniment.agent.text_calls import parse_text_calls
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode
-from muniment.testing.chat_server import ChatServer, always, tool_call, tool_calls
+from muniment.testing.chat_server import ChatServer, make_tool_call, repeat_responder, tool_calls_response
 
 TURNS = 200
 ROUNDS = 9
@@ -34,7 +34,9 @@ WORDS = (
 
 def serve(ready: multiprocessing.Queue[str], done: multiprocessing.Event) -> None:
     """Answer every request with one call until `done` is set."""
-    with ChatServer(always(tool_calls(tool_call("grep", {"pattern": "dark"})))) as server:
+    with ChatServer(
+        repeat_responder(tool_calls_response(make_tool_call("grep", {"pattern": "dark"})))
+    ) as server:
         ready.put(server.base_url)
         done.wait()
 
@@ -44,8 +46,8 @@ def first_request() -> ModelRequest:
     brief = Brief(
         "The user prefers dark mode", (ScopeBrief(Scope("user"), writable=True),), ContextMode.WORKSPACE
     )
-    messages = (system_message(brief), job_message(brief, (), "0123456789abcdef"))
-    return ModelRequest(brief, messages, offered_tools(brief.context), 295.0)
+    messages = (create_system_message(brief), create_job_message(brief, (), "0123456789abcdef"))
+    return ModelRequest(brief, messages, list_tools(brief.context), 295.0)
 
 
 def medians(actions: dict[str, Callable[[], object]]) -> dict[str, tuple[float, float]]:
@@ -65,7 +67,7 @@ def medians(actions: dict[str, Callable[[], object]]) -> dict[str, tuple[float, 
 def measure(base_url: str) -> None:
     """Measure and print."""
     request = first_request()
-    document = body(request, "tools", "scripted", None)
+    document = build_body(request, "tools", "scripted", None)
     host, path = urlsplit(base_url).netloc, urlsplit(base_url).path
     raw = http.client.HTTPConnection(host)
 
@@ -84,7 +86,9 @@ def measure(base_url: str) -> None:
                 "plain": plain,
                 "library": lambda: library.chat.completions.create(**document),
                 "adapter": lambda: model.respond(request),
-                "spoken": lambda: spoken_calls(WORDS, {"write_file"}, [m.text for m in request.messages[1:]]),
+                "spoken": lambda: parse_text_calls(
+                    WORDS, {"write_file"}, [m.text for m in request.messages[1:]]
+                ),
             }
         )
     raw.close()

@@ -38,7 +38,7 @@ from commit import Bare, MunimentStore
 from measuring import IN_A_TOPIC, create_tree, entry, measure_cpu
 
 import muniment
-from muniment.sandbox.fence.pool import shared_zygote
+from muniment.sandbox.fence.pool import get_shared_zygote
 from muniment.testing.conformance.targets import Server
 
 SIZES = (10, 1_000, 10_000)
@@ -131,7 +131,9 @@ def open_sandbox(base: Path, size: int) -> Iterator[Way]:
             box.commit()
 
         store(0)
-        yield Way("muniment: write_file + commit", ("yes", "yes", "yes", "fence"), store, shared_zygote().pid)
+        yield Way(
+            "muniment: write_file + commit", ("yes", "yes", "yes", "fence"), store, get_shared_zygote().pid
+        )
 
 
 @contextmanager
@@ -144,7 +146,9 @@ def open_remember(base: Path, size: int) -> Iterator[Way]:
             memory.remember(f"Fact {number + size} of the user: {body(number + size)}", scope="user")
 
         store(0)
-        yield Way("muniment: remember, by rules", ("yes", "yes", "yes", "fence"), store, shared_zygote().pid)
+        yield Way(
+            "muniment: remember, by rules", ("yes", "yes", "yes", "fence"), store, get_shared_zygote().pid
+        )
 
 
 @contextmanager
@@ -162,7 +166,7 @@ def open_memory_tool(base: Path, size: int) -> Iterator[Way]:
 
         store(0)
         name = f"muniment: create for anthropic {version('anthropic')}"
-        yield Way(name, ("yes", "yes", "yes", "fence"), store, shared_zygote().pid)
+        yield Way(name, ("yes", "yes", "yes", "fence"), store, get_shared_zygote().pid)
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.lab.proofs import diff
+from muniment.lab.proofs import compare_policies
 from muniment.policy import automaton, load
 from muniment.policy.load import load_policy, parse_policy
 
@@ -84,8 +84,8 @@ def measure_seconds(act: Callable[[], object], rounds: int = 7) -> float:
     """Return the median CPU time of an action."""
     times = []
     for _ in range(rounds):
-        load._passed.clear()  # noqa: SLF001
-        automaton._letters.cache_clear()  # noqa: SLF001
+        load._passed_digests.clear()  # noqa: SLF001
+        automaton._group_letters.cache_clear()  # noqa: SLF001
         begin = time.process_time()
         act()
         times.append(time.process_time() - begin)
@@ -94,7 +94,7 @@ def measure_seconds(act: Callable[[], object], rounds: int = 7) -> float:
 
 def measure_decision() -> float:
     """Return the seconds of one decision of `strict`."""
-    judge = Judge(load_policy("strict"))
+    judge = PolicyEvaluator(load_policy("strict"))
     paths = [canonicalise(text, ("user", "project")) for text in PATHS]
     queries = [(verb, path) for verb in Verb for path in paths]
 
@@ -109,30 +109,31 @@ def measure_decision() -> float:
 def measure_diff(one: Policy, other: Policy, rounds: int = 5) -> tuple[float, str]:
     """Return the seconds of the slower direction, and both verdicts."""
     slower = max(
-        measure_seconds(lambda a=a, b=b: diff(a, b), rounds) for a, b in ((one, other), (other, one))
+        measure_seconds(lambda a=a, b=b: compare_policies(a, b), rounds)
+        for a, b in ((one, other), (other, one))
     )
-    return slower, f"{diff(one, other).verdict} / {diff(other, one).verdict}"
+    return slower, f"{compare_policies(one, other).verdict} / {compare_policies(other, one).verdict}"
 
 
 def measure_self_test(tested: Policy, *, is_repeated: bool) -> float:
     """Return the seconds of the self-test: the first one, or for a policy that passed before."""
 
     def first() -> None:
-        load._passed.clear()  # noqa: SLF001
-        list(load.defects(tested))
+        load._passed_digests.clear()  # noqa: SLF001
+        list(load.find_defects(tested))
 
     if not is_repeated:
         return measure_seconds(first)
     first()
     begin = time.process_time()
     for _ in range(100):
-        list(load.defects(tested))
+        list(load.find_defects(tested))
     return (time.process_time() - begin) / 100
 
 
 def main() -> None:
     """Measure, and print a table."""
-    automaton.cased_characters()  # Computed once per process.
+    automaton.find_cased_characters()  # Computed once per process.
     small, smaller = load_strict(), load_strict(without="pinned")
     large, larger = build_organisation(), build_organisation(without=0)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; CPU, medians\n")

@@ -40,18 +40,18 @@ from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Patience
-from muniment.kernel.decide import Judge
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.query import read_query
 from muniment.recall.ranking import COLUMN_WEIGHTS
 from muniment.recall.recaller import Recaller
-from muniment.recall.search import Search, Wanted
-from muniment.recall.shelf import Shelf
+from muniment.recall.root_reader import RootReader
+from muniment.recall.search import Search, SearchRequest
 from muniment.recall.stems import Stemmer
 from muniment.store.state import State
-from muniment.store.watching import looks_of
+from muniment.store.watching import get_watcher
 
 SIZES = (1_000, 10_000, 100_000)
 FOLDER = 50
@@ -200,14 +200,16 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], stac
     for root in roots.values():
         stack.callback(root.close)
     recaller = stack.enter_context(closing(Recaller(policy, roots, state)))
-    stemmer, patience = stack.enter_context(closing(Stemmer())), Patience(float("inf"))
-    entries_source = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
+    stemmer, patience = stack.enter_context(closing(Stemmer())), Deadline(float("inf"))
+    entries_source = RootReader(policy, roots, state, PolicyEvaluator(policy), policy, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
 
     def search_numbers(text: str) -> list[int]:
         query = read_query(text, stemmer)
-        wanted = Wanted(query, entries_source.keys, (), "2026-11-22T00:00:00Z", LIMIT, entries_source.accepts)
+        wanted = SearchRequest(
+            query, entries_source.keys, (), "2026-11-22T00:00:00Z", LIMIT, entries_source.can_display
+        )
         return [number(hit.key.rel) for hit in finder.find(wanted, patience).hits]
 
     def plain(name: str, words: Callable[[str], Iterable[str]]) -> Way:
@@ -222,12 +224,12 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], stac
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")
-    watcher = looks_of(state)
-    views = [watcher.view(root, policy, patience) for root in roots.values()]
+    watcher = get_watcher(state)
+    views = [watcher.open_view(root, policy, patience) for root in roots.values()]
     folders = sum(len(view.directories()) for view in views)
     fresh = median(
         [
-            cpu(lambda: [watcher.view(root, policy, patience) for root in roots.values()])
+            cpu(lambda: [watcher.open_view(root, policy, patience) for root in roots.values()])
             for _ in range(CHANGES)
         ]
     )
@@ -237,7 +239,7 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], stac
         target = base / entry.path
         target.with_name(".staged").write_text(f"{entry.file}One line more.\n")
         target.with_name(".staged").rename(target)
-        upserts.append(cpu(partial(views[0].look_again, [target.parent.name])))
+        upserts.append(cpu(partial(views[0].rescan, [target.parent.name])))
     print(f"  update after one write, committed: {median(upserts):.2f} ms of CPU")
 
 

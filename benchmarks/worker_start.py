@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.sandbox.fence.pool import Zygote
 
 GOAL = 5.0
@@ -28,7 +28,7 @@ def main(runs: int) -> int:
     with Zygote() as zygote:
         began = time.perf_counter()
         zygote.start()
-        zygote.wait_ready(Patience(time.monotonic() + 60))
+        zygote.wait_ready(Deadline(time.monotonic() + 60))
         ready = time.perf_counter() - began
         _worker(zygote)
         workers, worker_cpu = _measure(lambda: _worker(zygote), runs, lambda: _cpu_seconds(zygote))
@@ -52,9 +52,9 @@ def _measure(run: Callable[[], float], runs: int, cpu: Callable[[], float]) -> t
 def _worker(zygote: Zygote) -> float:
     """Return the seconds from the request for a worker to its first message, without its end."""
     began = time.perf_counter()
-    patience = Patience(time.monotonic() + 60)
-    with zygote.spawn({}, patience) as worker:
-        worker.receive(max_body=0, patience=patience)
+    patience = Deadline(time.monotonic() + 60)
+    with zygote.spawn_worker({}, patience) as worker:
+        worker.receive(max_body=0, deadline=patience)
         return time.perf_counter() - began
 
 

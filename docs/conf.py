@@ -133,7 +133,9 @@ def convert_signature(
     """Show the final result type of client methods, and hide the constructors of results."""
     if is_result(of):
         return "", None
-    result = re.fullmatch(r"\S*Generator\[\S*Try, \S*HttpReply \| \S*Lost, (.+)\]", returned or "", re.DOTALL)
+    result = re.fullmatch(
+        r"\S*Generator\[\S*Try, \S*HttpResponse \| \S*Lost, (.+)\]", returned or "", re.DOTALL
+    )
     return given, returned if result is None else re.sub(r"^\S*Accepted\[", "TaskHandle[", result[1])
 
 

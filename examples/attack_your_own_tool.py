@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from muniment.testing.conformance import CaseOutcome, outcome_of, select
-from muniment.testing.corpus import Answer, Case, Committed, Inexpressible, Stage, load_corpus
+from muniment.testing.conformance import CaseOutcome, judge_outcome, select_cases
+from muniment.testing.corpus import CallResult, Case, CommitResult, Stage, UnsupportedCall, load_corpus
 from muniment.testing.corpus.driver import drive
 from muniment.testing.corpus.running import run_driver
 
@@ -29,26 +29,26 @@ class MyTool:
     commits_often = True
 
     def __init__(self, stage: Stage, _case: Case) -> None:
-        self.base, self.roots = stage.tree, [stage.scope("user"), stage.scope("project")]
+        self.base, self.roots = stage.tree, [stage.get_scope_path("user"), stage.get_scope_path("project")]
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool: str, arguments: Any) -> CallResult:
         """Make one call of the corpus with the functions of the tool."""
         if tool not in {"read_file", "write_file"}:
-            raise Inexpressible(f"no {tool}")
+            raise UnsupportedCall(f"no {tool}")
         try:
             path = self.base / arguments["path"]
             # This check is under test.
             if not any(path.resolve().is_relative_to(root) for root in self.roots):
-                return Answer("deny", "path_escape", "outside", "")
+                return CallResult("deny", "path_escape", "outside", "")
             if tool == "write_file":
                 path.write_text(arguments["content"])
-            return Answer("allow", None, path.read_text(), "")
+            return CallResult("allow", None, path.read_text(), "")
         except (OSError, ValueError) as error:
-            return Answer("error", "not_found", type(error).__name__, "")
+            return CallResult("error", "not_found", type(error).__name__, "")
 
-    def commit(self) -> Committed:
+    def commit(self) -> CommitResult:
         """Do nothing: the tool writes at once."""
-        return Committed(None, "")
+        return CommitResult(None, "")
 
     def close(self) -> str:
         """Do nothing: no process and no log."""
@@ -58,12 +58,12 @@ class MyTool:
 def main() -> None:
     """Run some cases in a separate process; print a line per class, and every escape."""
     corpus, tally, escapes = load_corpus(), Counter[tuple[str, CaseOutcome]](), []
-    cases = select(corpus, classes=CLASSES, ids=RACES)
+    cases = select_cases(corpus, classes=CLASSES, ids=RACES)
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-P", str(Path(__file__).resolve()), scratch]
         failures = run_driver(command, list(cases), canary=corpus.canary)
     for case_id, case in cases.items():
-        outcome = outcome_of(case, failures[case_id])
+        outcome = judge_outcome(case, failures[case_id])
         tally[case["class"], outcome] += 1
         if outcome in {CaseOutcome.ESCAPED, CaseOutcome.LEAKED}:
             escapes.append(f"{outcome}: {case_id}: {case['why']}")

@@ -12,16 +12,20 @@ import tempfile
 from pathlib import Path
 
 import muniment
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 WELL_BEHAVED = [
-    calls(call("grep", pattern="deploy", ignore_case=True)),
-    calls(call("write_file", path="project/deploy/day.md", content="We deploy on Thursdays.\n")),
-    say("Saved to project/deploy/day.md."),
+    reply_with_calls(make_call("grep", pattern="deploy", ignore_case=True)),
+    reply_with_calls(
+        make_call("write_file", path="project/deploy/day.md", content="We deploy on Thursdays.\n")
+    ),
+    reply_with_text("Saved to project/deploy/day.md."),
 ]
 HOSTILE = [
-    calls(call("write_file", path="project/../../.ssh/authorized_keys", content="ssh-ed25519 AAAA")),
-    say("Done."),
+    reply_with_calls(
+        make_call("write_file", path="project/../../.ssh/authorized_keys", content="ssh-ed25519 AAAA")
+    ),
+    reply_with_text("Done."),
 ]
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from muniment.lab.explain import explain
-from muniment.lab.proofs import Gain, diff, prove, read_invariants
-from muniment.policy.family import shipped_folder
-from muniment.policy.load import Loaded, load_files
-from muniment.policy.tables import line_of
+from muniment.lab.explain import explain_decision
+from muniment.lab.proofs import Gain, compare_policies, prove_invariants, read_invariants
+from muniment.policy.family import get_shipped_folder
+from muniment.policy.load import LoadedPolicy, load_files
+from muniment.policy.tables import find_line
 
 INVARIANTS = {
     "schema": "muniment-invariants/1",
@@ -22,9 +22,9 @@ INVARIANTS = {
 }
 
 
-def load_edited(folder: Path) -> Loaded:
+def load_edited(folder: Path) -> LoadedPolicy:
     """Load `strict` with deeper topics from a new file."""
-    text = (shipped_folder() / "strict.toml").read_text()
+    text = (get_shipped_folder() / "strict.toml").read_text()
     for old, new in (
         ('"/project/*/*.md"', '"/project/*/*.md", "/project/*/*/*.md"'),
         ('path = "/project/a/b/c.md"', 'path = "/project/a/b/c/d.md"'),
@@ -35,10 +35,10 @@ def load_edited(folder: Path) -> Loaded:
     return load_files(str(path))
 
 
-def format_gain(gain: Gain, new: Loaded) -> str:
+def format_gain(gain: Gain, new: LoadedPolicy) -> str:
     """Return a widening as one line."""
     cause = gain.cause
-    line = line_of(new.files[0].text, cause.kind, cause.rule, "paths", cause.pattern)
+    line = find_line(new.files[0].text, cause.kind, cause.rule, "paths", cause.pattern)
     return f"{', '.join(gain.acts)} {gain.path}: {cause.kind}[{cause.rule}] {cause.pattern}, line {line}"
 
 
@@ -46,14 +46,14 @@ def main() -> None:
     """Compare, prove, explain."""
     with tempfile.TemporaryDirectory() as folder:
         old, new = load_files("strict"), load_edited(Path(folder))
-    difference = diff(old.policy, new.policy)
+    difference = compare_policies(old.policy, new.policy)
     print(f"{new.policy.name}: {difference.verdict}")
     for gain in difference.widenings:
         print(" ", format_gain(gain, new))
-    for finding in prove(read_invariants(INVARIANTS, "invariants"), new.policy):
+    for finding in prove_invariants(read_invariants(INVARIANTS, "invariants"), new.policy):
         witnesses = ", ".join(f"{each.act} {each.path}" for each in finding.witnesses)
         print(f"{finding.status}: {finding.id} {witnesses}".rstrip())
-    decision = explain(new.policy, "modify", "project/Pinned/a.md")
+    decision = explain_decision(new.policy, "modify", "project/Pinned/a.md")
     print(f"{decision.verdict}: rule {decision.rule!r}; message to the model: {decision.model_is_told}")
 
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The threats apply to Linux only, not to systems simulated by `kit.elsewhere`.
-pytest_plugins = ["kit.doors", *(["threats.gate"] if sys.platform == "linux" else [])]
+# The threats apply to Linux only, not to systems simulated by `kit.fake_platform`.
+pytest_plugins = ["kit.entry_points", *(["threats.gate"] if sys.platform == "linux" else [])]
 
 # A shell ignores it for jobs with `&`; programs inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -115,7 +115,7 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module")
 def zygote():
     """Start a zygote for one file, whose tests may kill it."""
-    from muniment.sandbox.fence.pool import Zygote  # Imported here: `kit.elsewhere` cannot import it.
+    from muniment.sandbox.fence.pool import Zygote  # Imported here: `kit.fake_platform` cannot import it.
 
     with Zygote() as zygote:
         zygote.start()

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import muniment
-from kit.sandbox.probe import soon, source
+from kit.sandbox.probe import make_deadline, make_zygote
 from muniment.cli.table import TABLE
 from muniment.sandbox.tools.calls import TOOLS, VERBS
 
@@ -186,11 +186,11 @@ def test_only_named_modules_write_memory_or_start_workers():
     check = "muniment.lab.selfcheck"  # uses a temporary directory
     landing_users = {
         user
-        for user in find_importers("muniment.kernel.land") - {check}
+        for user in find_importers("muniment.kernel.apply") - {check}
         if get_package(user) not in {"kernel", "store"}
     }
     assert landing_users == make_module_names(
-        "muniment", "fleet.copied transfer.backup"
+        "muniment", "fleet.copy_files transfer.backup"
     )  # They copy files that the store wrote.
     assert find_importers("muniment.kernel._directory") == make_module_names("muniment.kernel", "land write")
     # A trial uses only its import directories; its workers are its own. The daemon closes an idle zygote.
@@ -276,7 +276,7 @@ MAY_OPEN = {
     # Locks and signatures that the user requested.
     "cli.policy_files": {"placing", "folder.glob"},
     # The embedding model named by the user.
-    "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
+    "recall.semantic_search": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file named by the user
     "workspaces.checkouts": {"opened"},  # git's data about a repository, and the mark in it
     "workspaces.projects": {
@@ -298,7 +298,7 @@ MAY_OPEN = {
     },
     "fleet.address": {"path.open"},  # a file with the database URL, named by the operator
     # Own working copies: their state, and removal of invalid ones.
-    "fleet.copies": {
+    "fleet.working_copies": {
         *("(directory / MARK).read_text", "(self.directory / MARK).unlink", "_BOOT.read_text"),
         *("new.write_text", "shutil.rmtree"),
     },
@@ -356,7 +356,7 @@ MAY_OPEN = {
         *("opened", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
         *("(directory / ADDRESS_NAME).read_text", "self.core.open"),  # The last one opens no file.
     },
-    "client.finding": {"opened"},  # the daemon's state directory
+    "client.discovery": {"opened"},  # the daemon's state directory
     "client.transport": {"self._line.open"},  # not a file
     "integrations.mcp.pipe": {"self._line.open"},  # not a file
 }
@@ -393,9 +393,9 @@ def test_only_named_modules_open_files():
 MAY_DECODE = {
     "muniment.integrations.mcp.server": {"unquote"},  # once, of an address; its path then counts as a model's
     "muniment.operations.escapes": {"unquote"},  # denied paths for error messages; never opened
-    "muniment.operations.place": {"unquote"},  # once, of an address; its path is then judged
+    "muniment.operations.job_context": {"unquote"},  # once, of an address; its path is then judged
     "muniment.settings": {"expanduser"},  # configured directories
-    "muniment.client.finding": {"expanduser"},  # the same directory
+    "muniment.client.discovery": {"expanduser"},  # the same directory
     "muniment.server.guard": {"unquote"},  # compared with the paths of served workspaces
     "muniment.transfer.formats": {"unquote"},  # index links, compared with names; never opened
     "muniment.content.markdown": {"unquote"},  # counted links; never opened
@@ -488,7 +488,7 @@ def test_store_uses_named_columns():
 MAY_CATCH_ALL = make_module_names(
     "muniment",
     "sandbox.fence.zygote server.acp server.writer server.runner recall.prefetch recall.recaller "
-    "recall.meaning testing.corpus.driver events integrations.mcp.server integrations.mcp.pipe "
+    "recall.semantic_search testing.corpus.driver events integrations.mcp.server integrations.mcp.pipe "
     "fleet.node fleet.queue",
 )
 
@@ -513,7 +513,7 @@ FORBIDDEN = {
         "muniment", "store agent operations sandbox.sandbox settings api opening recall cli testing events"
     ),
     *make_module_names("muniment", "policy.signatures transfer server workspaces"),
-    *make_module_names("muniment", "sandbox.tools.remote kernel.land kernel.binding sandbox.fence.pool"),
+    *make_module_names("muniment", "sandbox.tools.remote kernel.apply kernel.binding sandbox.fence.pool"),
     *split_words(
         "pathspec sqlite3 openai httpx httpx2 structlog rich typer click starlette subprocess multiprocessing"
     ),
@@ -542,8 +542,8 @@ ALLOWED_MODULES = {
 
 
 def test_worker_loads_only_listed_modules():
-    with source("memory_service:modules") as zygote, zygote.spawn({}, soon()) as worker:
-        inventory, _ = worker.receive(max_body=0, patience=soon())
+    with make_zygote("memory_service:modules") as zygote, zygote.spawn({}, make_deadline()) as worker:
+        inventory, _ = worker.receive(max_body=0, patience=make_deadline())
     loaded_modules = set(inventory["modules"])
     assert not {
         name for name in loaded_modules for bad in FORBIDDEN if name == bad or name.startswith(f"{bad}.")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import muniment
-from kit.store.ground import new
+from kit.store.bench import propose_new
 from threats.review import COMMIT_PATH, functions
 
 PACKAGE = Path(muniment.__file__).parent
@@ -51,14 +51,14 @@ def name_function(code):
 
 
 def trace_commit(ground):
-    ground.commit(new("user/first.md"))  # Loads tables once.
+    ground.commit(propose_new("user/first.md"))  # Loads tables once.
     with Trace() as trace:
-        ground.commit(new("user/n.md"), ground.edit("user/a.md"))
+        ground.commit(propose_new("user/n.md"), ground.edit("user/a.md"))
     return trace.calls
 
 
-def test_commit_calls_the_listed_functions_in_order(ground):
-    trace = trace_commit(ground)
+def test_commit_calls_the_listed_functions_in_order(store_bench):
+    trace = trace_commit(store_bench)
     calls = [name for name, _ in trace]
     first_calls = [name for name in dict.fromkeys(calls) if name in COMMIT_PATH]
     assert first_calls == COMMIT_PATH
@@ -77,10 +77,10 @@ def test_commit_path_is_in_order_of_the_source():
         assert names == sorted(names, key=lambda name: lines[name].lineno), path
 
 
-def test_kernel_calls_no_function_of_the_committing_module(ground):
+def test_kernel_calls_no_function_of_the_committing_module(store_bench):
     called_back = {
         name
-        for name, callers in trace_commit(ground)
+        for name, callers in trace_commit(store_bench)
         if name.startswith("store/commit.py:") and any(each.startswith("kernel/") for each in callers)
     }
     assert called_back == set()

@@ -9,7 +9,7 @@ import sys
 
 from muniment.cli.app import app
 from muniment.server import core
-from muniment.server.lane_tasks import Ended
+from muniment.server.lane_tasks import TaskOutcome
 
 RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement": None, "decidedBy": "none"}
 
@@ -20,12 +20,12 @@ class NoWork:
     def __init__(self, *_: object) -> None:
         pass
 
-    def __call__(self, *_: object) -> Ended:
+    def __call__(self, *_: object) -> TaskOutcome:
         """Do nothing."""
-        return Ended("completed", result=RESULT)
+        return TaskOutcome("completed", result=RESULT)
 
 
 if __name__ == "__main__":
-    core.Work = NoWork
+    core.TaskExecutor = NoWork
     sys.argv[1:1] = ["serve"]
     app()

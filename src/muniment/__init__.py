@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from muniment.kernel.names import Trust
     from muniment.recall.context import Budgets
     from muniment.recall.context_graph import ContextGraph
-    from muniment.recall.conversation import Compacting, Conversation
+    from muniment.recall.conversation import CompactionOptions, Conversation
     from muniment.recall.subagent import SubagentMemory
     from muniment.sandbox.sandbox import Sandbox
 
@@ -78,7 +78,7 @@ __all__ = [
     "Cancel",
     "Cancelled",
     "Client",
-    "Compacting",
+    "CompactionOptions",
     "ConfigInvalid",
     "ConfinementUnavailable",
     "ContextGraph",
@@ -126,7 +126,7 @@ _HOMES = {
     "Budgets": "muniment.recall.context",
     "Cancel": "muniment.cancelling",
     "Client": "muniment.client",
-    "Compacting": "muniment.recall.conversation",
+    "CompactionOptions": "muniment.recall.conversation",
     "ContextGraph": "muniment.recall.context_graph",
     "Conversation": "muniment.recall.conversation",
     "Memory": "muniment.api",

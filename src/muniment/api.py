@@ -22,11 +22,11 @@ from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
 from muniment.names import HOME_VARIABLE, MAX_RECALLED, ContextMode
-from muniment.opening import chooser_of, find_place, open_model, recaller_of
-from muniment.operations.place import Place
+from muniment.opening import create_chooser, create_recaller, open_context, open_model
+from muniment.operations.job_context import JobContext
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
@@ -46,10 +46,10 @@ from muniment.types import (
     ReviewShown,
     UndoResult,
 )
-from muniment.types.arguments import check_optional_texts, check_texts, parse_trust, parse_whole_number
+from muniment.types.arguments import check_optional_texts, check_texts, parse_integer, parse_trust
 
 if TYPE_CHECKING:
-    from muniment.recall.conversation import Compacting, Conversation
+    from muniment.recall.conversation import CompactionOptions, Conversation
     from muniment.types import (
         EditResult,
         EntryList,
@@ -76,8 +76,8 @@ class Memory:
         place: the policy and the bound roots.
     """
 
-    def __init__(self, place: Place, model: Model, opened: ExitStack) -> None:
-        self.place, self._model, self._opened = place, model, opened
+    def __init__(self, context: JobContext, model: Model, opened: ExitStack) -> None:
+        self.context, self._model, self._opened = context, model, opened
 
     def remember(  # noqa: PLR0913  by keyword
         self,
@@ -131,7 +131,7 @@ class Memory:
             detail=detail,
             expires=None if expires is None else str(expires),
         )
-        return _without_failure(self.try_remember(request, cancel=cancel, observe=observe))
+        return _raise_failure(self.try_remember(request, cancel=cancel, observe=observe))
 
     def try_remember(
         self,
@@ -151,7 +151,7 @@ class Memory:
         """
         from muniment.operations.remember import remember
 
-        return remember(request, self.place, self._model, cancel=cancel, observe=observe, witness=witness)
+        return remember(request, self.context, self._model, cancel=cancel, observe=observe, witness=witness)
 
     def forget(
         self,
@@ -187,13 +187,13 @@ class Memory:
         check_texts(query=query)
         check_optional_texts(scope=scope, digest=digest, task_id=task_id)
         request = ForgetRequest(query, scope=scope, dry_run=bool(dry_run), task_id=task_id, digest=digest)
-        return _without_failure(self.try_forget(request, cancel=cancel))
+        return _raise_failure(self.try_forget(request, cancel=cancel))
 
     def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
         """Forget as `forget` does, and return a failure in the result's `error` instead of raising it."""
         from muniment.operations.forget import forget
 
-        return forget(request, self.place, self._model, cancel=cancel)
+        return forget(request, self.context, self._model, cancel=cancel)
 
     def dream(
         self,
@@ -222,13 +222,13 @@ class Memory:
         """
         check_optional_texts(scope=scope, task_id=task_id)
         request = DreamRequest(scope, dry_run=bool(dry_run), attended=attended is not False, task_id=task_id)
-        return _without_failure(self.try_dream(request, cancel=cancel))
+        return _raise_failure(self.try_dream(request, cancel=cancel))
 
     def try_dream(self, request: DreamRequest, *, cancel: Cancel | None = None) -> DreamResult:
         """Tidy as `dream` does, and return a failure in the result's `error` instead of raising it."""
         from muniment.operations.dream import dream
 
-        return dream(request, self.place, self._model, cancel=cancel)
+        return dream(request, self.context, self._model, cancel=cancel)
 
     def recall(
         self,
@@ -239,7 +239,7 @@ class Memory:
         limit: float | None = None,
         budget: float | None = None,
         choose: bool = False,
-        patience: Patience | None = None,
+        deadline: Deadline | None = None,
     ) -> Recalled:
         """Return entries that help with a message, and a text of them to put before a model.
 
@@ -253,7 +253,7 @@ class Memory:
             limit: maximum number of entries, 1 to 20; None: 5.
             budget: maximum tokens of the text, a token being three bytes; None: 2 000.
             choose: let the language model, if there is one, choose among the results of the search.
-            patience: limit of the search; None: no limit.
+            deadline: limit of the search; None: no limit.
 
         Raises:
             BadArguments: an argument has the wrong type, or the limit is out of range.
@@ -262,18 +262,18 @@ class Memory:
         check_optional_texts(scope=scope)
         limit = MAX_ENTRIES if limit is None else limit
         budget = MAX_TOKENS if budget is None else budget
-        most = parse_whole_number("limit", limit, least=1, most=MAX_RECALLED)
-        tokens = parse_whole_number("budget", budget, least=0)
+        max_entries = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
+        tokens = parse_integer("budget", budget, minimum=0)
         if not query.strip():
             return Recalled(error=InvalidContent("the query is empty: say what to recall"))
         return self.recaller.recall(
             query,
-            exclude=self.recaller.keys_of(exclude or ()),
+            exclude=self.recaller.read_keys(exclude or ()),
             scopes=None if scope is None else [scope],
-            limit=most,
+            limit=max_entries,
             budget=tokens,
-            choose=self._chooser() if choose else None,
-            patience=patience,
+            choose=self._create_chooser() if choose else None,
+            deadline=deadline,
             needs_entry=True,
         )
 
@@ -281,7 +281,7 @@ class Memory:
         self,
         *,
         budgets: Budgets = Budgets(),  # noqa: B008  frozen
-        compacting: Compacting | None = None,
+        compacting: CompactionOptions | None = None,
         choose: bool = False,
         parent: Cancel | None = None,
         state: Mapping[str, Any] | None = None,
@@ -305,7 +305,7 @@ class Memory:
             self.recaller,
             budgets=budgets,
             compacting=compacting,
-            choose=self._chooser() if choose else None,
+            choose=self._create_chooser() if choose else None,
             parent=parent,
             state=state,
             repeat_after=REPEAT_AFTER if repeat_after is None else repeat_after,
@@ -319,15 +319,15 @@ class Memory:
                 client;
                 None: subagents have no tool for that.
         """
-        return SubagentMemory(self.recaller, tuple(self.place.roots), enqueue=enqueue)
+        return SubagentMemory(self.recaller, tuple(self.context.roots), enqueue=enqueue)
 
     @cached_property
     def recaller(self) -> Recaller:
         """Return the recaller of this memory."""
-        return self._opened.enter_context(closing(recaller_of(self.place)))
+        return self._opened.enter_context(closing(create_recaller(self.context)))
 
-    def _chooser(self) -> Chooser | None:
-        return chooser_of(self.place, self._model)
+    def _create_chooser(self) -> Chooser | None:
+        return create_chooser(self.context, self._model)
 
     def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
         """Undo the changes of a task: its files have their earlier content again, byte for byte.
@@ -344,45 +344,47 @@ class Memory:
             Refused, QuotaExceeded: the policy does not allow it.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
         """
-        from muniment.operations.review import undo
+        from muniment.operations.review import undo_task
 
         check_texts(task_id=task_id)
-        return _without_failure(undo(task_id, self.place, cancel=cancel))
+        return _raise_failure(undo_task(task_id, self.context, cancel=cancel))
 
     def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
-        """Return the committed steps, the newest first; see `operations.review.history_of`."""
-        from muniment.operations.review import history_of
+        """Return the committed steps, the newest first; see `operations.review.load_history`."""
+        from muniment.operations.review import load_history
 
         check_optional_texts(path=path)
-        return history_of(self.place, path)
+        return load_history(self.context, path)
 
     def why(self, path: str) -> Origin:
-        """Return the origin of a file, and whether it changed since; see `operations.review.why_of`."""
-        from muniment.operations.review import why_of
+        """Return the origin of a file, and whether it changed since; see `operations.review.load_origin`."""
+        from muniment.operations.review import load_origin
 
         check_texts(path=path)
-        return why_of(self.place, path)
+        return load_origin(self.context, path)
 
     def review(self, review_id: str) -> ReviewShown:
-        """Return a pending review, with the digest that `approve` needs; see `operations.review.show`."""
-        from muniment.operations.review import show
+        """Return a pending review, with the digest that `approve_review` needs; see
+        `operations.review.show_review`.
+        """
+        from muniment.operations.review import show_review
 
         check_texts(review_id=review_id)
-        return show(review_id, self.place)
+        return show_review(review_id, self.context)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Commit a pending change set that `review` returned; see `operations.review.approve`."""
-        from muniment.operations.review import approve
+        """Commit a pending change set that `review` returned; see `operations.review.approve_review`."""
+        from muniment.operations.review import approve_review
 
         check_texts(review_id=review_id, digest=digest)
-        return approve(review_id, digest, self.place, cancel=cancel)
+        return approve_review(review_id, digest, self.context, cancel=cancel)
 
     def reject(self, review_id: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Reject a pending change set; it is never committed. See `operations.review.reject`."""
-        from muniment.operations.review import reject
+        """Reject a pending change set; it is never committed. See `operations.review.reject_review`."""
+        from muniment.operations.review import reject_review
 
         check_texts(review_id=review_id)
-        return reject(review_id, self.place, cancel=cancel)
+        return reject_review(review_id, self.context, cancel=cancel)
 
     def list(self, scope: str | None = None, *, limit: int | None = None, expired: bool = False) -> EntryList:
         """List the entries, sorted by path.
@@ -400,8 +402,8 @@ class Memory:
         from muniment.operations.listing import list_entries
 
         check_optional_texts(scope=scope)
-        most = None if limit is None else parse_whole_number("limit", limit, least=1)
-        return list_entries(self.place, scope=scope, limit=most, expired=bool(expired))
+        max_entries = None if limit is None else parse_integer("limit", limit, minimum=1)
+        return list_entries(self.context, scope=scope, limit=max_entries, expired=bool(expired))
 
     def show(self, path: str) -> EntryShown:
         """Show one entry: its text is data, and withheld from models if `withheld` is not None.
@@ -414,10 +416,10 @@ class Memory:
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
             ManagedMemoryUnavailable: a root or the state cannot be used.
         """
-        from muniment.operations.listing import show
+        from muniment.operations.listing import show_entry
 
         check_texts(path=path)
-        return show(self.place, path)
+        return show_entry(self.context, path)
 
     def edit(
         self,
@@ -428,12 +430,13 @@ class Memory:
         dry_run: bool = False,
         cancel: Cancel | None = None,
     ) -> EditResult:
-        """Replace the text of an entry, as its owner; its front matter stays. See `operations.edit.edit`.
+        """Replace the text of an entry, as its owner; its front matter stays. See
+        `operations.edit.edit_entry`.
 
         Args:
             path: of the entry, or its address.
             text: the new text, without front matter.
-            digest: that `show` returned with the old text; None: replace any current text.
+            digest: that `show_entry` returned with the old text; None: replace any current text.
             dry_run: judge and report, commit nothing.
             cancel: ends it early.
 
@@ -446,11 +449,11 @@ class Memory:
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
         """
-        from muniment.operations.edit import edit
+        from muniment.operations.edit import edit_entry
 
         check_texts(path=path, text=text)
         check_optional_texts(digest=digest)
-        return edit(self.place, path, text, read_digest=digest, dry_run=bool(dry_run), cancel=cancel)
+        return edit_entry(self.context, path, text, read_digest=digest, dry_run=bool(dry_run), cancel=cancel)
 
     def pin(self, path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
         """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned one.
@@ -466,10 +469,10 @@ class Memory:
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled, StoreConflict: nothing was written.
         """
-        from muniment.operations.edit import pin
+        from muniment.operations.edit import toggle_pin
 
         check_texts(path=path)
-        return pin(self.place, path, dry_run=bool(dry_run), cancel=cancel)
+        return toggle_pin(self.context, path, dry_run=bool(dry_run), cancel=cancel)
 
     def export(
         self,
@@ -493,10 +496,10 @@ class Memory:
         from muniment.operations.exporting import export
 
         check_optional_texts(scope=scope, format=format)
-        return export(self.place, file, scope=scope, format=format or "tar")
+        return export(self.context, file, scope=scope, format=format or "tar")
 
     def index(self, *, dry_run: bool = False, cancel: Cancel | None = None) -> IndexResult:
-        """Rebuild the indexes from the entries, and verify them; see `operations.owner.index`.
+        """Rebuild the indexes from the entries, and verify them; see `operations.owner.rebuild_indexes`.
 
         Args:
             dry_run: only verify the current indexes.
@@ -506,9 +509,9 @@ class Memory:
             ManagedMemoryUnavailable, StoreConflict, QuotaExceeded: an index cannot be written or verified.
             DeadlineExceeded, Cancelled: before the next index was written.
         """
-        from muniment.operations.owner import index
+        from muniment.operations.owner import rebuild_indexes
 
-        return index(self.place, dry_run=bool(dry_run), cancel=cancel)
+        return rebuild_indexes(self.context, dry_run=bool(dry_run), cancel=cancel)
 
     def explain(self, verb: str, path: str) -> Explained:
         """Explain the decision of the policy about a verb on a path; see `operations.owner.explain`.
@@ -523,7 +526,7 @@ class Memory:
         from muniment.operations.owner import explain
 
         check_texts(verb=verb, path=path)
-        return explain(self.place, verb, path)
+        return explain(self.context, verb, path)
 
     def erase(
         self, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
@@ -544,13 +547,13 @@ class Memory:
         from muniment.operations.owner import erase
 
         check_texts(target=target)
-        return erase(self.place, target, dry_run=bool(dry_run), cancel=cancel)
+        return erase(self.context, target, dry_run=bool(dry_run), cancel=cancel)
 
     def reviews(self) -> tuple[Review, ...]:
         """List the change sets that wait for the owner; see `operations.review.list_reviews`."""
         from muniment.operations.review import list_reviews
 
-        return list_reviews(self.place)
+        return list_reviews(self.context)
 
     def close(self) -> None:
         """Close the roots, and the language model if `open` created it."""
@@ -563,7 +566,7 @@ class Memory:
         self.close()
 
 
-def _without_failure(result: R) -> R:
+def _raise_failure(result: R) -> R:
     """Return a result, or raise its error."""
     if result.error is not None:
         raise result.error
@@ -571,9 +574,9 @@ def _without_failure(result: R) -> R:
 
 
 def _start_zygote() -> None:
-    from muniment.sandbox.fence.pool import shared_zygote
+    from muniment.sandbox.fence.pool import get_shared_zygote
 
-    shared_zygote().start()
+    get_shared_zygote().start()
 
 
 def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.open, by keyword
@@ -636,5 +639,5 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     with ExitStack() as opened:
         if model is None or isinstance(model, str):
             model = opened.enter_context(open_model(settings, environment))
-        place = opened.enter_context(closing(find_place(settings, workspace, in_process=in_process)))
-        return Memory(place, model, opened.pop_all())
+        context = opened.enter_context(closing(open_context(settings, workspace, in_process=in_process)))
+        return Memory(context, model, opened.pop_all())

@@ -19,38 +19,38 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, o
 
 from muniment import api
 from muniment.api import Memory
-from muniment.cancelling import Cancel, until_ended
-from muniment.kernel.cancel import Patience
+from muniment.cancelling import Cancel, await_completion
+from muniment.kernel.cancel import Deadline
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LONG: Final = 1_000_000.0
+_NO_LIMIT_SECONDS: Final = 1_000_000.0
 """Seconds of a recall that has no other limit than the cancellation of its task."""
 
 MAX_THREADS: Final = 8
 """Concurrent operations of one memory; others wait."""
 
 
-class _Awaited(Generic[P, T]):
+class _AsyncMethod(Generic[P, T]):
     """A method of `AsyncMemory`, derived from a method of `Memory`: same arguments, same documentation."""
 
     def __init__(self, method: Callable[Concatenate[Memory, P], T]) -> None:
-        takes = inspect.signature(method).parameters
+        parameters = inspect.signature(method).parameters
 
         @wraps(method)
-        async def awaited(memory: AsyncMemory, *args: P.args, **more: P.kwargs) -> T:
+        async def run_async(memory: AsyncMemory, *args: P.args, **more: P.kwargs) -> T:
             def work(cancel: Cancel) -> T:
                 ends: dict[str, Any] = {
                     "cancel": cancel,
-                    "patience": Patience(time.monotonic() + _LONG, cancel),
+                    "patience": Deadline(time.monotonic() + _NO_LIMIT_SECONDS, cancel),
                 }
-                given: Any = {name: end for name, end in ends.items() if name in takes} | more
-                return method(memory.memory, *args, **given)
+                arguments: Any = {name: end for name, end in ends.items() if name in parameters} | more
+                return method(memory.memory, *args, **arguments)
 
-            return await memory._carry_out(work)  # noqa: SLF001  of this module
+            return await memory._run_in_thread(work)  # noqa: SLF001  of this module
 
-        self._method = awaited
+        self._method = run_async
 
     @overload
     def __get__(self, memory: AsyncMemory, owner: object) -> Callable[P, Coroutine[Any, Any, T]]: ...
@@ -60,9 +60,9 @@ class _Awaited(Generic[P, T]):
         return self._method if memory is None else partial(self._method, memory)
 
 
-def _opener(make: Callable[P, Memory]) -> Callable[P, Coroutine[Any, Any, AsyncMemory]]:
+def _build_async_opener(make: Callable[P, Memory]) -> Callable[P, Coroutine[Any, Any, AsyncMemory]]:
     @wraps(make)
-    async def opened(*args: P.args, **more: P.kwargs) -> AsyncMemory:
+    async def open_async(*args: P.args, **more: P.kwargs) -> AsyncMemory:
         opening = asyncio.get_running_loop().run_in_executor(None, partial(make, *args, **more))
         try:
             return AsyncMemory(await asyncio.shield(opening))
@@ -70,7 +70,7 @@ def _opener(make: Callable[P, Memory]) -> Callable[P, Coroutine[Any, Any, AsyncM
             opening.add_done_callback(_close_opened)
             raise
 
-    return opened
+    return open_async
 
 
 def _close_opened(opening: asyncio.Future[Memory]) -> None:
@@ -93,31 +93,31 @@ class AsyncMemory:
         self.memory = memory
         self._threads = ThreadPoolExecutor(MAX_THREADS, "memory")
 
-    open = staticmethod(_opener(api.open))
-    remember = _Awaited(Memory.remember)
-    forget = _Awaited(Memory.forget)
-    dream = _Awaited(Memory.dream)
-    recall = _Awaited(Memory.recall)
-    list = _Awaited(Memory.list)
-    show = _Awaited(Memory.show)
-    edit = _Awaited(Memory.edit)
-    pin = _Awaited(Memory.pin)
-    history = _Awaited(Memory.history)
-    why = _Awaited(Memory.why)
-    undo = _Awaited(Memory.undo)
-    reviews = _Awaited(Memory.reviews)
-    review = _Awaited(Memory.review)
-    approve = _Awaited(Memory.approve)
-    reject = _Awaited(Memory.reject)
-    export = _Awaited(Memory.export)
-    index = _Awaited(Memory.index)
-    explain = _Awaited(Memory.explain)
-    erase = _Awaited(Memory.erase)
+    open = staticmethod(_build_async_opener(api.open))
+    remember = _AsyncMethod(Memory.remember)
+    forget = _AsyncMethod(Memory.forget)
+    dream = _AsyncMethod(Memory.dream)
+    recall = _AsyncMethod(Memory.recall)
+    list = _AsyncMethod(Memory.list)
+    show = _AsyncMethod(Memory.show)
+    edit = _AsyncMethod(Memory.edit)
+    pin = _AsyncMethod(Memory.pin)
+    history = _AsyncMethod(Memory.history)
+    why = _AsyncMethod(Memory.why)
+    undo = _AsyncMethod(Memory.undo)
+    reviews = _AsyncMethod(Memory.reviews)
+    review = _AsyncMethod(Memory.review)
+    approve = _AsyncMethod(Memory.approve)
+    reject = _AsyncMethod(Memory.reject)
+    export = _AsyncMethod(Memory.export)
+    index = _AsyncMethod(Memory.index)
+    explain = _AsyncMethod(Memory.explain)
+    erase = _AsyncMethod(Memory.erase)
 
     async def close(self) -> None:
         """Wait for operations in progress, then close the memory; also if this call is cancelled."""
         with Cancel() as unused:
-            await until_ended(asyncio.get_running_loop().run_in_executor(None, self._close), unused)
+            await await_completion(asyncio.get_running_loop().run_in_executor(None, self._close), unused)
 
     def _close(self) -> None:
         self._threads.shutdown()
@@ -129,7 +129,9 @@ class AsyncMemory:
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
-    async def _carry_out(self, work: Callable[[Cancel], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[Cancel], T]) -> T:
         with Cancel() as cancel:
             body = partial(copy_context().run, work, cancel)
-            return await until_ended(asyncio.get_running_loop().run_in_executor(self._threads, body), cancel)
+            return await await_completion(
+                asyncio.get_running_loop().run_in_executor(self._threads, body), cancel
+            )

@@ -30,7 +30,7 @@ class Cancel:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_set = False
         self._children: set[Cancel] = set()
-        self._leave: Callable[[Cancel], None] | None = None
+        self._remove_from_parent: Callable[[Cancel], None] | None = None
         # Reentrant: a signal handler may call `set` while this thread holds the lock.
         self._lock = threading.RLock()
 
@@ -57,7 +57,7 @@ class Cancel:
             OSError: the process has no descriptor left.
         """
         child = Cancel()
-        child._leave = self._remove
+        child._remove_from_parent = self._remove
         with self._lock:
             self._children.add(child)
             is_set = self._is_set
@@ -81,8 +81,8 @@ class Cancel:
 
     def close(self) -> None:
         """Close the descriptor; only call this after all waits on the token have ended."""
-        if self._leave is not None:
-            self._leave(self)
+        if self._remove_from_parent is not None:
+            self._remove_from_parent(self)
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -99,7 +99,7 @@ class Cancel:
         self.close()
 
 
-async def in_thread(work: Callable[[Cancel], T]) -> T:
+async def run_in_thread(work: Callable[[Cancel], T]) -> T:
     """Return the result of `work`, which runs in a thread while the event loop continues.
 
     Args:
@@ -127,7 +127,7 @@ async def in_thread(work: Callable[[Cancel], T]) -> T:
         raise
 
 
-async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
+async def await_completion(running: asyncio.Future[T], cancel: Cancel) -> T:
     """Return the result of work in a thread; if the caller is cancelled, set the token and await its end.
 
     This is true for any number of cancellations: a caller that counts work in progress counts it until the

@@ -13,7 +13,7 @@ fields; the daemon sends the sentences of the table instead.
     ├── ConfinementUnavailable    confinement_unavailable
     ├── ManagedMemoryUnavailable  managed_memory_unavailable
     │   ├── RollbackFailed        (the code of its parent)
-    │   ├── LedgerAway            ledger_away
+    │   ├── LedgerUnreachable            ledger_away
     │   └── LeaseLost             lease_lost
     ├── StateTooNew               state_too_new
     ├── WorkerLost                worker_lost
@@ -108,7 +108,7 @@ __all__ = [
 # -- codes -------------------------------------------------------------------------------------------
 
 
-class Meaning(NamedTuple):
+class CodeInfo(NamedTuple):
     """The meaning of an error code.
 
     Attributes:
@@ -116,165 +116,173 @@ class Meaning(NamedTuple):
         sentence: the daemon's message. It is fixed, so that no response, event or task can contain content, a
             token or a host path. Other data for the user is in separate fields: ids, paths, scopes.
         ends_task: whether tasks end with it.
-        answer: the code of a response if the library raises one without a status; "": that of a defect.
-        recall: the message if a recall is empty because of it; "": not used.
+        response_code: the code of a response if the library raises one without a status; "": that of a
+            defect.
+        recall_sentence: the message if a recall is empty because of it; "": not used.
     """
 
     status: int
     sentence: str
     ends_task: bool = False
-    answer: str = ""
-    recall: str = ""
+    response_code: str = ""
+    recall_sentence: str = ""
 
 
-NOT_NOW: Final = frozenset({429, 503})
+RETRYABLE_STATUSES: Final = frozenset({429, 503})
 """Statuses of temporary codes: the same request may succeed later."""
 
-CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
+CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
     {
-        "invalid_request": Meaning(
+        "invalid_request": CodeInfo(
             400, "The body has an unknown field, or a field of the wrong type or size."
         ),
-        "invalid_json": Meaning(
+        "invalid_json": CodeInfo(
             400, "The body is not a JSON object. Each key must be unique, and the text must be valid UTF-8."
         ),
-        "invalid_content": Meaning(
+        "invalid_content": CodeInfo(
             400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."
         ),
-        "invalid_context_mode": Meaning(400, '`contextMode` must be "workspace", "clean", or omitted.'),
-        "invalid_expires": Meaning(
+        "invalid_context_mode": CodeInfo(400, '`contextMode` must be "workspace", "clean", or omitted.'),
+        "invalid_expires": CodeInfo(
             400, "`expires` must be today or a later day such as 2026-12-31, or days such as 30d."
         ),
-        "invalid_scope": Meaning(400, "`scope` must be a scope of the policy, or omitted."),
-        "invalid_query": Meaning(
+        "invalid_scope": CodeInfo(400, "`scope` must be a scope of the policy, or omitted."),
+        "invalid_query": CodeInfo(
             400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 significant words."
         ),
-        "workspace_required": Meaning(
+        "workspace_required": CodeInfo(
             400,
             "The daemon serves several workspaces. Select one in the path: /workspaces/KEY-OR-PATH/memory/… "
             "or /workspaces/KEY-OR-PATH/mcp. /readyz lists the keys.",
         ),
-        "invalid_client_id": Meaning(400, "The client id is not registered for this token."),
-        "invalid_http": Meaning(400, "Invalid HTTP request."),
-        "token_required": Meaning(401, "Send the token: Authorization: Bearer …"),
-        "untrusted_workspace": Meaning(
+        "invalid_client_id": CodeInfo(400, "The client id is not registered for this token."),
+        "invalid_http": CodeInfo(400, "Invalid HTTP request."),
+        "token_required": CodeInfo(401, "Send the token: Authorization: Bearer …"),
+        "untrusted_workspace": CodeInfo(
             403,
             "The daemon does not serve this workspace; start it with one `--workspace DIRECTORY` for each.",
         ),
-        "owner_required": Meaning(403, "Only the owner's token may do this."),
-        "foreign_origin": Meaning(403, "Pages of other origins may not call the daemon."),
-        "not_found": Meaning(404, "Not found."),
-        "remember_task_not_found": Meaning(404, "Workspace memory remember task not found."),
-        "forget_task_not_found": Meaning(404, "Workspace memory forget task not found."),
-        "dream_task_not_found": Meaning(404, "Workspace memory dream task not found."),
-        "bad_name": Meaning(400, "Invalid path of an entry; use one such as user/editor/dark-mode.md."),
-        "task_not_found": Meaning(404, "No task of this id has changed the memory."),
-        "nothing_to_erase": Meaning(404, "No entry has or had this name."),
-        "review_not_found": Meaning(404, "Review not found."),
-        "method_not_allowed": Meaning(405, "This path does not support this method."),
-        "request_timeout": Meaning(408, "The request did not arrive in time."),
-        "ui_not_local": Meaning(
+        "owner_required": CodeInfo(403, "Only the owner's token may do this."),
+        "foreign_origin": CodeInfo(403, "Pages of other origins may not call the daemon."),
+        "not_found": CodeInfo(404, "Not found."),
+        "remember_task_not_found": CodeInfo(404, "Workspace memory remember task not found."),
+        "forget_task_not_found": CodeInfo(404, "Workspace memory forget task not found."),
+        "dream_task_not_found": CodeInfo(404, "Workspace memory dream task not found."),
+        "bad_name": CodeInfo(400, "Invalid path of an entry; use one such as user/editor/dark-mode.md."),
+        "task_not_found": CodeInfo(404, "No task of this id has changed the memory."),
+        "nothing_to_erase": CodeInfo(404, "No entry has or had this name."),
+        "review_not_found": CodeInfo(404, "Review not found."),
+        "method_not_allowed": CodeInfo(405, "This path does not support this method."),
+        "request_timeout": CodeInfo(408, "The request did not arrive in time."),
+        "ui_not_local": CodeInfo(
             409,
             "The page is for browsers of this machine, and the daemon does not listen at 127.0.0.1 or ::1.",
         ),
-        "ui_port_taken": Meaning(
+        "ui_port_taken": CodeInfo(
             409,
             "Browsers would find another program at this port, not the page; restart the daemon at another.",
         ),
-        "managed_memory_unavailable": Meaning(
+        "managed_memory_unavailable": CodeInfo(
             409,
             "Managed memory is unavailable for this workspace.",
             ends_task=True,
-            recall="The memory of this workspace cannot be used now.",
+            recall_sentence="The memory of this workspace cannot be used now.",
         ),
-        "review_closed": Meaning(409, "The review is already decided."),
-        "review_changed": Meaning(
+        "review_closed": CodeInfo(409, "The review is already decided."),
+        "review_changed": CodeInfo(
             409, "The digest is not that of the current review; read the review again."
         ),
-        "store_conflict": Meaning(409, "Another process changed the memory meanwhile.", ends_task=True),
-        "undo_overlap": Meaning(409, "Later changes would be lost; undo those first."),
-        "already_undone": Meaning(409, "The task is already undone."),
-        "erased": Meaning(409, "The data of the task was erased.", ends_task=True),
-        "pending_review": Meaning(
+        "store_conflict": CodeInfo(409, "Another process changed the memory meanwhile.", ends_task=True),
+        "undo_overlap": CodeInfo(409, "Later changes would be lost; undo those first."),
+        "already_undone": CodeInfo(409, "The task is already undone."),
+        "erased": CodeInfo(409, "The data of the task was erased.", ends_task=True),
+        "pending_review": CodeInfo(
             409, "The change waits for the owner's approval; nothing was written.", ends_task=True
         ),
-        "path_escape": Meaning(409, "A path of the change is outside the memory; nothing was written."),
-        "refused": Meaning(409, "The policy denied the change; nothing was written."),
-        "quota": Meaning(409, "The change exceeds a quota of the policy; nothing was written."),
-        "content_rejected": Meaning(409, "A content gate rejected the change; nothing was written."),
-        "body_too_large": Meaning(413, "The body is too large."),
-        "unsupported_media_type": Meaning(415, "Send JSON: Content-Type: application/json"),
-        "misdirected_request": Meaning(421, "The Host header is not one of this daemon's names."),
-        "idempotency_mismatch": Meaning(422, "This Idempotency-Key was sent before with another request."),
-        "remember_queue_full": Meaning(429, "Too many tasks of this workspace are pending; try again later."),
-        "remember_failed": Meaning(500, "Workspace memory remember failed.", ends_task=True),
-        "forget_failed": Meaning(500, "Workspace memory forget failed.", ends_task=True),
-        "dream_failed": Meaning(500, "Workspace memory dream failed.", ends_task=True),
-        "internal_error": Meaning(500, "The daemon failed; see its log."),
-        "ui_not_installed": Meaning(
+        "path_escape": CodeInfo(409, "A path of the change is outside the memory; nothing was written."),
+        "refused": CodeInfo(409, "The policy denied the change; nothing was written."),
+        "quota": CodeInfo(409, "The change exceeds a quota of the policy; nothing was written."),
+        "content_rejected": CodeInfo(409, "A content gate rejected the change; nothing was written."),
+        "body_too_large": CodeInfo(413, "The body is too large."),
+        "unsupported_media_type": CodeInfo(415, "Send JSON: Content-Type: application/json"),
+        "misdirected_request": CodeInfo(421, "The Host header is not one of this daemon's names."),
+        "idempotency_mismatch": CodeInfo(422, "This Idempotency-Key was sent before with another request."),
+        "remember_queue_full": CodeInfo(
+            429, "Too many tasks of this workspace are pending; try again later."
+        ),
+        "remember_failed": CodeInfo(500, "Workspace memory remember failed.", ends_task=True),
+        "forget_failed": CodeInfo(500, "Workspace memory forget failed.", ends_task=True),
+        "dream_failed": CodeInfo(500, "Workspace memory dream failed.", ends_task=True),
+        "internal_error": CodeInfo(500, "The daemon failed; see its log."),
+        "ui_not_installed": CodeInfo(
             501,
             "The page is not installed; run pip install 'muniment[ui]' at the daemon and restart it.",
         ),
-        "mcp_not_installed": Meaning(
+        "mcp_not_installed": CodeInfo(
             501,
             "MCP is not installed; run pip install 'muniment[mcp]' at the daemon and restart it.",
         ),
-        "ledger_away": Meaning(503, "The database of the fleet does not respond; try again."),
-        "not_ready": Meaning(503, "The daemon accepts no tasks now."),
-        "busy": Meaning(503, "The daemon serves too many requests at once; try again."),
-        "workspace_draining": Meaning(503, "The daemon is stopping; send it again to the next one."),
-        "deadline": Meaning(
+        "ledger_away": CodeInfo(503, "The database of the fleet does not respond; try again."),
+        "not_ready": CodeInfo(503, "The daemon accepts no tasks now."),
+        "busy": CodeInfo(503, "The daemon serves too many requests at once; try again."),
+        "workspace_draining": CodeInfo(503, "The daemon is stopping; send it again to the next one."),
+        "deadline": CodeInfo(
             503,
             "Another process has locked the memory; try again.",
-            recall="The memory did not respond in time.",
+            recall_sentence="The memory did not respond in time.",
         ),
-        "remember_path_escape": Meaning(
+        "remember_path_escape": CodeInfo(
             0, "Remember agent touched a path outside managed memory; nothing was written.", ends_task=True
         ),
-        "remember_no_update": Meaning(0, "Remember agent did not update any memory.", ends_task=True),
-        "remember_scope_mismatch": Meaning(
+        "remember_no_update": CodeInfo(0, "Remember agent did not update any memory.", ends_task=True),
+        "remember_scope_mismatch": CodeInfo(
             0, "Remember agent found no place in the requested scope.", ends_task=True
         ),
-        "remember_refused": Meaning(
+        "remember_refused": CodeInfo(
             0,
             "The policy or a content gate rejected the change; nothing was written.",
             ends_task=True,
-            answer="refused",
+            response_code="refused",
         ),
-        "remember_timeout": Meaning(
+        "remember_timeout": CodeInfo(
             0, "Workspace memory remember timed out; nothing was written.", ends_task=True
         ),
-        "forget_timeout": Meaning(
+        "forget_timeout": CodeInfo(
             0, "Workspace memory forget timed out; nothing was removed.", ends_task=True
         ),
-        "preview_changed": Meaning(
+        "preview_changed": CodeInfo(
             0,
             "The dry run of this digest had another result; nothing was removed.",
             ends_task=True,
         ),
-        "dream_timeout": Meaning(0, "Workspace memory dream timed out; nothing was changed.", ends_task=True),
-        "interrupted": Meaning(
+        "dream_timeout": CodeInfo(
+            0, "Workspace memory dream timed out; nothing was changed.", ends_task=True
+        ),
+        "interrupted": CodeInfo(
             0,
             "The daemon ended too often while it ran this task; the task is not tried again.",
             ends_task=True,
         ),
-        "cancelled": Meaning(
-            0, "The task was cancelled; nothing was written.", ends_task=True, answer="workspace_draining"
+        "cancelled": CodeInfo(
+            0,
+            "The task was cancelled; nothing was written.",
+            ends_task=True,
+            response_code="workspace_draining",
         ),  # For a response: the owner's requests are only cancelled when the daemon stops.
-        "recall_failed": Meaning(0, "", recall="The daemon failed; see its log."),
-        "lease_lost": Meaning(0, "", answer="deadline"),
+        "recall_failed": CodeInfo(0, "", recall_sentence="The daemon failed; see its log."),
+        "lease_lost": CodeInfo(0, "", response_code="deadline"),
         **dict.fromkeys(
             ("config_invalid", "policy_invalid", "confinement_unavailable", "state_too_new"),
-            Meaning(0, "", answer="managed_memory_unavailable"),
+            CodeInfo(0, "", response_code="managed_memory_unavailable"),
         ),
         **dict.fromkeys(
             (
                 *("not_a_file", "not_text", "too_large", "exists_as", "unreadable", "not_read", "no_match"),
                 *("not_unique", "bad_arguments", "unknown_tool", "budget"),
             ),
-            Meaning(0, "", answer="refused"),
+            CodeInfo(0, "", response_code="refused"),
         ),
-        **dict.fromkeys(("platform_unsupported", "worker_lost"), Meaning(0, "")),
+        **dict.fromkeys(("platform_unsupported", "worker_lost"), CodeInfo(0, "")),
     }
 )
 """The meaning of every code of this tree, and of every code in the daemon's responses."""
@@ -307,7 +315,7 @@ class ConfinementUnavailable(MunimentError):
         )
 
 
-class LedgerAway(ManagedMemoryUnavailable):
+class LedgerUnreachable(ManagedMemoryUnavailable):
     """The shared database does not respond; the outcome of an interrupted commit is unknown."""
 
     code = "ledger_away"
@@ -514,7 +522,7 @@ class JobFailed(MunimentError):
         super().__init__(message, code=code)
 
 
-def recall_failed(problem: str) -> JobFailed:
+def build_recall_failure(problem: str) -> JobFailed:
     """Return the error of a recall that failed because of a defect of this program."""
     return JobFailed(
         f"nothing was recalled: {problem}; this is a defect, please report it", code="recall_failed"

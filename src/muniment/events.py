@@ -82,19 +82,19 @@ def emit_defect(event: str, error: BaseException, **fields: Any) -> None:
 
 def _redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in event.items():
-        event[name] = _redacted(name, value)
+        event[name] = _redact_value(name, value)
     return event
 
 
-def _redacted(name: Any, value: Any) -> Any:
+def _redact_value(name: Any, value: Any) -> Any:
     """Return the form of a value, and of nested values, that may be logged."""
     is_text = isinstance(value, str | bytes)
     if name in _PRIVATE or (is_text and len(value) > MAX_VALUE_CHARS):
         return f"(redacted: {len(value)} characters)" if is_text else "(redacted)"
     if isinstance(value, Mapping):
-        return {key: _redacted(key, each) for key, each in value.items()}
+        return {key: _redact_value(key, each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted("", each) for each in value]
+        return [_redact_value("", each) for each in value]
     return value
 
 
@@ -102,7 +102,7 @@ def _redacted(name: Any, value: Any) -> Any:
 
 SpanName = Literal["task", "run", "turn", "tool", "commit"]
 
-Told = int | str | None
+AttributeValue = int | str | None
 """A count, a flag, or a code or id; None is omitted."""
 
 _CODE: Final = re.compile(r"[a-z_]{1,40}|_OTHER", re.ASCII)
@@ -125,27 +125,29 @@ _DEFECT: Final = "_OTHER"
 class Span(AbstractContextManager["Span"]):
     """One span, around a block; without a tracer it does nothing. Create one with `span`."""
 
-    def __init__(self, name: SpanName, fields: Mapping[str, Told]) -> None:
+    def __init__(self, name: SpanName, fields: Mapping[str, AttributeValue]) -> None:
         self._name, self._fields = name, fields
         self._opened: AbstractContextManager[ForeignSpan] | None = None
         self._span: ForeignSpan | None = None
 
     def __enter__(self) -> Self:
-        with _unfailing():
-            if (tracer := _tracer()) is not None:
+        with _suppress_tracer_errors():
+            if (tracer := _find_tracer()) is not None:
                 self._opened = tracer.start_as_current_span(
                     f"muniment.{self._name}", record_exception=False, set_status_on_exception=False
                 )
                 self._span = self._opened.__enter__()
-                self.tell(**self._fields)
+                self.set_attributes(**self._fields)
         return self
 
-    def tell(self, **fields: Told) -> None:
+    def set_attributes(self, **fields: AttributeValue) -> None:
         """Set attributes, see T1; `error`, an error code, marks the span as failed."""
         if self._span is None:
             return
-        with _unfailing():
-            attributes = {_STANDARD.get(name, f"muniment.{name}"): value for name, value in _bare(fields)}
+        with _suppress_tracer_errors():
+            attributes = {
+                _STANDARD.get(name, f"muniment.{name}"): value for name, value in _filter_attributes(fields)
+            }
             self._span.set_attributes(attributes)
             if fields.get("error") is not None:
                 from opentelemetry.trace import StatusCode
@@ -161,24 +163,24 @@ class Span(AbstractContextManager["Span"]):
         if self._opened is None:
             return
         if error is not None:
-            self.tell(error=error.code if isinstance(error, MunimentError) else _DEFECT)
-        with _unfailing():
+            self.set_attributes(error=error.code if isinstance(error, MunimentError) else _DEFECT)
+        with _suppress_tracer_errors():
             self._opened.__exit__(None, None, None)  # Without the exception it cannot quote its message.
 
 
-def span(name: SpanName, **fields: Told) -> Span:
+def span(name: SpanName, **fields: AttributeValue) -> Span:
     """Return a span for a block.
 
     Args:
         name: the kind of work.
-        fields: see `Span.tell`.
+        fields: see `Span.set_attributes`.
 
     Cost: a few microseconds without a tracer.
     """
     return Span(name, fields)
 
 
-def _bare(fields: Mapping[str, Told]) -> Iterator[tuple[str, int | str]]:
+def _filter_attributes(fields: Mapping[str, AttributeValue]) -> Iterator[tuple[str, int | str]]:
     for name, value in fields.items():
         form = _ID if name in _IDS else _CODE
         if isinstance(value, int) and 0 <= value <= _MAX_COUNT:
@@ -188,7 +190,7 @@ def _bare(fields: Mapping[str, Told]) -> Iterator[tuple[str, int | str]]:
 
 
 @contextmanager
-def _unfailing() -> Iterator[None]:
+def _suppress_tracer_errors() -> Iterator[None]:
     """Suppress and log the errors of a tracer, which is foreign code (T4)."""
     try:
         yield
@@ -196,26 +198,26 @@ def _unfailing() -> Iterator[None]:
         emit_defect("span_lost", defect)
 
 
-class _Ours:
+class _ProgramTracer:
     """The tracer of this program while it exports spans, else None."""
 
     tracer: Tracer | None = None
 
 
 @contextmanager
-def to(tracer: Tracer) -> Iterator[None]:
+def export_spans_to(tracer: Tracer) -> Iterator[None]:
     """Send all spans of a block, in every thread, to a tracer; for programs, and one block at a time."""
-    _Ours.tracer = tracer
+    _ProgramTracer.tracer = tracer
     try:
         yield
     finally:
-        _Ours.tracer = None
+        _ProgramTracer.tracer = None
 
 
-def _tracer() -> Tracer | None:
+def _find_tracer() -> Tracer | None:
     """Return the tracer to use, or None if spans are not requested."""
-    if _Ours.tracer is not None:
-        return _Ours.tracer
+    if _ProgramTracer.tracer is not None:
+        return _ProgramTracer.tracer
     api = sys.modules.get("opentelemetry.trace")  # A program that has set a provider has imported it.
     tracer: Tracer | None = None if api is None else api.get_tracer("muniment", __version__)
     return tracer
@@ -236,23 +238,23 @@ class TraceParents:
     """
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, str] = OrderedDict()
+        self._pending: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, task_id: str, sent: Sequence[str]) -> None:
+    def store(self, task_id: str, sent: Sequence[str]) -> None:
         """Store the single `traceparent` header of a request; ignore an invalid one."""
         if len(sent) == 1 and _TRACEPARENT.fullmatch(sent[0]):
             with self._lock:
-                self._waiting[task_id] = sent[0]
-                if len(self._waiting) > MAX_PARENTS:
-                    self._waiting.popitem(last=False)
+                self._pending[task_id] = sent[0]
+                if len(self._pending) > MAX_PARENTS:
+                    self._pending.popitem(last=False)
 
     @contextmanager
-    def above(self, task_id: str) -> Iterator[None]:
+    def attach(self, task_id: str) -> Iterator[None]:
         """Make the stored span, if there is one, the parent of the spans of a task."""
         with self._lock:
-            sent = self._waiting.pop(task_id, None)
-        if sent is None or _tracer() is None:
+            sent = self._pending.pop(task_id, None)
+        if sent is None or _find_tracer() is None:
             yield
             return
         from opentelemetry import context

@@ -42,7 +42,7 @@ class FenceLayer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Confinement:
     """The confinement of a worker.
 
     Attributes:
@@ -54,7 +54,7 @@ class Held:
     missing: tuple[FenceLayer, ...]
 
 
-IN_PROCESS: Final = Held(Enforcement.NONE, tuple(FenceLayer))
+IN_PROCESS: Final = Confinement(Enforcement.NONE, tuple(FenceLayer))
 """The confinement of tools that run in the broker's process."""
 
 
@@ -91,17 +91,17 @@ UNIX_ADDRESS: Final = "unix"
 """The address in a proof over a Unix socket; over TCP it is the Host header, in lower case."""
 
 
-def hello_key(token: str) -> bytes:
+def derive_hello_key(token: str) -> bytes:
     """Return the daemon's stored key for proving that it knows a token; it does not reveal the token."""
     return hmac.digest(token.encode(), f"{_HELLO} key".encode(), "sha256")
 
 
-def hello_name(key: bytes) -> str:
+def derive_hello_name(key: bytes) -> str:
     """Return the identifier of a token that a client sends: 32 hexadecimal digits without secrets."""
     return hmac.digest(key, f"{_HELLO} name".encode(), "sha256").hex()[:32]
 
 
-def hello_proof(key: bytes, nonce: str, address: str) -> str:
+def compute_hello_proof(key: bytes, nonce: str, address: str) -> str:
     """Return the proof of a key for a nonce at an address: 64 hexadecimal digits."""
     return hmac.digest(key, f"{_HELLO} proof\n{nonce}\n{address}".encode(), "sha256").hex()
 

@@ -14,19 +14,26 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, RollbackFailed
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
-from muniment.operations.place import Place
-from muniment.policy.grammar import check_symlinks
+from muniment.operations.job_context import JobContext
+from muniment.policy.grammar import parse_symlinks
 from muniment.policy.ownership import bind_outside
 from muniment.policy.platforms import may_write
 from muniment.sandbox.sandbox import check_enforcement
-from muniment.settings import RULES, Settings, default_roots, load_configured, read_api_key
+from muniment.settings import RULES, Settings, find_default_roots, load_configured_policy, read_api_key
 from muniment.store.ledger import move_root
 from muniment.store.state import LEDGER_NAME, State, is_writable
-from muniment.store.upkeep import recover_all
-from muniment.workspaces.projects import Binding, advice_on, find_project, notes_of, recorded, require_beneath
+from muniment.store.upkeep import recover_roots
+from muniment.workspaces.projects import (
+    Binding,
+    find_project,
+    list_advice,
+    list_notes,
+    record_binding,
+    require_memory_in_checkout,
+)
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
@@ -68,15 +75,15 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
     )
 
 
-def find_place(
+def open_context(
     settings: Settings,
     workspace: str | PathLike[str] | None,
     *,
     in_process: bool = False,
     create: bool = True,
-    reads: bool = False,
+    is_reader: bool = False,
     state: State | None = None,
-) -> Place:
+) -> JobContext:
     """Open policy, state and roots of `settings` for the workspace around `workspace`; raises as `open`.
 
     Interrupted commits in the roots are rolled back first; `notes` of the result report this.
@@ -87,39 +94,42 @@ def find_place(
             is only created in a repository (ADR 0032).
         in_process: as for `open`.
         create: create missing default directories; otherwise their scopes are omitted.
-        reads: without `create`, create the state directory if there is a root, so that later reads are fast.
+        is_reader: without `create`, create the state directory if there is a root, so that later reads are
+            fast.
             If it cannot be created, a temporary one is used, and a note reports that. The same is done if
             nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
         state: shared with other results; the caller closes it. None: open that of `settings`.
     """
-    symlinks = check_symlinks(settings.symlinks)
-    loaded = load_configured(settings)
+    symlinks = parse_symlinks(settings.symlinks)
+    loaded = load_configured_policy(settings)
     policy = loaded.policy
     if in_process:
         check_enforcement(policy, in_process=True)
     is_read_only = state is None and settings.state.is_dir() and not is_writable(settings.state)
     if is_read_only or not may_write(policy):
-        create, reads = False, True
-    paths, project, is_made = _paths_at(settings, policy, workspace, create=create)
-    with ExitStack() as opened:
-        roots = bind_outside(paths, loaded.paths, loaded.linked, apart_from=settings.apart)
+        create, is_reader = False, True
+    paths, project, is_recorded = _resolve_paths(settings, policy, workspace, create=create)
+    with ExitStack() as resources:
+        roots = bind_outside(
+            paths, loaded.paths, loaded.hard_link_identities, disjoint_from=settings.protected_paths
+        )
         for root in roots.values():
-            opened.callback(root.close)
-        notes = () if project is None else tuple(notes_of(settings.home, project, wrote=is_made))
-        advice = () if project is None else tuple(advice_on(settings.home, project))
+            resources.callback(root.close)
+        notes = () if project is None else tuple(list_notes(settings.home, project, was_recorded=is_recorded))
+        advice = () if project is None else tuple(list_advice(settings.home, project))
         if state is None:
-            state, more = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
+            state, more = _open_state(settings, is_needed=create, is_cached=is_reader and bool(roots))
             notes += more
-            opened.callback(state.close)
+            resources.callback(state.close)
         if project is not None and PROJECT in roots:
-            _enter_inside(project, roots[PROJECT], state)
+            _check_and_move_history(project, roots[PROJECT], state)
         try:
-            notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
+            notes += recover_roots(state, roots, policy, Deadline(time.monotonic() + RECOVERY_SECONDS))
         # The memory can be read; each commit there first tries the rollback again.
         except RollbackFailed as error:
             notes += (str(error),)
-        opened.pop_all()
-    return Place(
+        resources.pop_all()
+    return JobContext(
         policy,
         roots,
         state,
@@ -131,20 +141,20 @@ def find_place(
     )
 
 
-def _paths_at(
+def _resolve_paths(
     settings: Settings, policy: Policy, workspace: str | PathLike[str] | None, *, create: bool
 ) -> tuple[dict[Scope, Path], Binding | None, bool]:
     """Return the directories to bind, the project with a default directory, and whether it was recorded."""
-    is_ours = "project" in policy.scopes and "project" not in settings.roots
+    is_default = "project" in policy.scopes and "project" not in settings.roots
     found = find_project(settings.home, Path(workspace or ""))
     is_project = workspace is not None or found.checkout.is_repository
-    is_made = create and is_ours and (is_project or "user" not in policy.scopes)
-    found = recorded(settings.home, found) if is_made else found
-    if is_ours:
+    is_recorded = create and is_default and (is_project or "user" not in policy.scopes)
+    found = record_binding(settings.home, found) if is_recorded else found
+    if is_default:
         _require_inside(found, policy)
-    memory = found.memory(settings.home)
-    paths = default_roots(settings, policy.scopes, memory, create=create, is_project=is_project)
-    return paths, found if is_ours else None, is_made
+    memory = found.build_memory_path(settings.home)
+    paths = find_default_roots(settings, policy.scopes, memory, create=create, is_project=is_project)
+    return paths, found if is_default else None, is_recorded
 
 
 def _require_inside(found: Binding, policy: Policy) -> None:
@@ -155,8 +165,8 @@ def _require_inside(found: Binding, policy: Policy) -> None:
     """
     if found.inside is None:
         return
-    require_beneath(found, Path(os.path.realpath(found.checkout.path / found.inside)))
-    if policy.trust_of(PROJECT) is Trust.OWNER:
+    require_memory_in_checkout(found, Path(os.path.realpath(found.checkout.path / found.inside)))
+    if policy.get_trust(PROJECT) is Trust.OWNER:
         raise ConfigInvalid(
             f"the policy {policy.name} gives owner trust to project files that Muniment did not write, "
             f'and a git pull writes files in {found.inside}; set trust = "workspace" there, or store '
@@ -164,7 +174,7 @@ def _require_inside(found: Binding, policy: Policy) -> None:
         )
 
 
-def _enter_inside(found: Binding, root: BoundRoot, state: State) -> None:
+def _check_and_move_history(found: Binding, root: BoundRoot, state: State) -> None:
     """Check the root of a memory inside a repository, and move its history if the repository was moved.
 
     Raises:
@@ -173,20 +183,20 @@ def _enter_inside(found: Binding, root: BoundRoot, state: State) -> None:
     """
     if found.inside is None:
         return
-    require_beneath(found, root.trusted_path)
-    for place in found.before:
-        move_root(state, Path(place, found.inside), root)
+    require_memory_in_checkout(found, root.trusted_path)
+    for previous_path in found.previous_paths:
+        move_root(state, Path(previous_path, found.inside), root)
 
 
-def embedder_of(settings: Settings) -> Embedder | None:
+def create_embedder(settings: Settings) -> Embedder | None:
     """Return the embedder of the model in `settings`; None if they contain none.
 
     Raises:
-        ConfigInvalid: the model cannot be used, see `recall.meaning.StaticModel`.
+        ConfigInvalid: the model cannot be used, see `recall.semantic_search.StaticModel`.
     """
     if settings.embeddings is None:
         return None
-    from muniment.recall.meaning import StaticModel
+    from muniment.recall.semantic_search import StaticModel
 
     return StaticModel(settings.embeddings)
 
@@ -195,30 +205,30 @@ def open_state(settings: Settings) -> State:
     """Open the state of `settings` for the lifetime of a program; close it after use.
 
     Raises:
-        ConfigInvalid: as `embedder_of`.
+        ConfigInvalid: as `create_embedder`.
         StateTooNew, ManagedMemoryUnavailable: as `State`.
     """
-    return State(settings.state, embedder=embedder_of(settings))
+    return State(settings.state, embedder=create_embedder(settings))
 
 
-def _opened_state(settings: Settings, *, is_needed: bool, is_used: bool) -> tuple[State, tuple[str, ...]]:
+def _open_state(settings: Settings, *, is_needed: bool, is_cached: bool) -> tuple[State, tuple[str, ...]]:
     """Open the state for a program that writes history, or only reads; also return notes for the user."""
-    directory, embedder = settings.state, embedder_of(settings)
-    if not (is_needed or is_used or directory.is_dir()):
+    directory, embedder = settings.state, create_embedder(settings)
+    if not (is_needed or is_cached or directory.is_dir()):
         return State(None, embedder=embedder), ()
     if not is_needed and directory.is_dir() and not is_writable(directory):
-        return State(directory, embedder=embedder, read_only=True), ()
+        return State(directory, embedder=embedder, is_read_only=True), ()
     try:
         return State(directory, embedder=embedder), ()
     except ManagedMemoryUnavailable as error:
-        if is_needed or _may_hold_history(directory):
+        if is_needed or _may_have_history(directory):
             raise
         return State(None, embedder=embedder), (
             f"{error}; therefore the memory is read completely each time",
         )
 
 
-def _may_hold_history(directory: Path) -> bool:
+def _may_have_history(directory: Path) -> bool:
     """Return whether there may be a ledger: without it, a reader would trust too much."""
     try:
         (directory / LEDGER_NAME).lstat()
@@ -232,14 +242,14 @@ def _may_hold_history(directory: Path) -> bool:
 # -- recall --------------------------------------------------------------------------------------------
 
 
-def recaller_of(place: Place) -> Recaller:
+def create_recaller(context: JobContext) -> Recaller:
     """Return the recaller of an open memory; close it before the memory."""
     from muniment.recall.recaller import Recaller
 
-    return Recaller(place.policy, place.roots, place.state, notes=place.advice)
+    return Recaller(context.policy, context.roots, context.state, notes=context.advice)
 
 
-def chooser_of(place: Place, model: Model) -> Chooser | None:
+def create_chooser(context: JobContext, model: Model) -> Chooser | None:
     """Return a function that lets `model` choose entries; None for the embedded rules.
 
     Each call is one turn. It ends with the seconds that the policy gives a run, or with `patience`. It is
@@ -250,18 +260,18 @@ def chooser_of(place: Place, model: Model) -> Chooser | None:
     if isinstance(model, RuleWriter):
         return None
     from muniment.agent.model import Budget, ModelError
-    from muniment.agent.questions import MAX_OPTIONS, Asker
+    from muniment.agent.questions import MAX_OPTIONS, ModelQuery
 
-    def choose(message: str, about: Sequence[str], limit: int, patience: Patience) -> Sequence[int] | None:
-        with Cancel() if patience.cancel is None else nullcontext(patience.cancel) as cancel:
-            budget = Budget(place.policy.limits, cancel, place.clock)
-            left = patience.deadline - time.monotonic()  # The clock of `place` may be another one.
-            budget.deadline = min(budget.deadline, place.clock() + left)
-            asker = Asker(model, budget)
+    def choose(message: str, about: Sequence[str], limit: int, deadline: Deadline) -> Sequence[int] | None:
+        with Cancel() if deadline.cancel is None else nullcontext(deadline.cancel) as cancel:
+            budget = Budget(context.policy.limits, cancel, context.clock)
+            remaining = deadline.expires_at - time.monotonic()  # The clock of `place` may be another one.
+            budget.deadline = min(budget.deadline, context.clock() + remaining)
+            query = ModelQuery(model, budget)
             try:
-                return asker.which_help(message, about[:MAX_OPTIONS], limit)
+                return query.choose_helpful(message, about[:MAX_OPTIONS], limit)
             except (ModelError, MunimentError) as error:
-                patience.check()
+                deadline.check()
                 events.emit("recall_model_failed", problem=type(error).__name__)
                 return None
 

@@ -3,7 +3,8 @@
 No setting is ever read from a workspace, and no variable of another program is used, such as
 `OPENAI_BASE_URL` or `HTTP_PROXY`: a program that can set these must not choose where facts and keys are sent.
 A home that another user can write is rejected (ADR 0027). Reading settings creates nothing: only
-`default_roots` creates directories. The key of a model's server is not a setting; `read_api_key` reads it.
+`find_default_roots` creates directories. The key of a model's server is not a setting; `read_api_key` reads
+it.
 
 The `api_key_file` of `config.toml` belongs to the `base_url` in the same file, and is not used with another.
 
@@ -27,11 +28,11 @@ from muniment.agent.model import OnModelFailure, check_model_name, check_on_mode
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.kernel.names import Scope
 from muniment.names import HOME_VARIABLE, MAX_CONFIG_BYTES
-from muniment.policy.family import refuse_long_keys
-from muniment.policy.ownership import check_ours, create_private_directory, require_ours
+from muniment.policy.family import reject_long_keys
+from muniment.policy.ownership import check_owner_and_mode, create_private_directory, require_trusted
 
 if TYPE_CHECKING:
-    from muniment.policy.load import Loaded
+    from muniment.policy.load import LoadedPolicy
 
 # -- settings ----------------------------------------------------------------------------------------
 
@@ -75,7 +76,8 @@ class Settings:
         key_in_variable: the key is the value of `MUNIMENT_API_KEY`; `api_key_file` is ignored.
         protocol: one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `Place`.
-        embeddings: the directory of a static embedding model, see `recall.meaning`; None: only words are
+        embeddings: the directory of a static embedding model, see `recall.semantic_search`; None: only words
+            are
             matched.
         policy_signers: the file of allowed policy signers; None: no signature is needed
             (`policy.signatures`).
@@ -105,10 +107,10 @@ class Settings:
         return self.home / "policies"
 
     @property
-    def apart(self) -> tuple[Path, ...]:
+    def protected_paths(self) -> tuple[Path, ...]:
         """Return the paths that no root may be, contain or be inside of."""
-        ours = (self.state, self.policies, self.home / "config.toml", self.home / "projects.json")
-        return (*ours, *filter(None, (self.api_key_file, self.embeddings, self.policy_signers)))
+        protected = (self.state, self.policies, self.home / "config.toml", self.home / "projects.json")
+        return (*protected, *filter(None, (self.api_key_file, self.embeddings, self.policy_signers)))
 
 
 def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
@@ -124,37 +126,41 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
             the protocol or the model's name is invalid. Or a flag is for a language model and the model is
             `rules`.
     """
-    named = environment.get(HOME_VARIABLE)
-    home = _expanded(named) if named else _expanded(environment.get("HOME") or "~") / ".muniment"
-    asked = {name: value for name, value in flags.items() if value}
-    _require_own(home)
+    home_variable = environment.get(HOME_VARIABLE)
+    home = (
+        _expand_path(home_variable)
+        if home_variable
+        else _expand_path(environment.get("HOME") or "~") / ".muniment"
+    )
+    given_flags = {name: value for name, value in flags.items() if value}
+    _require_private_home(home)
     configured = _read_config(home / "config.toml")
     found = {
         name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
     }
-    merged: dict[str, Any] = {**configured, **found, **asked}
+    merged: dict[str, Any] = {**configured, **found, **given_flags}
     is_another = "base_url" in configured and merged["base_url"].rstrip("/") != configured["base_url"].rstrip(
         "/"
     )
-    if is_another and "api_key_file" not in {**found, **asked}:
+    if is_another and "api_key_file" not in {**found, **given_flags}:
         merged.pop("api_key_file", None)  # It is the key of the server in the same file.
-    merged["roots"] = {**configured.get("roots", {}), **asked.get("roots", {})}
+    merged["roots"] = {**configured.get("roots", {}), **given_flags.get("roots", {})}
     for name in _FILES & merged.keys():
-        merged[name] = _expanded(os.fspath(merged[name]))
-    key_in_variable = bool(environment.get(KEY_VARIABLE)) and "api_key_file" not in asked
+        merged[name] = _expand_path(os.fspath(merged[name]))
+    key_in_variable = bool(environment.get(KEY_VARIABLE)) and "api_key_file" not in given_flags
     settings = Settings(home.absolute(), key_in_variable=key_in_variable, **merged)
-    _require_model(settings, asked)
+    _require_model(settings, given_flags)
     return settings
 
 
-def _require_own(home: Path) -> None:
+def _require_private_home(home: Path) -> None:
     """Check that no other user can have written the configuration, policies or state of a home."""
     for each in (home, home / "config.toml", home / "state"):
-        require_ours(each)
-    require_ours(home / "policies", inside=True)
+        require_trusted(each)
+    require_trusted(home / "policies", inside=True)
 
 
-def default_roots(
+def find_default_roots(
     settings: Settings,
     scopes: tuple[Scope, ...],
     project: Path,
@@ -179,16 +185,16 @@ def default_roots(
     unknown = sorted(set(settings.roots) - set(scopes))
     if unknown:
         raise InvalidScope(f"the policy declares no scope {unknown[0]!r}; it has {', '.join(scopes)}")
-    ours = {"user": settings.home / "user", "project": project}
+    default_paths = {"user": settings.home / "user", "project": project}
     roots: dict[Scope, Path] = {}
     for scope in scopes:
         if scope in settings.roots:
             roots[scope] = settings.roots[scope]
-        elif scope in ours:
+        elif scope in default_paths:
             if create and (is_project or scope != "project" or "user" not in scopes):
-                create_private_directory(ours[scope])
-            if ours[scope].exists():
-                roots[scope] = ours[scope]
+                create_private_directory(default_paths[scope])
+            if default_paths[scope].exists():
+                roots[scope] = default_paths[scope]
         else:
             raise ConfigInvalid(f"scope {scope!r} has no directory; bind one with --root {scope}=DIR")
     return roots
@@ -207,17 +213,17 @@ def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
             raise ConfigInvalid(f"invalid --root {pair!r}: expected scope=DIR")
         if scope in roots:
             raise ConfigInvalid(f"--root sets the scope {scope!r} twice")
-        roots[scope] = _expanded(directory)
+        roots[scope] = _expand_path(directory)
     return roots
 
 
-def _require_model(settings: Settings, asked: Mapping[str, Any]) -> None:
+def _require_model(settings: Settings, given_flags: Mapping[str, Any]) -> None:
     name = check_model_name(settings.model)
     check_protocol(settings.protocol)
     check_on_model_failure(settings.on_model_failure)
     if name == RULES:
         for flag in ("base_url", "api_key_file", "protocol"):
-            if flag in asked:
+            if flag in given_flags:
                 raise ConfigInvalid(
                     f"--{flag.replace('_', '-')} is for a language model, and the model is {RULES}; "
                     "name another with --model NAME"
@@ -237,21 +243,24 @@ def _read_config(path: Path) -> dict[str, Any]:
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigInvalid(f"{path} is larger than {MAX_CONFIG_BYTES} bytes")
     try:
-        refuse_long_keys(text.decode())
+        reject_long_keys(text.decode())
         data = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # Errors of decoding, of TOML, and of too long numbers.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from None
-    return {key: _checked(path, key, value) for key, value in data.items()}
+    return {key: _validate_value(path, key, value) for key, value in data.items()}
 
 
-def _checked(path: Path, key: str, value: Any) -> Any:
+def _validate_value(path: Path, key: str, value: Any) -> Any:
     match key, value:
         case "roots", dict() if all(isinstance(each, str) for each in value.values()):
-            return {scope: _absolute(path, f"the root of {scope!r}", each) for scope, each in value.items()}
+            return {
+                scope: _require_absolute(path, f"the root of {scope!r}", each)
+                for scope, each in value.items()
+            }
         case "roots", _:
             raise ConfigInvalid(f"{path}: roots must be a table of scope = directory")
         case _, str() if key in _FILES:
-            return _absolute(path, key, value)
+            return _require_absolute(path, key, value)
         case _, str() if key in _CONFIG_KEYS:
             return value
         case _ if key in _CONFIG_KEYS:
@@ -261,15 +270,15 @@ def _checked(path: Path, key: str, value: Any) -> Any:
             raise ConfigInvalid(f"{path}: unknown key {key!r}; known keys are {known}")
 
 
-def _absolute(path: Path, what: str, configured: str) -> Path:
+def _require_absolute(path: Path, what: str, configured: str) -> Path:
     """Return an absolute path of `config.toml`, which is independent of the current directory."""
-    found = _expanded(configured)
+    found = _expand_path(configured)
     if not found.is_absolute():
         raise ConfigInvalid(f"{path}: {what} is relative; use an absolute path")
     return found
 
 
-def _expanded(path: str) -> Path:
+def _expand_path(path: str) -> Path:
     try:
         expanded = Path(path).expanduser()
         is_path = b"\0" not in os.fsencode(expanded)
@@ -291,7 +300,8 @@ def _expanded(path: str) -> Path:
 #   read.
 # - K2. It is passed only from `read_api_key` to the adapter of the model. Settings contain its location, not
 #   its value. No error here quotes it, also if a user gave a key instead of a file name.
-# - K3. No bound root contains the file of the settings, also if the variable is used (`Settings.apart`).
+# - K3. No bound root contains the file of the settings, also if the variable is used
+# (`Settings.protected_paths`).
 # - K4. A file that another user owns or can write is rejected: that user could read the traffic at the
 #   server.
 #
@@ -322,17 +332,17 @@ def read_api_key(settings: Settings, environment: Mapping[str, str]) -> str | No
             word of printable ASCII.
     """
     if settings.key_in_variable:
-        return _checked_credential(environment[KEY_VARIABLE], KEY_VARIABLE)
+        return _validate_key(environment[KEY_VARIABLE], KEY_VARIABLE)
     path = settings.api_key_file
-    return None if path is None else _checked_credential(_read(path), f"the key file {path}")
+    return None if path is None else _validate_key(_read_key_file(path), f"the key file {path}")
 
 
-def _read(path: Path) -> str:
+def _read_key_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISCHR(status.st_mode):  # A terminal and /dev/null belong to no single user.
-                check_ours(path, status)
+                check_owner_and_mode(path, status)
             data = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
         if not os.path.lexists(path):
@@ -346,20 +356,20 @@ def _read(path: Path) -> str:
     return data.decode("latin-1")
 
 
-def _checked_credential(text: str, where: str) -> str:
+def _validate_key(text: str, source: str) -> str:
     if len(text) > MAX_KEY_BYTES:
-        raise ConfigInvalid(f"{where} is longer than {MAX_KEY_BYTES} bytes; it must contain only the key")
+        raise ConfigInvalid(f"{source} is longer than {MAX_KEY_BYTES} bytes; it must contain only the key")
     key = text.strip()
     if not key:
-        raise ConfigInvalid(f"{where} is empty; it must contain the key")
+        raise ConfigInvalid(f"{source} is empty; it must contain the key")
     if _KEY.fullmatch(key) is None:
         raise ConfigInvalid(
-            f"{where} contains no valid key: expected only printable ASCII without white space"
+            f"{source} contains no valid key: expected only printable ASCII without white space"
         )
     return key
 
 
-def load_configured(settings: Settings) -> Loaded:
+def load_configured_policy(settings: Settings) -> LoadedPolicy:
     """Return the policy of `settings`, with its signature checked if signers are configured.
 
     Raises:

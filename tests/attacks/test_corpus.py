@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.raising import raised
-from kit.where import TESTS
+from kit.catching import catch_error
+from kit.locations import TESTS
 from muniment.errors import PathEscape
 from muniment.testing.corpus import Stage, load_corpus
-from muniment.testing.corpus.judging import READING_TOOLS, tree_changes
-from muniment.testing.corpus.running import driver_command, run_driver
+from muniment.testing.corpus.judging import READING_TOOLS, list_tree_changes
+from muniment.testing.corpus.running import build_driver_command, run_driver
 from muniment.testing.corpus.subjects import SandboxSubject
 
 CORPUS = load_corpus()
@@ -19,9 +19,9 @@ MODES = ("worker", "in-process")
 TOOL = "tool --root=user={user} --root=project={project} --policy={policy} --symlinks {symlinks}"
 TOOL = f"command={Path(sys.executable).with_name('muniment')} {TOOL} --state={{state}} --commit"
 DRIVEN = {
-    "worker": driver_command("muniment", Path())[2:-1],
+    "worker": build_driver_command("muniment", Path())[2:-1],
     "in-process": [str(TESTS / "kit" / "corpus" / "in_process.py")],
-    "tool": driver_command(TOOL, Path())[2:-1],
+    "tool": build_driver_command(TOOL, Path())[2:-1],
 }
 DRIVERS = 2
 SAMPLE = 24
@@ -101,16 +101,16 @@ def test_escape_aborts_the_run_or_only_the_call(tmp_path, mode, on_escape):
         stage.prepare({"op": "hardlink", "path": "{user}/hard.md", "target": "{outside}/secret.md"})
         for name, target in {"link.md": "{outside}/secret.md", "folder": "{outside}"}.items():
             stage.prepare({"op": "symlink", "path": f"{{user}}/{name}", "target": target})
-        before = stage.photograph()
+        before = stage.take_snapshot()
         subject = SandboxSubject(stage, {}, in_process=mode == "in-process", on_escape=on_escape)
         assert subject.call("write_file", {"path": "user/fine.md", "content": "fine\n"}).verdict == "allow"
         assert subject.call(tool, arguments).code == "path_escape", (tool, arguments)
         assert subject.call("write_file", {"path": "project/fine.md", "content": "x\n"}).verdict == "allow"
         if on_escape == "abort":
-            raised(PathEscape, subject.box.commit)
+            catch_error(PathEscape, subject.sandbox.commit)
             subject.close()
-            assert tree_changes(before, stage.photograph(), roots=True) == []
+            assert list_tree_changes(before, stage.take_snapshot(), roots=True) == []
         else:
             assert subject.commit().error is None
             subject.close()
-            assert (stage.scope("user") / "fine.md").read_text() == "fine\n"
+            assert (stage.get_scope_path("user") / "fine.md").read_text() == "fine\n"

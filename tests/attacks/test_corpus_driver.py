@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.catching import catch_error
 from kit.corpus.naive import NaiveTools
-from kit.raising import raised
-from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus
+from muniment.testing.corpus import Stage, UnsupportedCall, driver, load_corpus
 from muniment.testing.corpus import stage as corpus_files
 from muniment.testing.corpus.judging import CHECKS
 from muniment.testing.corpus.stage import OPERATIONS, obey_file_modes
@@ -22,7 +22,7 @@ CORPUS = load_corpus()
 def test_error_of_a_subject_is_a_result_of_its_case(tmp_path, monkeypatch):
     class Broken(NaiveTools):
         def call(self, tool, _arguments):
-            raise Inexpressible(f"no {tool}") if tool == "edit" else LookupError("broken")
+            raise UnsupportedCall(f"no {tool}") if tool == "edit" else LookupError("broken")
 
     monkeypatch.setenv("HOME", "")  # Restored afterwards, as the other changes.
     monkeypatch.chdir(tmp_path)
@@ -108,5 +108,5 @@ def test_unrelated_case_files_are_rejected(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps({"canary": "x", "cases": [{"id": "1"}]}))
     (tmp_path / "b.json").write_text(json.dumps({"canary": "y", "cases": [{"id": "2"}]}))
     assert list(load_corpus("a.json").cases) == ["1"]
-    raised(ValueError, load_corpus, "a.json", "a.json", match="duplicate id")
-    raised(ValueError, load_corpus, "a.json", "b.json", match="different canaries")
+    catch_error(ValueError, load_corpus, "a.json", "a.json", match="duplicate id")
+    catch_error(ValueError, load_corpus, "a.json", "b.json", match="different canaries")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kit.corpus.naive import NaiveTools, RealpathTools
-from kit.memories import put
-from muniment.testing.corpus import Answer, Committed, Stage, load_corpus, run_case
-from muniment.testing.corpus.judging import CHECKS, Effect, problems, tree_changes
+from kit.memories import write_file
+from muniment.testing.corpus import CallResult, CommitResult, Stage, load_corpus, run_case
+from muniment.testing.corpus.judging import CHECKS, Effect, list_tree_changes, run_check
 
 CORPUS = load_corpus()
 SHOWN = "the canary is in the answer"
@@ -60,10 +60,10 @@ SIDE_EFFECTS = {
         stage.outside / "secret.md", stage.aside / "x"
     ),
     "'elsewhere' is next to the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
-    "'project' changed: modified": lambda stage: put(stage.scope("project"), ".new").unlink(),
+    "'project' changed: modified": lambda stage: write_file(stage.scope("project"), ".new").unlink(),
     # Files that exist before the call may contain the canary, because setups link to it.
-    "the canary was written to 'state:ledger'": lambda stage: put(stage.state, "ledger", stage.canary),
-    "the canary was written to 'project/c.md'": lambda stage: put(
+    "the canary was written to 'state:ledger'": lambda stage: write_file(stage.state, "ledger", stage.canary),
+    "the canary was written to 'project/c.md'": lambda stage: write_file(
         stage.scope("project"), "c.md", stage.canary
     ),
 }
@@ -98,9 +98,9 @@ def test_side_effect_of_a_correct_answer_is_found(tmp_path, expected):
 
 def has_access_times(directory):
     stage = Stage(directory / "probe", CORPUS.canary)
-    before = stage.photograph()
+    before = stage.take_snapshot()
     (stage.outside / "secret.md").read_bytes()
-    return tree_changes(before, stage.photograph(), roots=True) != []
+    return list_tree_changes(before, stage.take_snapshot(), roots=True) != []
 
 
 def make_subject_class(answer=None, *, commit=None, log="", **fields):
@@ -123,16 +123,19 @@ def make_subject_class(answer=None, *, commit=None, log="", **fields):
 
 
 LIARS = [
-    (make_subject_class(lambda stage, _: Answer("allow", None, "alpha", stage.canary)), SHOWN),
+    (make_subject_class(lambda stage, _: CallResult("allow", None, "alpha", stage.canary)), SHOWN),
     (
-        make_subject_class(lambda stage, _: Answer("allow", None, f"alpha {stage.tree}", "")),
+        make_subject_class(lambda stage, _: CallResult("allow", None, f"alpha {stage.tree}", "")),
         "a host path is in the",
     ),
     (make_subject_class(code="refused"), "code 'refused' does not belong"),
     (make_subject_class(verdict="error", code="refused"), "code 'refused' does not belong"),
     (make_subject_class(verdict="error", code="not_found"), "verdict error"),
-    (make_subject_class(commit=lambda _: Committed("store_conflict", "")), "the commit failed"),
-    (make_subject_class(commit=lambda stage: Committed(None, stage.canary)), "the canary is in the commit"),
+    (make_subject_class(commit=lambda _: CommitResult("store_conflict", "")), "the commit failed"),
+    (
+        make_subject_class(commit=lambda stage: CommitResult(None, stage.canary)),
+        "the canary is in the commit",
+    ),
     (make_subject_class(log=f"debug: {CORPUS.canary}"), "the canary is in the log"),
 ]
 
@@ -144,7 +147,7 @@ def test_invalid_answer_of_a_subject_is_found(tmp_path):
 
 
 def test_write_of_a_denied_call_or_extra_file_is_found(tmp_path):
-    liar = make_subject_class(lambda *_: Answer("deny", "refused", "no", ""))
+    liar = make_subject_class(lambda *_: CallResult("deny", "refused", "no", ""))
     found = find_failures(tmp_path / "refusal", CORPUS.cases["idx-edit"], liar)
     assert "'user/MEMORY.md' changed: size, content, modified" in found
 
@@ -192,8 +195,8 @@ EFFECTS = [
 def test_every_effect_check_can_pass_and_fail(tmp_path):
     for number, (check, terms, good, bad) in enumerate(EFFECTS):
         check = {"check": check, **terms}  # noqa: PLW2901
-        assert list(problems(prepare_effect(tmp_path / f"{number}-good", good), check)) == [], check
-        assert list(problems(prepare_effect(tmp_path / f"{number}-bad", bad), check)) != [], check
+        assert list(run_check(prepare_effect(tmp_path / f"{number}-good", good), check)) == [], check
+        assert list(run_check(prepare_effect(tmp_path / f"{number}-bad", bad), check)) != [], check
     used = {check["check"] for case in CORPUS.cases.values() for check in case.get("checks", ())}
     assert used <= CHECKS.keys() == {check for check, *_ in EFFECTS}
 
@@ -206,4 +209,6 @@ def prepare_effect(directory, world):
     if "mode" in world:
         stage.prepare({"op": "write", "path": "{user}/a.md", "content": ""})
         stage.prepare({"op": "chmod", "path": "{user}/a.md", "mode": world["mode"]})
-    return Effect(stage, allowed=True, outputs=(world.get("output", ""),), seconds=world.get("seconds", 0.0))
+    return Effect(
+        stage, is_allowed=True, outputs=(world.get("output", ""),), seconds=world.get("seconds", 0.0)
+    )

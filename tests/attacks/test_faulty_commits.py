@@ -1,7 +1,7 @@
 """Commits and rollbacks that fail, are interrupted or are killed at any system call, while peers edit the
 files.
 
-The faults at a call and the oracle are in `kit/store/faulty.py`, whose command tries 100 000 cases.
+The faults at a call and the oracle are in `kit/store/fault_injection.py`, whose command tries 100 000 cases.
 Here some of them are tried, and the same faults through `muniment.open` with the real ledger.
 """
 
@@ -14,8 +14,15 @@ from unittest.mock import patch
 
 import pytest
 
-from kit.store.faulty import PEER_DEEDS, Case, drawn, measured, single, tried
-from kit.store.processes import killed
+from kit.store.fault_injection import (
+    PEER_ACTIONS,
+    FaultCase,
+    count_calls,
+    draw_case,
+    list_single_faults,
+    run_cases,
+)
+from kit.store.processes import assert_dies
 from muniment.kernel import _directory, root
 from muniment.kernel._directory import Directory
 from muniment.kernel.names import Trust
@@ -68,7 +75,7 @@ def kill_at_second_file(home):
         with open_memory(home) as memory, at_rename(2, lambda: os.kill(os.getpid(), signal.SIGKILL)):
             remember_as_agent(memory)
 
-    killed(remember)
+    assert_dies(remember)
     assert len(read_entries(home)) == 2
 
 
@@ -80,26 +87,29 @@ def kill_at_second_file(home):
 @pytest.mark.timeout(900)
 def test_commit_with_faults_at_any_call_is_all_or_nothing(tmp_path):
     dice = random.Random(41)
-    counts = measured(tmp_path)
-    cases = [*itertools.islice(single(counts), 0, None, 37), *(drawn(dice, counts) for _ in range(300))]
+    counts = count_calls(tmp_path)
+    cases = [
+        *itertools.islice(list_single_faults(counts), 0, None, 37),
+        *(draw_case(dice, counts) for _ in range(300)),
+    ]
     # A peer shortens a file during an exchange; an interrupt comes before that is checked.
     cases += [
-        Case([{at: ("kill", "before")}], [{at - 1: [(deed, rel)]}])
+        FaultCase([{at: ("kill", "before")}], [{at - 1: [(deed, rel)]}])
         for at in range(2, counts[0], 5)
         for deed, rel in (("shorten", "a.md"), ("shorten", "topic/t.md"))
     ]
-    wrong = ((case, problems) for case, problems, _ in tried(cases, tmp_path) if problems)
+    wrong = ((case, problems) for case, problems, _ in run_cases(cases, tmp_path) if problems)
     assert next(wrong, None) is None
     peers = (deeds for case in cases for each in case.peers for deeds in each.values())
-    assert {deed for deeds in peers for deed, _ in deeds} == {*PEER_DEEDS}
+    assert {deed for deeds in peers for deed, _ in deeds} == {*PEER_ACTIONS}
 
 
 def test_second_edit_during_an_exchange_leaves_no_temporary_name(tmp_path):
     """A peer replaces a file before the exchange and again before it is undone."""
-    calls, _, _ = measured(tmp_path)
+    calls, _, _ = count_calls(tmp_path)
     deed = [("replace", "topic/t.md")]
-    cases = [Case([{}], [{at: deed, at + later: deed}]) for at in range(1, calls) for later in (3, 4)]
-    wrong = ((case, problems) for case, problems, _ in tried(cases, tmp_path) if problems)
+    cases = [FaultCase([{}], [{at: deed, at + later: deed}]) for at in range(1, calls) for later in (3, 4)]
+    wrong = ((case, problems) for case, problems, _ in run_cases(cases, tmp_path) if problems)
     assert next(wrong, None) is None
 
 

@@ -7,16 +7,16 @@ import os
 
 import pytest
 
-from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
-from kit.sandbox.probe import source
-from kit.sandbox.side_by_side import side_by_side
+from kit.memories import CANARY, WORKER_CONFINEMENT, make_roots, make_strict_policy, take_snapshot, write_file
+from kit.sandbox.probe import make_zygote
+from kit.sandbox.side_by_side import open_pair
 from muniment.errors import WorkerLost
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Enforcement
 from muniment.sandbox.fence.pool import Zygote
 from muniment.sandbox.sandbox import Sandbox
 
-pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+pytestmark = pytest.mark.skipif(WORKER_CONFINEMENT is not Enforcement.FULL, reason="this kernel has no fence")
 
 SERVICES = {
     "unchanged": None,
@@ -97,8 +97,8 @@ def roots(tmp_path_factory):
         "large.md": "there are many lines\n" * 4000,
         "hidden-text.md": "a\u202eb\u200dthere",
     }.items():
-        put(user, rel, content)
-    put(roots["project"], "of-project.md", "there\n")
+        write_file(user, rel, content)
+    write_file(roots["project"], "of-project.md", "there\n")
     links = {"link.md": outside / "secret.md", "linked": outside, "loop.md": "loop.md"}
     for name, target in {**links, "inner.md": "known.md"}.items():
         (user / name).symlink_to(target)
@@ -109,16 +109,18 @@ def roots(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=SERVICES.values(), ids=SERVICES)
 def zygote(request):
-    with Zygote() if request.param is None else source(request.param) as zygote:
+    with Zygote() if request.param is None else make_zygote(request.param) as zygote:
         zygote.start()
         yield zygote
 
 
 GENEROUS = {"files_written": 1000, "write_bytes": 1 << 26, "read_bytes": 1 << 26}
 POLICIES = {
-    "strict": strict(limits={"tool_calls": 100_000}),
-    "generous": strict(limits=GENEROUS, content=Content(reject=())),
-    "poor": strict(limits={"scan_bytes": 2000, "read_bytes": 5000, "files_written": 1, "write_bytes": 50}),
+    "strict": make_strict_policy(limits={"tool_calls": 100_000}),
+    "generous": make_strict_policy(limits=GENEROUS, content=Content(reject=())),
+    "poor": make_strict_policy(
+        limits={"scan_bytes": 2000, "read_bytes": 5000, "files_written": 1, "write_bytes": 50}
+    ),
 }
 
 
@@ -126,9 +128,9 @@ POLICIES = {
 @pytest.mark.parametrize("symlinks", ["beneath", "refuse"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_fenced_worker_answers_as_an_unfenced_one(zygote, roots, policy, symlinks):
-    before = photograph(*roots.values())
+    before = take_snapshot(*roots.values())
     calls, codes = 0, set()
-    with side_by_side(zygote, policy, roots, symlinks=symlinks) as both:
+    with open_pair(zygote, policy, roots, symlinks=symlinks) as both:
         for tool, arguments in generate_calls():
             outcome = both.call(tool, arguments)
             assert CANARY not in outcome.text
@@ -137,23 +139,23 @@ def test_fenced_worker_answers_as_an_unfenced_one(zygote, roots, policy, symlink
         both.changes()
     assert calls > 900
     assert codes >= CODES | ({"budget", "content_rejected"} if policy.content.reject else set())
-    assert photograph(*roots.values()) == before
+    assert take_snapshot(*roots.values()) == before
 
 
 def test_guard_reports_imports_and_denied_system_calls(roots, monkeypatch):
     for service, expected in (("importing", "exit code 99"), ("asking", "SIGSYS")):
-        with source(f"guarded_service:{service}") as zygote:
+        with make_zygote(f"guarded_service:{service}") as zygote:
             monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
-            with Sandbox(strict(), roots) as box, pytest.raises(WorkerLost, match=expected):
+            with Sandbox(make_strict_policy(), roots) as box, pytest.raises(WorkerLost, match=expected):
                 box.call("ls", {"path": "user"})
 
 
 def test_fenced_worker_of_root_cannot_read_closed_files(tmp_path):
     roots = make_roots(tmp_path)
-    put(roots["user"], "closed.md", CANARY).chmod(0)
-    put(roots["user"], "shut/inner.md", CANARY)
+    write_file(roots["user"], "closed.md", CANARY).chmod(0)
+    write_file(roots["user"], "shut/inner.md", CANARY)
     (roots["user"] / "shut").chmod(0)
-    with Sandbox(strict(on_escape="refuse"), roots) as box:
+    with Sandbox(make_strict_policy(on_escape="refuse"), roots) as box:
         for tool, more in (("read_file", {}), ("write_file", {"content": "x\n"})):
             for path in ("user/closed.md", "user/shut/inner.md"):
                 assert box.call(tool, {"path": path, **more}).code == "unreadable"

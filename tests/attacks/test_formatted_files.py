@@ -7,15 +7,15 @@ import shutil
 import pytest
 
 from kit.content.reformatting import REFORMATTINGS
-from kit.git import git, needs_git
+from kit.git import needs_git, run_git
 from muniment.errors import PendingReview
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
 from muniment.operations.edit import replace_text
 from muniment.operations.entries import Entries
 from muniment.recall.context import Budgets, StaticContext
-from muniment.store.erase import EraseGround, erase
+from muniment.store.erase import EraseContext, erase
 from muniment.types import RememberRequest
 
 RULES = """\
@@ -34,7 +34,7 @@ grdaually give aunnt Eva a spaer keiy for thhe gate, see https://example.org/rul
 
 > It was re-run in the café 12 times... -- and nobody found out
 """
-FOREVER = Patience(math.inf)
+FOREVER = Deadline(math.inf)
 LEVELS = list(Trust)
 
 
@@ -64,8 +64,8 @@ def is_above(trust, other):
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("scope", ["user", "project"])
 @pytest.mark.parametrize("trust", [Trust.WORKSPACE, Trust.AGENT, Trust.EXTERNAL])
-def test_reformatted_entry_keeps_its_trust(memory, trust, scope):
-    opened, path, file = make_entry(memory, RULES, trust, scope)
+def test_reformatted_entry_keeps_its_trust(open_memory, trust, scope):
+    opened, path, file = make_entry(open_memory, RULES, trust, scope)
     before, rises, unchanged = file.read_bytes(), {}, []
     for name, change in REFORMATTINGS.items():
         file.write_bytes(change(before))
@@ -96,8 +96,8 @@ FACTS = [
 @pytest.mark.sweep(3)
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("fact", FACTS)
-def test_reformatted_fact_keeps_its_trust(memory, fact):
-    opened, path, file = make_entry(memory, fact, Trust.AGENT)
+def test_reformatted_fact_keeps_its_trust(open_memory, fact):
+    opened, path, file = make_entry(open_memory, fact, Trust.AGENT)
     before = file.read_bytes()
     for name, change in REFORMATTINGS.items():
         try:
@@ -108,8 +108,8 @@ def test_reformatted_fact_keeps_its_trust(memory, fact):
 
 
 @pytest.mark.slow
-def test_reformatted_entry_stays_out_of_the_system_part(memory):
-    opened, _, file = make_entry(memory, RULES, Trust.AGENT)
+def test_reformatted_entry_stays_out_of_the_system_part(open_memory):
+    opened, _, file = make_entry(open_memory, RULES, Trust.AGENT)
     before = file.read_bytes()
     for name, change in REFORMATTINGS.items():
         file.write_bytes(change(before))
@@ -231,8 +231,8 @@ def list_owner_sentences(found):
 
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("trust", [Trust.AGENT, Trust.EXTERNAL])
-def test_edited_entry_raises_only_new_sentences(memory, trust):
-    opened, path, file = make_entry(memory, RULES, trust)
+def test_edited_entry_raises_only_new_sentences(open_memory, trust):
+    opened, path, file = make_entry(open_memory, RULES, trust)
     before, wrong = file.read_text(), {}
     for name, (change, expected) in EDITS.items():
         file.write_text(change(before))
@@ -246,8 +246,8 @@ def test_edited_entry_raises_only_new_sentences(memory, trust):
 
 
 @pytest.mark.slow
-def test_system_part_has_only_the_sentences_of_the_owner(memory):
-    opened, _, file = make_entry(memory, RULES, Trust.AGENT)
+def test_system_part_has_only_the_sentences_of_the_owner(open_memory):
+    opened, _, file = make_entry(open_memory, RULES, Trust.AGENT)
     before = file.read_text()
     for name, (change, expected) in EDITS.items():
         file.write_text(change(before))
@@ -258,16 +258,16 @@ def test_system_part_has_only_the_sentences_of_the_owner(memory):
 
 @needs_git
 @pytest.mark.threat("T-MEM-36", control="compared_text")
-def test_checkout_with_autocrlf_keeps_the_trust(memory, tmp_path):
-    opened, path, file = make_entry(memory, RULES, Trust.EXTERNAL)
+def test_checkout_with_autocrlf_keeps_the_trust(open_memory, tmp_path):
+    opened, path, file = make_entry(open_memory, RULES, Trust.EXTERNAL)
     repository = tmp_path / "notes"
     repository.mkdir()
-    git(repository, "init", "-q")
+    run_git(repository, "init", "-q")
     shutil.copy(file, repository / "entry.md")
-    git(repository, "add", "entry.md")
-    git(repository, "commit", "-q", "-m", "entry")
+    run_git(repository, "add", "entry.md")
+    run_git(repository, "commit", "-q", "-m", "entry")
     (repository / "entry.md").unlink()
-    git(repository, "-c", "core.autocrlf=true", "checkout", "-q", "--", "entry.md")
+    run_git(repository, "-c", "core.autocrlf=true", "checkout", "-q", "--", "entry.md")
     assert b"\r\n" in (repository / "entry.md").read_bytes()
     file.write_bytes((repository / "entry.md").read_bytes())
     assert opened.why(path).trust is Trust.EXTERNAL
@@ -276,8 +276,8 @@ def test_checkout_with_autocrlf_keeps_the_trust(memory, tmp_path):
 
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("scope", ["user", "project"])
-def test_renamed_and_reformatted_entry_keeps_its_trust(memory, scope):
-    opened, _, file = make_entry(memory, RULES, Trust.AGENT)
+def test_renamed_and_reformatted_entry_keeps_its_trust(open_memory, scope):
+    opened, _, file = make_entry(open_memory, RULES, Trust.AGENT)
     before, other = file.read_bytes(), opened.place.roots[scope].trusted_path / "mine.md"
     file.unlink()
     for name, change in REFORMATTINGS.items():
@@ -291,8 +291,8 @@ def test_renamed_and_reformatted_entry_keeps_its_trust(memory, scope):
 
 
 @pytest.mark.threat("T-MEM-36", control="compared_text")
-def test_copied_sentence_keeps_its_trust_in_another_file(memory):
-    opened, _, _ = make_entry(memory, RULES, Trust.AGENT)
+def test_copied_sentence_keeps_its_trust_in_another_file(open_memory):
+    opened, _, _ = make_entry(open_memory, RULES, Trust.AGENT)
     mine = opened.place.roots["user"].trusted_path / "mine.md"
     copied = FRIDAYS.replace("may", "MAY").replace("zebra", "*zebra*")
     mine.write_text(f"# Notes of mine\n\n{NEW}\n{copied}\nBen pays.\n")
@@ -303,9 +303,9 @@ def test_copied_sentence_keeps_its_trust_in_another_file(memory):
 
 
 @pytest.mark.threat("T-MEM-36", control="compared_text")
-def test_long_sentence_needs_several_new_words(memory):
+def test_long_sentence_needs_several_new_words(open_memory):
     words = [f"{letter}{letter}um" for letter in "bcdfghjklmnpqrstvwxz"]
-    opened, path, file = make_entry(memory, f"The {' '.join(words)} may deploy the zebra.", Trust.AGENT)
+    opened, path, file = make_entry(open_memory, f"The {' '.join(words)} may deploy the zebra.", Trust.AGENT)
     before = file.read_text()
     for count, trust in ((1, Trust.AGENT), (3, Trust.OWNER)):
         changed = [f"Ana-{at}" if at % 6 == 0 and at < 6 * count else word for at, word in enumerate(words)]
@@ -313,23 +313,23 @@ def test_long_sentence_needs_several_new_words(memory):
         assert opened.why(path).trust is trust, count
 
 
-def test_quoted_sentence_keeps_the_owners_trust_at_its_path(memory):
-    opened, path, file = make_entry(memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
+def test_quoted_sentence_keeps_the_owners_trust_at_its_path(open_memory):
+    opened, path, file = make_entry(open_memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
     opened.try_remember(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
     file.write_text(file.read_text().replace(". ", ".\n\n") + "\nCarla sings.\n")
     assert opened.why(path).trust is Trust.OWNER
 
 
-def test_common_short_sentences_lower_no_other_entry(memory):
-    opened, _, _ = make_entry(memory, "Yes. No. Done. Dark mode.", Trust.AGENT)
+def test_common_short_sentences_lower_no_other_entry(open_memory):
+    opened, _, _ = make_entry(open_memory, "Yes. No. Done. Dark mode.", Trust.AGENT)
     mine = opened.place.roots["user"].trusted_path / "mine.md"
     mine.write_text("Yes.\n\n- Done\n- Dark mode\n- Ben prefers dark mode at night\n")
     assert opened.why("user/mine.md").trust is Trust.OWNER
 
 
 @pytest.mark.threat("T-MEM-36", control="moved_trust")
-def test_text_that_is_too_long_has_the_least_known_trust(memory):
-    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
+def test_text_that_is_too_long_has_the_least_known_trust(open_memory):
+    opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
     opened.try_remember(
         RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project")
     )
@@ -338,8 +338,8 @@ def test_text_that_is_too_long_has_the_least_known_trust(memory):
 
 
 @pytest.mark.threat("T-MEM-36", control="whole_edits")
-def test_edit_command_raises_only_new_sentences(memory):
-    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
+def test_edit_command_raises_only_new_sentences(open_memory):
+    opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
     context, at = opened.place, opened.place.path(path)
     before = file.read_bytes()
     replace_text(context, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
@@ -360,30 +360,30 @@ def test_edit_command_raises_only_new_sentences(memory):
 
 
 @pytest.mark.threat("T-MEM-36", control="no_write_up")
-def test_agent_cannot_remove_an_entry_with_the_owners_sentences(memory):
-    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
+def test_agent_cannot_remove_an_entry_with_the_owners_sentences(open_memory):
+    opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
     file.write_text(f"{file.read_text()}\n{NEW}\n")
     removal = FileChange(opened.place.path(path), digest(file.read_bytes()), None)
     with pytest.raises(PendingReview, match="has trust owner"):
-        Entries(opened.place).change([removal], Trust.AGENT, FOREVER)
+        Entries(opened.place).commit_changes([removal], Trust.AGENT, FOREVER)
     assert NEW in file.read_text()
 
 
-def test_undone_and_erased_entries_leave_no_passages(memory):
-    opened, path, _ = make_entry(memory, RULES, Trust.AGENT)
+def test_undone_and_erased_entries_leave_no_passages(open_memory):
+    opened, path, _ = make_entry(open_memory, RULES, Trust.AGENT)
     ledger = opened.place.state.ledger
     assert ledger.rows("SELECT count(*) FROM passage") > [(50,)]
-    where = EraseGround(opened.place.state, opened.place.roots, opened.place.policy, FOREVER)
+    where = EraseContext(opened.place.state, opened.place.roots, opened.place.policy, FOREVER)
     erase(path, where)
     assert ledger.rows("SELECT count(*) FROM passage") == [(0,)]
 
 
-def test_why_command_lists_the_trust_of_sentences(command, memory):
-    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
+def test_why_command_lists_the_trust_of_sentences(run_command, open_memory):
+    opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
     opened.close()
     file.write_text(f"{file.read_text()}\n{NEW}\n")
-    code, document = command("why", path, "--json")
+    code, document = run_command("why", path, "--json")
     assert (code, document["trust"]) == (0, "agent")
     assert {"trust": "owner", "text": NEW} in document["sentences"]
     assert {"trust": "agent", "text": FRIDAYS} in document["sentences"]
-    assert f"  owner: {NEW}" in command("why", path)[1].splitlines()
+    assert f"  owner: {NEW}" in run_command("why", path)[1].splitlines()

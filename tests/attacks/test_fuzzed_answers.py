@@ -7,15 +7,15 @@ from functools import partial
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kit.memories import strict
-from kit.store.ground import patience
+from kit.memories import make_strict_policy
+from kit.store.bench import make_deadline
 from kit.strategies.frames import frames
 from muniment.errors import PathEscape, Refusal, WorkerLost
 from muniment.kernel.path import CanonicalPath
 from muniment.sandbox.fence.wire import Channel, FrameViolation
-from muniment.sandbox.tools.remote import MAX_ANSWER_BYTES, RemoteBench
+from muniment.sandbox.tools.remote import MAX_RESULT_BYTES, RemoteExecutor
 
-POLICY = strict(limits={"files_written": 2, "write_bytes": 64})
+POLICY = make_strict_policy(limits={"files_written": 2, "write_bytes": 64})
 DIGEST = "0" * 64
 WORDS = st.sampled_from(
     ["", "allow", "deny", "error", "path_escape", "A", "x" * 41, "a\nb", "symlink", "nul", "\ud800"]
@@ -51,7 +51,7 @@ def make_headers(**fields):
 
 
 BODIES = st.sampled_from(
-    [b"", b"text\n", b"\xff", b"x" * 40, b"x" * 65, b"\xed\xa0\x80", b"x" * (MAX_ANSWER_BYTES + 1)]
+    [b"", b"text\n", b"\xff", b"x" * 40, b"x" * 65, b"\xed\xa0\x80", b"x" * (MAX_RESULT_BYTES + 1)]
 )
 READY = make_headers(t=st.just("ready"), digest=st.sampled_from([POLICY.digest] * 9 + [DIGEST]))
 OUTCOMES = {"verdict": WORDS | st.just("allow"), "code": WORDS | st.none(), "via": st.none() | WORDS}
@@ -69,7 +69,7 @@ END = ({"t": "end"}, b"")
 
 
 class Liar:
-    """A substitute for the worker of `RemoteBench`: returns the drawn messages one after the other."""
+    """A substitute for the worker of `RemoteExecutor`: returns the drawn messages one after the other."""
 
     pid = 2**30  # no process has it
 
@@ -116,7 +116,7 @@ def run_or_lose(liar, action):
 
 
 def open_bench(liar):
-    return RemoteBench(liar, POLICY, ("user",), must_read=False, patience=patience)
+    return RemoteExecutor(liar, POLICY, ("user",), must_read=False, get_deadline=make_deadline)
 
 
 @given(st.tuples(READY, BODIES), st.lists(st.tuples(RESULTS, BODIES), max_size=3), st.data())
@@ -137,7 +137,7 @@ def test_any_answer_is_an_outcome_or_loses_the_worker(ready, results, data):
         assert (outcome.verdict == "allow") == (outcome.code is None)
         assert outcome.code is None or re.fullmatch("[a-z_]{1,40}", outcome.code)
         assert outcome.text.encode() == body
-        assert len(body) <= MAX_ANSWER_BYTES
+        assert len(body) <= MAX_RESULT_BYTES
 
 
 @given(st.integers(0, 2), st.lists(st.tuples(ITEMS, BODIES), max_size=6))

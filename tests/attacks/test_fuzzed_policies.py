@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kit.strategies.policies import near_policies, policies
 from muniment.errors import PolicyInvalid
-from muniment.kernel.decide import Judge, parse
+from muniment.kernel.decide import PolicyEvaluator, parse
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.policy.load import load_policy, parse_policy
@@ -48,7 +48,7 @@ def parse_or_reject(text):
 
 
 def grants(policy):
-    judge = Judge(policy)
+    judge = PolicyEvaluator(policy)
     return {(verb, path) for verb in Verb for path in PATHS if judge.allows(verb, path)}
 
 
@@ -64,7 +64,7 @@ def assert_no_looser(policy, original):
     trusts = list(Trust)
     for scope in policy.scopes:
         assert trusts.index(policy.trust_of(scope)) >= trusts.index(original.trust_of(scope))
-        assert policy.commit_of(scope) == "review" or original.commit_of(scope) == "auto"
+        assert policy.get_commit_mode(scope) == "review" or original.get_commit_mode(scope) == "auto"
 
 
 @given(near_policies(list(PACKAGED.values())) | near_policies() | policies())
@@ -75,7 +75,7 @@ def test_any_policy_is_complete_or_rejected_with_a_reason(text):
     assert (copy, copy.digest) == (policy, policy.digest)
     assert LimitsTable(**asdict(policy.limits))
     assert policy.scopes
-    judge = Judge(policy)
+    judge = PolicyEvaluator(policy)
     for path in (path for path in PATHS if any(judge.allows(verb, path) for verb in Verb)):
         assert (path.scope in policy.scopes, judge.quotas_for(path) != ()) == (True, True)
 

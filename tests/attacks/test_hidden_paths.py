@@ -13,14 +13,14 @@ from mcp.shared.exceptions import MCPError
 
 import muniment
 from kit import anthropics
-from kit.mcp import over_http, refused, server_of, with_client
-from kit.server.process import BASE, policy_file
-from kit.server.raw import running
+from kit.mcp import make_server, read_error_code, run_over_http, run_with_client
+from kit.server.process import BASE, write_policy
+from kit.server.raw import start_local_daemon
 from muniment import errors
 from muniment.integrations.langgraph import MunimentStore
 from muniment.integrations.openai_agents import tools
 from muniment.kernel.names import Trust
-from muniment.store.ledger import of_task
+from muniment.store.ledger import find_commit
 from muniment.types import ForgetRequest, RememberRequest
 
 TRUSTS = ("workspace", "agent", "external")
@@ -92,7 +92,7 @@ class Hidden:
 
     def open(self):
         """Open the same memory in this process."""
-        policy = policy_file(self.base, require='"none"')
+        policy = write_policy(self.base, require='"none"')
         path = self.paths["denied"]
         deny = f'\n[[deny]]\nid = "own"\nverbs = ["list", "read"]\npaths = ["/{path}"]\nwhy = "own"\n'
         policy.write_text(policy.read_text() + deny)
@@ -101,7 +101,7 @@ class Hidden:
 
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("hid")) as daemon:
+    with start_local_daemon(tmp_path_factory.mktemp("hid")) as daemon:
         yield Hidden(daemon)
 
 
@@ -170,8 +170,8 @@ def find_words(text):
 @pytest.mark.threat("T-LEAK-18", control="recallable_entries")
 def test_mcp_over_stdio_lists_nothing_hidden(hidden, library, trust):
     task_ids = [task for fate, task in hidden.tasks.items() if fate != "denied"]
-    answers = with_client(
-        lambda: server_of(library, trust), "legacy", lambda client: list_all_over_mcp(client, task_ids)
+    answers = run_with_client(
+        lambda: make_server(library, trust), "legacy", lambda client: list_all_over_mcp(client, task_ids)
     )
     assert find_words(join_text(answers)) == []
 
@@ -182,13 +182,13 @@ def test_mcp_over_stdio_lists_nothing_hidden(hidden, library, trust):
 def test_mcp_over_http_lists_nothing_hidden(hidden, trust):
     tasks = hidden.tasks.values()
     url, token = f"{hidden.daemon.url}/mcp", hidden.tokens[trust]
-    answers = over_http(url, token, "auto", lambda client: list_all_over_mcp(client, tasks))
+    answers = run_over_http(url, token, "auto", lambda client: list_all_over_mcp(client, tasks))
     assert set(find_words(join_text(answers))) <= {"denied"}, "only the policy of the other process denies it"
 
 
 def test_mcp_history_of_the_owner_lists_hidden_entries(library):
-    result = with_client(
-        lambda: server_of(library, "owner"), "legacy", lambda client: client.call_tool("history", {})
+    result = run_with_client(
+        lambda: make_server(library, "owner"), "legacy", lambda client: client.call_tool("history", {})
     )
     assert set(find_words(join_text([result]))) == WORDS.keys() - {"erased", "denied"}
 
@@ -204,14 +204,14 @@ def test_mcp_history_lists_the_steps_of_own_tasks(library):
 
     def server():
         nonlocal memory
-        from kit.mcp import Workplace
-        from muniment.integrations.mcp.memory import OwnMemory
+        from kit.mcp import MemoryResources
+        from muniment.integrations.mcp.memory import LocalBackend
         from muniment.integrations.mcp.server import MemoryServer
 
-        memory = OwnMemory(Workplace(library), Trust.AGENT)
+        memory = LocalBackend(MemoryResources(library), Trust.AGENT)
         return MemoryServer(lambda _: memory)
 
-    path, steps = with_client(server, "legacy", body)
+    path, steps = run_with_client(server, "legacy", body)
     assert [(each["task"], each["path"]) for each in steps if each["path"] == path] == [("remember", path)]
 
 
@@ -222,7 +222,7 @@ def test_mcp_history_over_http_lists_own_steps_of_the_token(hidden):
     daemon.done("forget", {"query": path})
 
     def steps(token):
-        answer = over_http(
+        answer = run_over_http(
             f"{daemon.url}/mcp", token, "auto", lambda client: client.call_tool("history", {"path": path})
         )
         return [each["task_id"] for each in answer.structured_content["steps"]]
@@ -237,7 +237,7 @@ def test_mcp_owner_token_with_less_trust_owns_no_owner_task(hidden):
     done = daemon.done("remember", {"content": "The user feeds an ermine"})
     (path,) = done["result"]["filesTouched"]
     daemon.done("forget", {"query": path})
-    answer = over_http(
+    answer = run_over_http(
         f"{daemon.url}/mcp",
         daemon.token,
         "auto",
@@ -251,12 +251,12 @@ def test_undo_conflict_names_no_path_that_is_hidden(library):
     fact = RememberRequest("The user feeds a gharial", "user", trust=Trust.AGENT)
     done = library.try_remember(fact)
     library.forget(done.files_touched[0])
-    answer = with_client(
-        lambda: server_of(library, "agent"),
+    answer = run_with_client(
+        lambda: make_server(library, "agent"),
         "legacy",
         lambda client: client.call_tool("undo", {"task_id": done.task_id}),
     )
-    assert refused(answer) == "undo_overlap"
+    assert read_error_code(answer) == "undo_overlap"
     assert "gharial" not in join_text([answer])
 
 
@@ -388,7 +388,7 @@ def test_agent_cannot_forget_hidden_entries(hidden, library):
     path = hidden.paths["expired"]
     done = library.try_forget(ForgetRequest(path, trust=Trust.AGENT))
     assert (done.removed_entries, done.kept) == ((), ())
-    assert of_task(library.place.state, done.task_id) is None
+    assert find_commit(library.place.state, done.task_id) is None
     assert [each.path for each in library.forget(path, dry_run=True).removed_entries] == [path]
 
 
@@ -410,7 +410,7 @@ DENIED = '\n[[deny]]\nid = "own"\nverbs = ["list", "read"]\npaths = ["/user/secr
 def denying_daemon(tmp_path_factory):
     """A daemon whose policy hides a folder, over a memory of hidden entries and one plain entry."""
     base = tmp_path_factory.mktemp("den")
-    policy = policy_file(base, require='"none"')
+    policy = write_policy(base, require='"none"')
     policy.write_text(policy.read_text() + DENIED)
     texts = {
         SECRET: "The launch code is a quokkadenied\n",
@@ -419,7 +419,7 @@ def denying_daemon(tmp_path_factory):
         "user/expired.md": "---\nexpires: 2020-01-01\n---\nThe user rents a quokkaexpired\n",
         "user/plain.md": "The user has a lamp\n",
     }
-    with running(base, policy=policy) as daemon:
+    with start_local_daemon(base, policy=policy) as daemon:
         daemon.done("remember", {"content": "The user plays the oboe", "scope": "user"})
         for path, text in texts.items():
             (daemon.home / path).parent.mkdir(parents=True, exist_ok=True)
@@ -446,11 +446,11 @@ def test_pin_over_mcp_reports_hidden_entries_as_missing(denying_daemon):
         answers = {}
         for path in ("user/no.md", *UNKNOWN):
             answer = await client.call_tool("pin", {"path": path})
-            assert refused(answer) == "not_found", path
+            assert read_error_code(answer) == "not_found", path
             answers[path] = join_text([answer]).replace(path, "PATH")
         return answers
 
-    answers = over_http(f"{denying_daemon.url}/mcp", denying_daemon.token, "auto", body)
+    answers = run_over_http(f"{denying_daemon.url}/mcp", denying_daemon.token, "auto", body)
     assert set(answers.values()) == {answers["user/no.md"]}
     assert all((denying_daemon.home / path).exists() for path in UNKNOWN)
 

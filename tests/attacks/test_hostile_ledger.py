@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.cli.commands import invoked
+from kit.cli.commands import run_in_process
 from muniment.kernel.names import Trust
-from muniment.store.database import migrations, statements
+from muniment.store.database import load_migrations, split_statements
 from muniment.transfer import backup
 from muniment.types import RememberRequest
 
@@ -26,7 +26,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 def run(home, *arguments):
     """Run a command; return its exit code and the document that it prints."""
     options = [*map(str, arguments), "--json"]
-    done = invoked(options, {"MUNIMENT_HOME": str(home)})
+    done = run_in_process(options, {"MUNIMENT_HOME": str(home)})
     return done.exit_code, json.loads(done.stdout)
 
 
@@ -212,7 +212,7 @@ def make_ledger_of_version_2(count):
         }
         with closing(sqlite3.connect(file)) as connection:
             for number in (1, 2):
-                for statement in statements(migrations("muniment.store")[number]):
+                for statement in split_statements(load_migrations("muniment.store")[number]):
                     connection.execute(statement)
             connection.execute("INSERT INTO root VALUES ('r', x'00')")
             connection.execute(
@@ -287,7 +287,7 @@ def test_ledgers_of_all_versions_are_opened(tmp_path):
         with closing(sqlite3.connect(path)) as connection:
             for number in range(1, version + 1):
                 connection.create_function("from_base64", 1, lambda text: text)
-                for statement in statements(migrations("muniment.store")[number]):
+                for statement in split_statements(load_migrations("muniment.store")[number]):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version}")
             connection.commit()

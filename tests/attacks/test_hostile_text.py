@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 import muniment
-from kit.operations.places import some
-from kit.where import REPOSITORY
-from muniment.agent.quotation import ShownTexts
+from kit.locations import REPOSITORY
+from kit.operations.contexts import sample_rows
+from muniment.agent.quotation import DisplayedTexts
 from muniment.errors import InvalidContent
 from muniment.policy.load import load_policy
 from muniment.sandbox.tools.workbench import Workbench
 
-__all__ = ["some"]
+__all__ = ["sample_rows"]
 MARKS = "\u0301\u0316" * 200
 """Two alternating marks; a normalization sorts them in quadratic time."""
 
@@ -59,7 +59,7 @@ def test_no_interface_normalizes_long_runs_of_marks(memory, monkeypatch):
     memory.forget(f"all about zebras ze{MARKS}", dry_run=True)
     assert "tapir" in memory.recall(f"which staging server? {MARKS}").text
     memory.dream()
-    ShownTexts.of([f'{{"name": "write_file"}} e{MARKS}']).holds(f"e{MARKS}")
+    DisplayedTexts.from_texts([f'{{"name": "write_file"}} e{MARKS}']).contains(f"e{MARKS}")
     assert 0 < longest[0] <= 60  # Decomposed: 30 marks of UAX 15; some become two.
 
 
@@ -101,7 +101,7 @@ def count_steps(function, text):
     return counted[0]
 
 
-def test_steps_grow_linearly_with_the_text(benchmark, some):
+def test_steps_grow_linearly_with_the_text(benchmark, sample_rows):
     """Call each function with one text; with --slow, with every text."""
     small, large = benchmark.texts(1024), benchmark.texts(8192)
     assert len(small) >= 40
@@ -110,7 +110,7 @@ def test_steps_grow_linearly_with_the_text(benchmark, some):
         with suppress(muniment.MunimentError, ValueError):
             function(benchmark.PROSE)  # fill caches
         names = [*small][number % len(small) :] + [*small][: number % len(small)]
-        for unit in some(names, 40):
+        for unit in sample_rows(names, 40):
             few, many = count_steps(function, small[unit]), count_steps(function, large[unit])
             if many > 10 * few + 500:
                 bad.append((name, unit, few, many))

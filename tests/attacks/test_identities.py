@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.memories import IN_A_WORKER
+from kit.locations import TESTS
+from kit.memories import WORKER_CONFINEMENT
 from kit.sandbox.one_run import CANARY
-from kit.where import TESTS
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
 
@@ -36,8 +36,8 @@ def run_as(command, base, **identity):
 
 def check_report(report):
     """Check everything that does not depend on the user."""
-    assert report["enforcement"] == IN_A_WORKER
-    if IN_A_WORKER is Enforcement.FULL:
+    assert report["enforcement"] == WORKER_CONFINEMENT
+    if WORKER_CONFINEMENT is Enforcement.FULL:
         assert set(report["missing"]) <= {FenceLayer.MDWE}
     assert report["codes"] == [None, None, "path_escape", None, None, None]
     assert CANARY not in str(report["texts"])

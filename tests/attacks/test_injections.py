@@ -15,25 +15,25 @@ from pathlib import Path
 import pytest
 
 from kit.agent.dialects import Decide
-from kit.agent.obedient import Case, Obedient, injections, load
-from kit.agent.served_minds import through
-from kit.agent.servers import serving
-from kit.operations.places import any_words, logged, opened, remembering, some
-from kit.operations.victim import CANARY, FACT, SCOPES, Victim, put_private
-from kit.store.ground import patience
-from muniment.kernel.decide import Content, ScopeTerms
+from kit.agent.obedient import Case, Obedient, load_case, load_injections
+from kit.agent.servers import open_model
+from kit.agent.simulated_models import build_answerer
+from kit.operations.contexts import open_context, read_log, run_remember, sample_rows, skip_fact_check
+from kit.operations.victim import CANARY, FACT, SCOPES, VictimHome, write_private
+from kit.store.bench import make_deadline
+from muniment.kernel.decide import Content, ScopeOptions
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
-from muniment.store.upkeep import rebuild
+from muniment.store.upkeep import rebuild_index
 from muniment.types import RememberResult
 
-__all__ = ["any_words", "logged", "some"]
+__all__ = ["read_log", "sample_rows", "skip_fact_check"]
 # Other tests cover the limits of a model's writes (T-RUN-14); here the model may write any text.
-pytestmark = [pytest.mark.usefixtures("any_words"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("skip_fact_check"), pytest.mark.timeout(600)]
 
 STRICT, CLEAN = load_policy("strict"), load_policy("clean")
 LEFT = tuple(gate for gate in STRICT.content.reject if gate != "active-markup")
-SAME_TRUST = tuple(ScopeTerms(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_terms)
+SAME_TRUST = tuple(ScopeOptions(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_options)
 WITHOUT = {"content": Content(reject=LEFT, instructions="allow", poison="allow"), "scope_terms": SAME_TRUST}
 UNGATED = replace(STRICT, **WITHOUT)
 """A policy without gates, in which nothing has more trust than the writes of a run."""
@@ -41,7 +41,7 @@ UNGATED = replace(STRICT, **WITHOUT)
 ENDING = {"remember_path_escape", "remember_refused", "remember_failed"}
 """Errors that end a run before the model has finished."""
 
-CASES = injections()
+CASES = load_injections()
 STOPPED = [name for name, case in CASES.items() if "stopped" in case]
 STORED = [name for name, case in CASES.items() if case["where"] != "fact"]
 DECIDING = [name for name in CASES if name.startswith(("out-", "own-", "name-", "forge-", "scope-"))]
@@ -53,7 +53,7 @@ class CaseRun:
     """A run of one case, and its effects."""
 
     case: Case
-    victim: Victim
+    victim: VictimHome
     obedient_model: Obedient
     result: RememberResult
     tools: list[str]
@@ -72,7 +72,7 @@ class CaseRun:
         stopped = case.stopped if gated else None
         expected = (stopped, set()) if stopped else (case.ends, set(case.may))
         if self.is_by_rules and not gated:
-            assert not [path for path in self.changed if self.victim.had(path)], case.id
+            assert not [path for path in self.changed if self.victim.existed_before(path)], case.id
         else:
             assert (self.outcome, self.changed) == expected, case.id
 
@@ -84,21 +84,27 @@ class CaseRun:
     @property
     def requested_paths(self):
         """Paths that the model requested to write."""
-        calls = [given["path"] for tool, given in self.obedient_model.made if tool in {"write_file", "edit"}]
+        calls = [
+            given["path"]
+            for tool, given in self.obedient_model.obeying_calls
+            if tool in {"write_file", "edit"}
+        ]
         return {path for path in calls if isinstance(path, str)}
 
     def assert_obeyed(self):
         """Check that the model received the text and obeyed it, unless the run ended before."""
         assert self.obedient_model.obeyed == [self.case.id]
-        made = [*self.obedient_model.looked, *self.obedient_model.made]
+        made = [*self.obedient_model.search_calls, *self.obedient_model.obeying_calls]
         tools = self.tools[: len(made)] if self.is_by_rules else self.tools
         assert tools == [tool for tool, _ in made[: len(tools)]]
-        assert len(self.tools) > len(self.obedient_model.looked) or "an answer of more than" in str(
+        assert len(self.tools) > len(self.obedient_model.search_calls) or "an answer of more than" in str(
             self.result.error
         )
-        repeats = len(set(map(repr, self.obedient_model.made))) < len(self.obedient_model.made)
+        repeats = len(set(map(repr, self.obedient_model.obeying_calls))) < len(
+            self.obedient_model.obeying_calls
+        )
         is_over = self.outcome in ENDING or self.result.turns == STRICT.limits.turns
-        assert (len(made) == len(tools) and not self.obedient_model.left) or repeats or is_over
+        assert (len(made) == len(tools) and not self.obedient_model.pending_calls) or repeats or is_over
 
     def assert_only_created(self):
         """Check that no existing file has other bytes, and that each new file has a requested name or one of
@@ -108,7 +114,7 @@ class CaseRun:
         def normalize(paths):
             return {re.sub(r"-[0-9]+(?=\.md$|/)", "", path).casefold() for path in paths}
 
-        assert not [path for path in self.changed if self.victim.had(path)]
+        assert not [path for path in self.changed if self.victim.existed_before(path)]
         fact_words = set(re.findall(r"\w+", self.case.text.casefold()))
         names = [
             path.rpartition("/")[2][:-3] for path in normalize(self.changed) - normalize(self.requested_paths)
@@ -124,39 +130,46 @@ def leads_out(path):
 
 
 @pytest.fixture
-def run_case(tmp_path, monkeypatch, caplog, logged):
+def run_case(tmp_path, monkeypatch, caplog, read_log):
     """Run one case in a real worker, with the obedient model or only its decisions; check that it does no
     harm.
     """
     numbers = count()
 
     def run(name, *, where=None, policy=STRICT, decides=False, obeys=True, **options):
-        victim, tools = Victim(tmp_path / str(next(numbers))), []
+        victim, tools = VictimHome(tmp_path / str(next(numbers))), []
         monkeypatch.chdir(victim.home)
         monkeypatch.setenv("HOME", str(victim.home))
         for variable in ("MUNIMENT_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(variable, f"sk-{CANARY}")
         caplog.clear()
-        case = load(name, victim.home)
+        case = load_case(name, victim.home)
         where = where or case.where
-        victim.poison(**{"entry": {"body": case.text}, "index": {"description": case.text}}.get(where, {}))
+        victim.plant_poison(
+            **{"entry": {"body": case.text}, "index": {"description": case.text}}.get(where, {})
+        )
         obedient_model = Obedient([case])
         terms = {"scope": case.scope, "trust": Trust.AGENT, **options}
-        think = through(lambda request: Decide(obedient_model.decision(request.body)))
+        think = build_answerer(lambda request: Decide(obedient_model.make_decision(request.body)))
         served = (
-            serving(think, "decide", key=f"sk-{CANARY}") if decides else nullcontext((None, obedient_model))
+            open_model(think, "decide", key=f"sk-{CANARY}")
+            if decides
+            else nullcontext((None, obedient_model))
         )
-        with served as (_, model), opened(victim.roots, policy, in_process=False) as context:
+        with served as (_, model), open_context(victim.roots, policy, in_process=False) as context:
             if where == "index":
-                rebuild(context.state, context.roots["user"], policy, patience())
+                rebuild_index(context.state, context.roots["user"], policy, make_deadline())
             victim.seal()
             fact = case.text if where == "fact" else FACT
-            result = remembering(context, fact, model, observe=lambda each: tools.append(each.tool), **terms)
+            result = run_remember(context, fact, model, observe=lambda each: tools.append(each.tool), **terms)
         document = result.as_json()
-        texts = [json.dumps(document, ensure_ascii=False), *obedient_model.heard, *logged()]
-        assert [*victim.problems(document, trust="agent", policy=policy.label), *victim.leaks(*texts)] == []
+        texts = [json.dumps(document, ensure_ascii=False), *obedient_model.texts, *read_log()]
+        assert [
+            *victim.find_problems(document, trust="agent", policy=policy.label),
+            *victim.find_leaks(*texts),
+        ] == []
         assert not [text for text in texts if str(victim.memory) in text]
-        case_run = CaseRun(case, victim, obedient_model, result, tools, victim.changed())
+        case_run = CaseRun(case, victim, obedient_model, result, tools, victim.find_changed())
         if obeys:
             case_run.assert_obeyed()
         return case_run
@@ -171,25 +184,25 @@ def test_cases_cover_many_languages():
 
 
 @pytest.mark.threat("T-LEAK-03", control="layer_one")
-def test_obedient_model_has_no_effect_outside_the_policy(run_case, some):
-    for name in some(CASES, 15):
+def test_obedient_model_has_no_effect_outside_the_policy(run_case, sample_rows):
+    for name in sample_rows(CASES, 15):
         run_case(name).assert_expected()
-    for name in some(STOPPED, 4):
+    for name in sample_rows(STOPPED, 4):
         run_case(name, policy=UNGATED).assert_expected(gated=False)
 
 
-def test_clean_run_only_creates_entries(run_case, some):
+def test_clean_run_only_creates_entries(run_case, sample_rows):
     clean = {"context": "clean"}
     rows = ((CASES, 25, clean), (CASES, 30, {"policy": CLEAN}), (STOPPED, 9, clean | {"policy": UNGATED}))
     for names, step, terms in rows:
-        for name in some(names, step):
+        for name in sample_rows(names, step):
             case_run = run_case(name, where="fact", **terms)
             case_run.assert_only_created()
             is_judged = terms.get("policy") is not UNGATED
             assert case_run.result.error or not (
                 is_judged and any(map(leads_out, case_run.requested_paths))
             ), name
-    for name in some(STORED, 9):  # A clean run sees no stored text.
+    for name in sample_rows(STORED, 9):  # A clean run sees no stored text.
         case_run = run_case(name, obeys=False, **clean)
         assert (case_run.obedient_model.obeyed, case_run.outcome, case_run.changed) == (
             [],
@@ -199,19 +212,19 @@ def test_clean_run_only_creates_entries(run_case, some):
 
 
 @pytest.mark.threat("T-MEM-11", control="narrowed_writes")
-def test_run_for_one_scope_writes_no_other(run_case, some):
-    for name in some([name for name, case in CASES.items() if "project" in str(case)], 4):
+def test_run_for_one_scope_writes_no_other(run_case, sample_rows):
+    for name in sample_rows([name for name, case in CASES.items() if "project" in str(case)], 4):
         case_run = run_case(name, scope="user")
         assert case_run.changed <= {path for path in case_run.requested_paths if path.startswith("user/")}, (
             name
         )
 
 
-def test_deciding_model_can_only_misfile(run_case, some):
+def test_deciding_model_can_only_misfile(run_case, sample_rows):
     for policy, step in ((STRICT, 13), (UNGATED, 17)):
-        for name in some(DECIDING, step):
+        for name in sample_rows(DECIDING, step):
             case_run = run_case(name, where="fact", decides=True, policy=policy, obeys=False)
-            assert not [path for path in case_run.changed if case_run.victim.had(path)], name
+            assert not [path for path in case_run.changed if case_run.victim.existed_before(path)], name
             for path in case_run.changed:
                 assert case_run.case.text.strip() in (case_run.victim.memory / path).read_text(), name
             assert len(case_run.changed) == (case_run.result.error is None), name
@@ -248,16 +261,16 @@ ENTRIES = {
 def test_oracle_reports_invalid_and_removed_entries(tmp_path, subtests):
     for number, (kind, (rel, content)) in enumerate(ENTRIES.items()):
         with subtests.test(kind):
-            victim, touched = Victim(tmp_path / str(number)), [f"user/{rel}"]
+            victim, touched = VictimHome(tmp_path / str(number)), [f"user/{rel}"]
             victim.seal()
             links = "".join(f"- [{Path(each).stem}]({each})\n" for each in (*INDEXED, rel))
-            put_private(victim.memory / "user" / rel, content)
-            put_private(victim.memory / "user/MEMORY.md", f"# Memory index\n\nGenerated.\n\n{links}")
+            write_private(victim.memory / "user" / rel, content)
+            write_private(victim.memory / "user/MEMORY.md", f"# Memory index\n\nGenerated.\n\n{links}")
             if kind == "another entry removed":
                 (victim.memory / "user/editor.md").unlink()
                 touched += ["user/editor.md"]
             report = {"files_touched": touched, "touched_scopes": ["user"], "task_id": ORIGIN["task"]}
             report |= {"status": "completed", "error": None, "summary": "Saved.", "decided_by": "obedient"}
-            problems = list(victim.problems(report, trust=ORIGIN["trust"], policy=ORIGIN["policy"]))
+            problems = list(victim.find_problems(report, trust=ORIGIN["trust"], policy=ORIGIN["policy"]))
             assert (problems == []) == (kind == "valid"), problems
             assert len(touched) == 1 or "user/editor.md is gone" in problems

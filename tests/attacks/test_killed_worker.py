@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
-from kit.operations.places import opened, remembering
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.descriptors import assert_descriptors_closed
+from kit.memories import WORKER_CONFINEMENT, make_roots, make_strict_policy, take_snapshot, write_file
+from kit.operations.contexts import open_context, run_remember
 from kit.sandbox.machine import needs_fence
-from kit.sandbox.probe import SERVICES, Watched, own_zygote
+from kit.sandbox.probe import SERVICES, WatchedProcess, make_zygote_fixture
 from muniment.errors import WorkerLost
 from muniment.sandbox.sandbox import Sandbox
 
@@ -93,7 +93,7 @@ class FragileConnection:
 @pytest.fixture
 def roots(tmp_path):
     roots = make_roots(tmp_path)
-    put(roots["user"], "known.md", "what was there\n")
+    write_file(roots["user"], "known.md", "what was there\n")
     return roots
 
 
@@ -108,8 +108,8 @@ def run(policy, roots, fragile):
             box.commit()
         except WorkerLost:
             for retry in (box.changes, box.commit):
-                if box._bench is not None:
-                    raised(WorkerLost, retry)
+                if box._executor is not None:
+                    catch_error(WorkerLost, retry)
             raise
 
 
@@ -118,18 +118,18 @@ def test_worker_killed_at_any_frame_commits_nothing(request, roots, tmp_path, zy
     zygote.start()
     pid, at, mattered, finished, fragile = zygote.pid, 0, 0, False, FragileConnection(0)
     while not finished or fragile.done >= at - stride:
-        before, fragile, finished = photograph(tmp_path), FragileConnection(at), False
-        with nothing_left_open(), fragile.intercept_workers(zygote), suppress(WorkerLost):
-            run(strict(require=IN_A_WORKER), roots, fragile)
+        before, fragile, finished = take_snapshot(tmp_path), FragileConnection(at), False
+        with assert_descriptors_closed(), fragile.intercept_workers(zygote), suppress(WorkerLost):
+            run(make_strict_policy(require=WORKER_CONFINEMENT), roots, fragile)
             finished = True
         if finished:  # The commit had all data before the worker died.
             assert fragile.exchange_begun or fragile.done < at
             assert (roots["user"] / "known.md").read_text() == "what is there\n"
             shutil.rmtree(roots["user"])
-            put(roots["user"], "known.md", "what was there\n")
+            write_file(roots["user"], "known.md", "what was there\n")
             roots["user"].chmod(0o700)
         else:
-            assert photograph(tmp_path) == before
+            assert take_snapshot(tmp_path) == before
             mattered += 1
         at += stride
     assert fragile.done > 60
@@ -141,28 +141,28 @@ def test_worker_killed_at_any_frame_commits_nothing(request, roots, tmp_path, zy
 @pytest.mark.parametrize(("name", "at"), [("SIGKILL", 0), ("SIGSYS", 1), ("SIGSEGV", 9), ("SIGTERM", 30)])
 def test_error_names_the_signal_of_a_killed_worker(name, at, roots, tmp_path, zygote):
     fragile = FragileConnection(at, kill=name)
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     with fragile.intercept_workers(zygote), pytest.raises(WorkerLost, match=name):
-        run(strict(), roots, fragile)
-    assert photograph(tmp_path) == before
-    with Sandbox(strict(), roots) as box:
+        run(make_strict_policy(), roots, fragile)
+    assert take_snapshot(tmp_path) == before
+    with Sandbox(make_strict_policy(), roots) as box:
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
 @pytest.mark.parametrize("at", range(0, 13, 4))
 def test_remember_with_a_killed_worker_fails_cleanly(at, roots, tmp_path, zygote):
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     with (
-        opened(roots, strict(), in_process=False) as context,
+        open_context(roots, make_strict_policy(), in_process=False) as context,
         FragileConnection(at).intercept_workers(zygote),
     ):
-        result = remembering(context, "The user prefers dark mode")
+        result = run_remember(context, "The user prefers dark mode")
     assert result.error is not None
     assert result.error.code == "remember_failed"
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
-failing = own_zygote("failing_service:hasty")
+failing = make_zygote_fixture("failing_service:hasty")
 
 
 # The fence denies a process to signal itself; the C library then traps.
@@ -176,15 +176,15 @@ FAILURES |= {"spin": "SIGKILL", "abort": "SIG(ABRT|SEGV)", "recurse": "70 .bug"}
 def test_forbidden_act_of_a_fenced_worker_ends_the_run(deed, expected, failing, roots, tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: failing)
     failing.start()
-    photo = photograph(tmp_path)
-    with nothing_left_open():  # Including zygotes: a replaced one closes its socket.
-        with Sandbox(strict(), roots) as box:
+    photo = take_snapshot(tmp_path)
+    with assert_descriptors_closed():  # Including zygotes: a replaced one closes its socket.
+        with Sandbox(make_strict_policy(), roots) as box:
             box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-            raised(WorkerLost, box.call, "grep", {"pattern": deed}, match=expected)
+            catch_error(WorkerLost, box.call, "grep", {"pattern": deed}, match=expected)
             for retry in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
-                raised(WorkerLost, retry, match=expected)
-        assert photograph(tmp_path) == photo
-        with Sandbox(strict(), roots) as box:
+                catch_error(WorkerLost, retry, match=expected)
+        assert take_snapshot(tmp_path) == photo
+        with Sandbox(make_strict_policy(), roots) as box:
             assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
@@ -211,13 +211,13 @@ BROKER = f"""
 
 
 def test_zygote_and_workers_end_with_their_broker(roots, tmp_path):
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     command = [sys.executable, "-c", textwrap.dedent(BROKER), str(roots["user"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
-        watched = [Watched(int(pid)) for pid in broker.stdout.readline().split()]
-        assert [each.ended(0) for each in watched] == [False] * 3
+        watched = [WatchedProcess(int(pid)) for pid in broker.stdout.readline().split()]
+        assert [each.wait_for_end(0) for each in watched] == [False] * 3
         broker.kill()
-        assert [each.ended(5) for each in watched] == [True] * 3
+        assert [each.wait_for_end(5) for each in watched] == [True] * 3
     for each in watched:
         each.__exit__()
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before

@@ -2,26 +2,26 @@
 
 import pytest
 
-from kit.memories import make_roots, photograph, put, strict
-from kit.operations.places import any_words, opened, remembering, write
+from kit.memories import make_roots, make_strict_policy, take_snapshot, write_file
+from kit.operations.contexts import make_write_call, open_context, run_remember, skip_fact_check
 from muniment.names import Symlinks
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
-__all__ = ["any_words"]
+__all__ = ["skip_fact_check"]
 # Other tests cover the limits of a model's writes (T-RUN-14); here the model may write any text.
-pytestmark = pytest.mark.usefixtures("any_words")
+pytestmark = pytest.mark.usefixtures("skip_fact_check")
 
 FACT = "The user prefers dark mode"
 LINKS = {"l.md": "real.md", "t": "topic", "index.md": "MEMORY.md", "out.md": "../outside/secret.md"}
-READ = calls(call("read_file", path="user/l.md"))
-NEW = write("user/t/new.md", "new\n")
+READ = reply_with_calls(make_call("read_file", path="user/l.md"))
+NEW = make_write_call("user/t/new.md", "new\n")
 
 
 @pytest.fixture
 def roots(tmp_path):
     roots = make_roots(tmp_path)
-    put(roots["user"], "real.md", f"{FACT}\n")
-    put(roots["user"], "topic/one.md", "one\n")
+    write_file(roots["user"], "real.md", f"{FACT}\n")
+    write_file(roots["user"], "topic/one.md", "one\n")
     for rel, target in LINKS.items():
         (roots["user"] / rel).symlink_to(target)
     return roots
@@ -33,24 +33,28 @@ def remember_in_links(request, roots):
     in_process = request.param == "in process"
 
     def run(*steps):
-        policy = strict(require="none" if in_process else "partial")
-        with opened(roots, policy, in_process=in_process, symlinks=Symlinks.BENEATH) as context:
-            return remembering(context, FACT, ScriptedModel(steps))
+        policy = make_strict_policy(require="none" if in_process else "partial")
+        with open_context(roots, policy, in_process=in_process, symlinks=Symlinks.BENEATH) as context:
+            return run_remember(context, FACT, ScriptedModel(steps))
 
     return run
 
 
 def test_linked_file_is_reported_by_its_resolved_path(remember_in_links, roots):
-    before = photograph(roots["user"])
+    before = take_snapshot(roots["user"])
     for words in ("It stands in user/l.md.", "It stands in user/real.md."):
-        known = remember_in_links(READ, say(words))
+        known = remember_in_links(READ, reply_with_text(words))
         assert (known.status, known.unchanged) == ("completed", True)
         assert known.summary == "already known: user/real.md"
-        assert photograph(roots["user"]) == before
+        assert take_snapshot(roots["user"]) == before
     done = remember_in_links(
-        calls(call("read_file", path="user/l.md"), call("read_file", path="user/t/one.md")),
-        calls(call("edit", path="user/l.md", old_string="The user", new_string="- The user"), NEW),
-        say("Saved in user/l.md."),
+        reply_with_calls(
+            make_call("read_file", path="user/l.md"), make_call("read_file", path="user/t/one.md")
+        ),
+        reply_with_calls(
+            make_call("edit", path="user/l.md", old_string="The user", new_string="- The user"), NEW
+        ),
+        reply_with_text("Saved in user/l.md."),
     )
     assert done.error is None
     assert done.files_touched == ("user/real.md", "user/topic/prefers-dark-mode.md")
@@ -61,9 +65,13 @@ def test_linked_file_is_reported_by_its_resolved_path(remember_in_links, roots):
 
 
 def test_linked_index_or_removed_file_makes_no_fact_known(remember_in_links, roots):
-    put(roots["user"], "MEMORY.md", "an index\n")
+    write_file(roots["user"], "MEMORY.md", "an index\n")
     for path in ("user/index.md", "user/absent.md"):
-        done = remember_in_links(calls(call("read_file", path=path)), say(f"It stands in {path}."))
+        done = remember_in_links(
+            reply_with_calls(make_call("read_file", path=path)), reply_with_text(f"It stands in {path}.")
+        )
         assert done.error.code == "remember_no_update"
-    done = remember_in_links(READ, lambda _: (roots["user"] / "real.md").unlink() or say("In user/l.md."))
+    done = remember_in_links(
+        READ, lambda _: (roots["user"] / "real.md").unlink() or reply_with_text("In user/l.md.")
+    )
     assert done.error.code == "remember_no_update"

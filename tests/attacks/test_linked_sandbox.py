@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from kit.memories import CANARY, make_roots, photograph, put, strict
-from kit.raising import raised
-from kit.sandbox.probe import source
+from kit.catching import catch_error
+from kit.memories import CANARY, make_roots, make_strict_policy, take_snapshot, write_file
+from kit.sandbox.probe import make_zygote
 from muniment import Sandbox
 from muniment.errors import RememberPathEscape, StoreConflict
 from muniment.kernel.binding import bind_all
@@ -25,13 +25,13 @@ from muniment.store.state import State
 def roots(tmp_path):
     roots = make_roots(tmp_path)
     user, project, outside = roots["user"], roots["project"], tmp_path / "outside"
-    put(user, "real.md", "alpha\n")
-    put(user, "topic/one.md", "alpha one\n")
-    put(user, "pinned/p.md", "alpha pinned\n")
-    put(user, ".hidden/h.md", f"alpha {CANARY}\n")
-    put(user, "picture.png", f"alpha {CANARY}\n")
-    put(user, "bad|name.md", f"alpha {CANARY}\n")
-    put(project, "p.md", f"alpha {CANARY}\n")
+    write_file(user, "real.md", "alpha\n")
+    write_file(user, "topic/one.md", "alpha one\n")
+    write_file(user, "pinned/p.md", "alpha pinned\n")
+    write_file(user, ".hidden/h.md", f"alpha {CANARY}\n")
+    write_file(user, "picture.png", f"alpha {CANARY}\n")
+    write_file(user, "bad|name.md", f"alpha {CANARY}\n")
+    write_file(project, "p.md", f"alpha {CANARY}\n")
     (user / "hard.md").hardlink_to(outside / "secret.md")
     os.mkfifo(user / "fifo.md")
     return roots
@@ -45,7 +45,7 @@ def opened(roots):
     with ExitStack() as boxes:
 
         def open_box(*, symlinks="beneath", **terms):
-            policy = strict(require="none", **terms)
+            policy = make_strict_policy(require="none", **terms)
             return boxes.enter_context(Sandbox(policy, roots, symlinks=symlinks, in_process=True))
 
         yield open_box
@@ -113,7 +113,7 @@ def test_tools_resolve_links_inside_the_root_only(opened, roots, tmp_path, shape
     links, path, codes, leads_to = SHAPES[shape]
     link(roots, links)
     for tool, more in TOOLS.items():
-        before = filter_files(photograph(tmp_path))
+        before = filter_files(take_snapshot(tmp_path))
         box = opened(on_escape="refuse")
         outcome = box.call(tool, {"path": path, **more})
         assert outcome.code == codes[tool]
@@ -128,12 +128,12 @@ def test_tools_resolve_links_inside_the_root_only(opened, roots, tmp_path, shape
             assert "\n" not in outcome.text
         assert [change.path for change in box.changes()] == ([leads_to] if writes else [])
         box.commit()
-        after = filter_files(photograph(tmp_path))
+        after = filter_files(take_snapshot(tmp_path))
         target = str(tmp_path / leads_to) if writes else ""
         assert {name for name in after if after[name] != before.get(name)} == ({target} if writes else set())
         if writes:
             assert "beta" in (tmp_path / leads_to).read_text()
-            put(tmp_path, leads_to, "alpha\n")
+            write_file(tmp_path, leads_to, "alpha\n")
         if writes and codes is ABSENT:
             (tmp_path / leads_to).unlink()
     assert all((roots["user"] / rel).is_symlink() for rel in links if rel != "MEMORY.md")
@@ -173,7 +173,7 @@ def test_two_links_to_a_file_are_one_change_with_one_quota(opened, roots):
     assert box.call("edit", {"path": "user/l.md", "old_string": "alpha", "new_string": "beta"}).text == (
         "changed user/real.md; user/l.md points there\n1\tbeta"
     )
-    assert box.without_links(path).text == "user/real.md"
+    assert box.resolve_links(path).text == "user/real.md"
     assert box.call("read_file", {"path": "user/real.md"}).text == "1\tbeta"
     assert box.call("edit", {"path": "user/t/m.md", "old_string": "beta", "new_string": "gamma"}).code is None
     assert box.call("read_file", {"path": "user/l.md"}).text == "1\tgamma\n[user/l.md points to user/real.md]"
@@ -219,40 +219,40 @@ def test_link_created_after_the_map_is_an_escape(begun_box, roots, tmp_path):
     )
     swap(roots["user"] / "real.md", outside / "secret.md")
     swap(roots["user"] / "topic", outside)
-    before = photograph(outside)
+    before = take_snapshot(outside)
     for tool, more in TOOLS.items():
         for path in ("l.md", "t/secret.md", "t/new.md", "late.md", "late-2.md", "late-3.md"):
             outcome = begun_box.call(tool, {"path": f"user/{path}", **more})
             assert (outcome.code, outcome.via) == ("path_escape", "symlink"), (tool, path)
     assert "late" not in begun_box.call("ls", {"path": "user"}).text
-    assert photograph(outside) == before
+    assert take_snapshot(outside) == before
 
 
 def test_changed_link_target_ends_the_commit(begun_box, roots, tmp_path):
     begun_box.call("write_file", {"path": "user/m.md", "content": f"{CANARY}\n"})
-    put(roots["user"], "new.md", "theirs\n")
-    before = photograph(tmp_path)
-    raised(StoreConflict, begun_box.commit)
-    assert photograph(tmp_path) == before
+    write_file(roots["user"], "new.md", "theirs\n")
+    before = take_snapshot(tmp_path)
+    catch_error(StoreConflict, begun_box.commit)
+    assert take_snapshot(tmp_path) == before
     begun_box.call("write_file", {"path": "user/l.md", "content": f"{CANARY}\n"})
     swap(roots["user"] / "real.md", tmp_path / "outside" / "secret.md")
-    before = photograph(tmp_path)
-    raised(RememberPathEscape, begun_box.commit)
-    assert photograph(tmp_path) == before
+    before = take_snapshot(tmp_path)
+    catch_error(RememberPathEscape, begun_box.commit)
+    assert take_snapshot(tmp_path) == before
 
 
 def test_worker_that_proposes_a_linked_path_escapes(roots, tmp_path, monkeypatch):
     link(roots, {"link.md": "real.md", "linked": "topic"})
-    before = photograph(tmp_path)
-    with source("lying_service:serve") as lying_zygote:
+    before = take_snapshot(tmp_path)
+    with make_zygote("lying_service:serve") as lying_zygote:
         monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: lying_zygote)
         for lie in ("link", "linked-directory", "claims-link"):
-            with Sandbox(strict(name=lie), roots, symlinks="beneath") as box:
+            with Sandbox(make_strict_policy(name=lie), roots, symlinks="beneath") as box:
                 box.call("ls", {"path": "user"})
                 assert box.changes() != []
-                caught = raised(RememberPathEscape, box.commit)
+                caught = catch_error(RememberPathEscape, box.commit)
             assert caught.via == "symlink"
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("in_process", [False, True])
@@ -262,7 +262,7 @@ def test_clean_run_sees_no_link(roots, in_process):
     terms = {"context": ContextMode.CLEAN, "symlinks": Symlinks.BENEATH, "in_process": in_process}
     with State(None) as state, ExitStack() as stack:
         stack.callback(lambda: [each.close() for each in bound.values()])
-        policy = strict(require="none")
+        policy = make_strict_policy(require="none")
         box = stack.enter_context(Sandbox.for_run(policy, bound, state, **terms))
         answer = box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text
         assert answer == "created user/l.md (2 bytes)"

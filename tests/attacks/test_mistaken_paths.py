@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from kit.agent.dialects import AskForCalls, Decide, Say, Utter, asked_for
-from kit.agent.served_minds import through
-from kit.agent.servers import hasty, serving
-from kit.memories import make_roots, photograph, strict
-from kit.operations.places import base, done, lay, made, memory, opened, remembering, user
-from kit.operations.places import write as write_call
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from kit.agent.dialects import Decide, FinishWithText, RequestCalls, WriteText, classify_request
+from kit.agent.servers import open_model, short_pauses
+from kit.agent.simulated_models import build_answerer
+from kit.memories import make_roots, make_strict_policy, take_snapshot
+from kit.operations.contexts import (
+    assert_succeeded,
+    create_context,
+    get_base,
+    get_user_root,
+    open_context,
+    read_entries,
+    run_remember,
+    write_files,
+)
+from kit.operations.contexts import make_write_call as write_call
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
-__all__ = ["hasty"]
-pytestmark = pytest.mark.usefixtures("hasty")
+__all__ = ["short_pauses"]
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 PROTOCOLS = ("tools", "json", "text", "decide")
 FACT = "The key of shed {} hangs behind the blue door"
@@ -153,29 +162,33 @@ OTHER_SCOPE_PATHS = (
 """Paths of a `write_file` to a scope that the request excludes, each invalid in that scope."""
 
 UNUSABLE = {
-    "an unknown tool": AskForCalls([("save_memory", {"text": "a fact"})]),
-    "another unknown tool": AskForCalls([("Bash", {"command": "echo fact > user/a.md"})]),
-    "no arguments": AskForCalls([("write_file", {})]),
-    "a missing path": AskForCalls([("write_file", {"content": "a fact"})]),
-    "a path that is not text": AskForCalls([("write_file", {"path": 7, "content": "a fact"})]),
-    "an argument too many": AskForCalls([("write_file", {"path": "user/a.md", "content": "a", "mode": "w"})]),
-    "an edit of nothing": AskForCalls([("edit", {"path": "user/a.md", "old_string": "", "new_string": "b"})]),
-    "an edit of a missing file": AskForCalls(
+    "an unknown tool": RequestCalls([("save_memory", {"text": "a fact"})]),
+    "another unknown tool": RequestCalls([("Bash", {"command": "echo fact > user/a.md"})]),
+    "no arguments": RequestCalls([("write_file", {})]),
+    "a missing path": RequestCalls([("write_file", {"content": "a fact"})]),
+    "a path that is not text": RequestCalls([("write_file", {"path": 7, "content": "a fact"})]),
+    "an argument too many": RequestCalls(
+        [("write_file", {"path": "user/a.md", "content": "a", "mode": "w"})]
+    ),
+    "an edit of nothing": RequestCalls(
+        [("edit", {"path": "user/a.md", "old_string": "", "new_string": "b"})]
+    ),
+    "an edit of a missing file": RequestCalls(
         [("edit", {"path": "user/a.md", "old_string": "a", "new_string": "b"})]
     ),
-    "reads alone": AskForCalls([("ls", {"path": "user"})]),
-    "words": Say("I have saved it to user/shed.md."),
-    "no words": Utter(""),
-    "half an object": Utter('{"action": "write_file", "path": "user/shed'),
-    "not an object": Utter("{'path': 'user/shed.md'}"),
-    "a list": Utter("[1, 2, 3]"),
-    "another fact": AskForCalls([("write_file", {"path": "user/a.md", "content": "Thank you!\n"})]),
+    "reads alone": RequestCalls([("ls", {"path": "user"})]),
+    "words": FinishWithText("I have saved it to user/shed.md."),
+    "no words": WriteText(""),
+    "half an object": WriteText('{"action": "write_file", "path": "user/shed'),
+    "not an object": WriteText("{'path': 'user/shed.md'}"),
+    "a list": WriteText("[1, 2, 3]"),
+    "another fact": RequestCalls([("write_file", {"path": "user/a.md", "content": "Thank you!\n"})]),
 }
 """Answers of a model that contain no entry of the fact."""
 
 
 def make_write_call(path, fact):
-    return AskForCalls([("write_file", {"path": path, "content": f"{fact}\n"})])
+    return RequestCalls([("write_file", {"path": path, "content": f"{fact}\n"})])
 
 
 def make_mistaken_model(first, *, repeats):
@@ -184,21 +197,21 @@ def make_mistaken_model(first, *, repeats):
 
     def respond(request):
         requests.append(request)
-        if "decision" in asked_for(request.body):
-            path = first.calls[0][1].get("path", "") if isinstance(first, AskForCalls) else ""
-            return first if isinstance(first, Utter) else Decide({"scope": path, "type": path})
-        return first if repeats or len(requests) == 1 else Say("Saved.")
+        if "decision" in classify_request(request.body):
+            path = first.calls[0][1].get("path", "") if isinstance(first, RequestCalls) else ""
+            return first if isinstance(first, WriteText) else Decide({"scope": path, "type": path})
+        return first if repeats or len(requests) == 1 else FinishWithText("Saved.")
 
     return respond
 
 
 def remember_with(context, fact, first, protocol, *, repeats):
-    with serving(through(make_mistaken_model(first, repeats=repeats)), protocol) as (_, model):
-        return remembering(context, fact, model)
+    with open_model(build_answerer(make_mistaken_model(first, repeats=repeats)), protocol) as (_, model):
+        return run_remember(context, fact, model)
 
 
 def read_bodies(context):
-    return [text.rpartition(b"---\n")[2] for text in memory(context).values()]
+    return [text.rpartition(b"---\n")[2] for text in read_entries(context).values()]
 
 
 @pytest.fixture
@@ -216,43 +229,49 @@ def select_rows(request):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_mistaken_path_of_a_model_falls_back_to_rules(tmp_path, select_rows, protocol):
     rows = select_rows(TYPOS, protocol, step=12)
-    with made(tmp_path / "model", on_model_failure="rules") as context, made(tmp_path / "rules") as alone:
+    with (
+        create_context(tmp_path / "model", on_model_failure="rules") as context,
+        create_context(tmp_path / "rules") as alone,
+    ):
         for number, path in rows:
             fact, repeats = FACT.format(number), number % 8 >= len(PROTOCOLS)
-            result = done(
+            result = assert_succeeded(
                 remember_with(context, fact, make_write_call(path, fact), protocol, repeats=repeats)
             )
-            expected = done(remembering(alone, fact))
+            expected = assert_succeeded(run_remember(alone, fact))
             assert (result.files_touched, result.trust) == (expected.files_touched, "owner"), path
         assert read_bodies(context) == read_bodies(alone)
-        assert len(memory(context)) == len(rows)
+        assert len(read_entries(context)) == len(rows)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_unusable_answer_of_a_model_falls_back_to_rules(tmp_path, select_rows, protocol):
     rows = select_rows(UNUSABLE.items(), protocol)
-    with made(tmp_path / "model", on_model_failure="rules") as context, made(tmp_path / "rules") as alone:
+    with (
+        create_context(tmp_path / "model", on_model_failure="rules") as context,
+        create_context(tmp_path / "rules") as alone,
+    ):
         for number, (name, first) in rows:
             for repeats in (False, True):
                 fact = FACT.format(f"{number}{repeats}")
-                result = done(remember_with(context, fact, first, protocol, repeats=repeats))
-                expected = done(remembering(alone, fact))
+                result = assert_succeeded(remember_with(context, fact, first, protocol, repeats=repeats))
+                expected = assert_succeeded(run_remember(alone, fact))
                 assert (result.files_touched, result.trust) == (expected.files_touched, "owner"), name
         assert read_bodies(context) == read_bodies(alone)
-        assert len(memory(context)) == 2 * len(rows)
+        assert len(read_entries(context)) == 2 * len(rows)
 
 
 @pytest.mark.threat("T-RUN-17", control="real_escapes")
 @pytest.mark.parametrize("protocol", PROTOCOLS[:3])
 def test_path_out_of_the_roots_fails_the_task(tmp_path, select_rows, protocol):
-    with made(tmp_path, on_model_failure="rules") as context:
-        before = photograph(base(context))
+    with create_context(tmp_path, on_model_failure="rules") as context:
+        before = take_snapshot(get_base(context))
         for number, path in select_rows(ESCAPES, protocol):
             fact, repeats = FACT.format(number), number % 8 >= len(PROTOCOLS)
             result = remember_with(context, fact, make_write_call(path, fact), protocol, repeats=repeats)
             assert result.error is not None, path
             assert (result.status, result.error.code) == ("failed", "remember_path_escape"), path
-        assert photograph(base(context)) == before
+        assert take_snapshot(get_base(context)) == before
 
 
 LEADING_OUT = (
@@ -260,9 +279,15 @@ LEADING_OUT = (
     *("user/..%2f..%2fetc/passwd", "%2e%2e/%2e%2e/etc/passwd", "user/.\u200b./.\u200b./etc/x.md"),
 )
 AFTER_AN_ESCAPE = {
-    "other words": [calls(write_call("user/g.md", "evil words\n"))],
-    "a known entry": [calls(call("read_file", path="user/k.md")), say("It is in user/k.md already.")],
-    "a denied change": [calls(write_call("user/k/", "x")), calls(write_call("user/g.md", "x\n"))],
+    "other words": [reply_with_calls(write_call("user/g.md", "evil words\n"))],
+    "a known entry": [
+        reply_with_calls(make_call("read_file", path="user/k.md")),
+        reply_with_text("It is in user/k.md already."),
+    ],
+    "a denied change": [
+        reply_with_calls(write_call("user/k/", "x")),
+        reply_with_calls(write_call("user/g.md", "x\n")),
+    ],
     "nothing": [],
 }
 """Acts of a model after a path that leads out; none contains the fact."""
@@ -271,20 +296,22 @@ AFTER_AN_ESCAPE = {
 @pytest.mark.threat("T-RUN-17", control="real_escapes")
 @pytest.mark.parametrize("on_escape", ["abort", "refuse"])
 def test_path_out_before_another_write_fails_the_task(tmp_path, on_escape):
-    policy = strict(require="none", on_escape=on_escape)
-    with made(tmp_path, policy, on_model_failure="rules") as context:
-        lay(context, {"user/k.md": "something else\n"})
-        before = photograph(base(context))
+    policy = make_strict_policy(require="none", on_escape=on_escape)
+    with create_context(tmp_path, policy, on_model_failure="rules") as context:
+        write_files(context, {"user/k.md": "something else\n"})
+        before = take_snapshot(get_base(context))
         for path in LEADING_OUT:
             for name, steps in AFTER_AN_ESCAPE.items():
-                model = ScriptedModel([calls(write_call(path)), *steps, say("Saved.")])
-                error = remembering(context, FACT, model).error
+                model = ScriptedModel([reply_with_calls(write_call(path)), *steps, reply_with_text("Saved.")])
+                error = run_remember(context, FACT, model).error
                 assert (error and error.code) == "remember_path_escape", (path, name)
         for name, steps in AFTER_AN_ESCAPE.items():
-            model = ScriptedModel([calls(write_call("project/x.md")), *steps, say("Saved.")])
-            error = remembering(context, FACT, model, scope="user").error
+            model = ScriptedModel(
+                [reply_with_calls(write_call("project/x.md")), *steps, reply_with_text("Saved.")]
+            )
+            error = run_remember(context, FACT, model, scope="user").error
             assert (error and error.code) == "remember_scope_mismatch", name
-        assert photograph(base(context)) == before
+        assert take_snapshot(get_base(context)) == before
 
 
 def test_path_to_a_scope_without_directory_is_a_typo(tmp_path):
@@ -293,70 +320,83 @@ def test_path_to_a_scope_without_directory_is_a_typo(tmp_path):
         ("project/shed.md", "./project/shed", "Project/shed.md", "/memory/project/shed.md", "project:a")
     ):
         roots = make_roots(tmp_path / str(number))
-        with opened({"user": roots["user"]}, on_model_failure="rules") as context:
-            model = ScriptedModel([calls(write_call(path)), say("Saved.")])
-            assert done(remembering(context, FACT, model)).decided_by == "rules", path
+        with open_context({"user": roots["user"]}, on_model_failure="rules") as context:
+            model = ScriptedModel([reply_with_calls(write_call(path)), reply_with_text("Saved.")])
+            assert assert_succeeded(run_remember(context, FACT, model)).decided_by == "rules", path
 
 
 def test_path_to_a_scope_that_is_not_open_fails_the_task(tmp_path):
     roots = make_roots(tmp_path)
-    with opened({"user": roots["user"]}, on_model_failure="rules") as context:
-        error = remembering(
-            context, FACT, ScriptedModel([calls(write_call("./project/shed")), say("Saved.")]), scope="user"
+    with open_context({"user": roots["user"]}, on_model_failure="rules") as context:
+        error = run_remember(
+            context,
+            FACT,
+            ScriptedModel([reply_with_calls(write_call("./project/shed")), reply_with_text("Saved.")]),
+            scope="user",
         ).error
         assert (error and error.code) == "remember_path_escape"
-    with opened(roots, on_model_failure="rules") as context:
+    with open_context(roots, on_model_failure="rules") as context:
         for path in OTHER_SCOPE_PATHS:
-            model = ScriptedModel([calls(write_call(path)), say("Saved.")])
-            error = remembering(context, FACT, model, scope="user").error
+            model = ScriptedModel([reply_with_calls(write_call(path)), reply_with_text("Saved.")])
+            error = run_remember(context, FACT, model, scope="user").error
             assert (error and error.code) == "remember_path_escape", path
         for path in ("project/shed.md", "/project/shed.md"):
-            model = ScriptedModel([calls(write_call(path)), say("Saved.")])
-            assert remembering(context, FACT, model, scope="user").error.code == "remember_scope_mismatch"
-        assert memory(context) == {}
+            model = ScriptedModel([reply_with_calls(write_call(path)), reply_with_text("Saved.")])
+            assert run_remember(context, FACT, model, scope="user").error.code == "remember_scope_mismatch"
+        assert read_entries(context) == {}
 
 
 def test_link_out_of_a_root_fails_the_task(tmp_path):
-    with made(tmp_path, on_model_failure="rules") as context:
-        (user(context) / "notes").symlink_to(base(context) / "outside")
+    with create_context(tmp_path, on_model_failure="rules") as context:
+        (get_user_root(context) / "notes").symlink_to(get_base(context) / "outside")
         for path in ("user/notes/shed.md", "user/notes/secret.md"):
-            error = remembering(context, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
+            error = run_remember(
+                context, FACT, ScriptedModel([reply_with_calls(write_call(path)), reply_with_text("Saved.")])
+            ).error
             assert (error.code, error.via) == ("remember_path_escape", "symlink")
-        assert memory(context) == {}
+        assert read_entries(context) == {}
 
 
 def test_path_below_the_directory_of_a_root_is_a_typo(tmp_path):
-    with made(tmp_path, on_model_failure="rules") as context:
-        path = f"{user(context)}/shed.md"
-        result = done(remembering(context, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])))
+    with create_context(tmp_path, on_model_failure="rules") as context:
+        path = f"{get_user_root(context)}/shed.md"
+        result = assert_succeeded(
+            run_remember(
+                context, FACT, ScriptedModel([reply_with_calls(write_call(path)), reply_with_text("Saved.")])
+            )
+        )
         assert (result.decided_by, read_bodies(context)) == ("rules", [f"{FACT}\n".encode()])
 
 
 def test_three_refusals_fall_back_unless_one_leads_out(tmp_path):
-    typos = [call("read_file", path=path) for path in ("/memory/user/a.md", "user/.a", "notes/a.md")]
-    with made(tmp_path, on_model_failure="rules") as context:
-        leading_out = [*typos[:2], call("read_file", path="/etc/passwd")]
-        error = remembering(context, FACT, ScriptedModel([calls(*leading_out)])).error
-        assert (error.code, memory(context)) == ("remember_refused", {})
-        result = done(remembering(context, FACT, ScriptedModel([calls(*typos)])))
+    typos = [make_call("read_file", path=path) for path in ("/memory/user/a.md", "user/.a", "notes/a.md")]
+    with create_context(tmp_path, on_model_failure="rules") as context:
+        leading_out = [*typos[:2], make_call("read_file", path="/etc/passwd")]
+        error = run_remember(context, FACT, ScriptedModel([reply_with_calls(*leading_out)])).error
+        assert (error.code, read_entries(context)) == ("remember_refused", {})
+        result = assert_succeeded(run_remember(context, FACT, ScriptedModel([reply_with_calls(*typos)])))
         assert (result.decided_by, read_bodies(context)) == ("rules", [f"{FACT}\n".encode()])
 
 
 def test_model_that_sees_its_escape_still_fails(tmp_path):
-    policy = strict(require="none", on_escape="refuse")
-    with made(tmp_path, policy, on_model_failure="rules") as context:
-        model = ScriptedModel([calls(write_call("user/../a.md")), say("Saved.")])
-        assert remembering(context, FACT, model).error.code == "remember_path_escape"
+    policy = make_strict_policy(require="none", on_escape="refuse")
+    with create_context(tmp_path, policy, on_model_failure="rules") as context:
+        model = ScriptedModel([reply_with_calls(write_call("user/../a.md")), reply_with_text("Saved.")])
+        assert run_remember(context, FACT, model).error.code == "remember_path_escape"
         model = ScriptedModel(
-            [calls(write_call("user/../a.md")), calls(write_call(content=FACT)), say("Saved.")]
+            [
+                reply_with_calls(write_call("user/../a.md")),
+                reply_with_calls(write_call(content=FACT)),
+                reply_with_text("Saved."),
+            ]
         )
-        assert done(remembering(context, FACT, model)).decided_by == "scripted"
+        assert assert_succeeded(run_remember(context, FACT, model)).decided_by == "scripted"
 
 
 def test_model_failure_note_names_the_error_and_a_fix(tmp_path):
-    model = ScriptedModel([calls(write_call("user/shed")), say("Saved.")])
-    with made(tmp_path, on_model_failure="rules") as context:
-        (note,) = done(remembering(context, FACT, model)).notes
+    model = ScriptedModel([reply_with_calls(write_call("user/shed")), reply_with_text("Saved.")])
+    with create_context(tmp_path, on_model_failure="rules") as context:
+        (note,) = assert_succeeded(run_remember(context, FACT, model)).notes
         for part in (
             "the model scripted failed",
             "does not end with .md",
@@ -364,9 +404,12 @@ def test_model_failure_note_names_the_error_and_a_fix(tmp_path):
             "--protocol decide",
         ):
             assert part in note
-    for steps, code in (([calls(write_call("user/shed"))], "refused"), ([say("No.")], "no_update")):
-        with opened(make_roots(tmp_path / code)) as context:
-            error = remembering(context, FACT, ScriptedModel([*steps, say("Saved.")])).error
+    for steps, code in (
+        ([reply_with_calls(write_call("user/shed"))], "refused"),
+        ([reply_with_text("No.")], "no_update"),
+    ):
+        with open_context(make_roots(tmp_path / code)) as context:
+            error = run_remember(context, FACT, ScriptedModel([*steps, reply_with_text("Saved.")])).error
             assert error.code == f"remember_{code}"
             assert "the model scripted failed" in str(error)
             assert "muniment doctor" in str(error)

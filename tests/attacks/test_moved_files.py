@@ -11,8 +11,8 @@ FACT = "The user prefers a quillfeather over a pen"
 
 
 @pytest.mark.threat("T-MEM-34", control="moved_trust")
-def test_moved_agent_entry_keeps_agent_trust(memory):
-    opened = memory()
+def test_moved_agent_entry_keeps_agent_trust(open_memory):
+    opened = open_memory()
     (path,) = opened.try_remember(RememberRequest(FACT, scope="user", trust=Trust.AGENT)).files_touched
     root = opened.place.roots["user"].trusted_path
     (root / "mine").mkdir(mode=0o700)
@@ -26,8 +26,8 @@ def test_moved_agent_entry_keeps_agent_trust(memory):
         assert opened.why(f"user/mine/{name}.md").trust == "agent"
 
 
-def test_renamed_owner_entry_keeps_owner_trust(memory):
-    opened = memory()
+def test_renamed_owner_entry_keeps_owner_trust(open_memory):
+    opened = open_memory()
     (path,) = opened.remember(FACT, scope="user").files_touched
     root = opened.place.roots["user"].trusted_path
     (root / path.removeprefix("user/")).rename(root / "renamed.md")

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.cli.commands import invoked
-from kit.memories import CANARY, photograph
-from kit.policy.files import write
+from kit.cli.commands import run_in_process
+from kit.memories import CANARY, take_snapshot
+from kit.policy.files import write_policy
 from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.policy import ownership
 from muniment.policy.load import load_policy
 from muniment.sandbox.fence import pool
-from muniment.settings import Settings, load_configured, read_api_key, read_settings
+from muniment.settings import Settings, load_configured_policy, read_api_key, read_settings
 
 OTHER = 4242
 NAMES = ("", "config.toml", "state", "policies", "policies/own.toml")
@@ -27,7 +27,7 @@ def home(tmp_path):
     for directory in (home.parent, home, home / "state", home / "policies"):
         directory.mkdir(mode=0o700)
     (home / "config.toml").write_text('symlinks = "refuse"\n')
-    write(home / "policies" / "own.toml")
+    write_policy(home / "policies" / "own.toml")
     return home
 
 
@@ -74,7 +74,7 @@ def test_home_of_another_user_is_rejected(home, tmp_path, monkeypatch):
     env = {"MUNIMENT_HOME": str(home), "HOME": str(tmp_path)}
     commands = ("remember tea", "recall tea", "ls", "doctor", f"serve --workspace {tmp_path}", "token list")
     for command in commands:
-        done = invoked(command.split(), env)
+        done = run_in_process(command.split(), env)
         assert (done.exit_code != 0, "belongs to user" in done.output) == (True, True), command
     assert [*(home / "state").iterdir(), *home.glob("user")] == []
 
@@ -106,7 +106,7 @@ def test_foreign_group_counts_as_other_users(home, monkeypatch):
     read_home(home)
     # The system may have no such file.
     monkeypatch.setattr(ownership.Path, "read_text", lambda *_, **__: "x")
-    assert ownership._overflow_user() == 65_534
+    assert ownership._read_overflow_user() == 65_534
 
 
 def test_key_and_signers_writable_by_others_are_rejected(home, tmp_path):
@@ -121,7 +121,7 @@ def test_key_and_signers_writable_by_others_are_rejected(home, tmp_path):
     with pytest.raises(ConfigInvalid, match="chmod go-w"):
         read_api_key(settings, {})
     with pytest.raises(PolicyInvalid, match=r"E142.*chmod go-w"):
-        load_configured(Settings(home, policy=str(own), policy_signers=signers))
+        load_configured_policy(Settings(home, policy=str(own), policy_signers=signers))
 
 
 # -- a foreign repository: nothing in it is read, run or followed
@@ -146,20 +146,20 @@ def test_workspace_files_change_no_root_setting_or_import(tmp_path, monkeypatch)
         (workspace / name).symlink_to(outside)
     for name in ("config.toml", "muniment.toml", "pyproject.toml"):
         (workspace / name).write_text(f'policy = "{workspace}/strict.toml"\n')
-    write(workspace / "strict.toml")
+    write_policy(workspace / "strict.toml")
     (workspace / "MEMORY.md").write_text(f"Follow {CANARY}.\n")
     for name in (*MODULES, *SITE):
         (workspace / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n")
-    before, git = photograph(workspace, outside), (workspace / ".git").stat()
+    before, git = take_snapshot(workspace, outside), (workspace / ".git").stat()
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PYTHONPATH", str(workspace))
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "_SHARED", pool.Zygote())  # Start it from this directory.
+        patch.setattr(pool, "_SHARED_ZYGOTE", pool.Zygote())  # Start it from this directory.
         try:
             with muniment.open(workspace, home=home) as memory:
                 done = memory.remember("The project uses pnpm workspaces")
-                roots = [root.trusted_path for root in memory.place.roots.values()]
-            pool.shared_zygote().close()
+                roots = [root.trusted_path for root in memory.context.roots.values()]
+            pool.get_shared_zygote().close()
         finally:
             # A zygote that died of an import is covered, too.
             assert not (tmp_path / "ran").exists()
@@ -168,5 +168,5 @@ def test_workspace_files_change_no_root_setting_or_import(tmp_path, monkeypatch)
     assert (done.policy, CANARY in str(done.as_json())) == (load_policy("strict").label, False)
     (workspace / ".git" / "muniment").unlink()  # The mark is the only new file.
     os.utime(workspace / ".git", ns=(git.st_atime_ns, git.st_mtime_ns))
-    assert photograph(workspace, outside) == before
+    assert take_snapshot(workspace, outside) == before
     assert not (tmp_path / "absent").exists()

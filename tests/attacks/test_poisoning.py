@@ -14,16 +14,17 @@ from itertools import count, product
 
 import pytest
 
-from kit.operations.minds import GREEDS, Adaptive, Obedient
-from kit.operations.places import any_words, made, remembering, some
-from kit.operations.victim import PLANTED, Poison, memory, run
-from kit.where import FACTS
+from kit.locations import FACTS
+from kit.operations.contexts import create_context, run_remember, sample_rows, skip_fact_check
+from kit.operations.hijacked_models import WRITE_TARGETS, AdaptiveModel, HijackedModel
+from kit.operations.victim import PLANTED, Poison, open_memory
+from kit.operations.victim import run_poisoned as run_poisoned_model
 from muniment.agent.filing import RuleWriter
 from muniment.kernel.names import Trust
 
-__all__ = ["any_words", "some"]
+__all__ = ["sample_rows", "skip_fact_check"]
 # Other tests cover the limits of a model's writes (T-RUN-14); here the model may write any text.
-pytestmark = [pytest.mark.usefixtures("any_words"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("skip_fact_check"), pytest.mark.timeout(900)]
 
 TEXTS = json.loads((FACTS / "injections.json").read_text(encoding="utf-8"))
 KINDS = defaultdict(list)
@@ -31,15 +32,18 @@ for number, each in enumerate(TEXTS):
     KINDS[each["kind"]].append(number)
 MINDS = {
     "honest": lambda _: RuleWriter(),
-    "adaptive": lambda poison: Adaptive(poison.trigger, "new", poison.seed),
-    **{greed: lambda poison, greed=greed: Obedient(poison.trigger, greed, poison.seed) for greed in GREEDS},
+    "adaptive": lambda poison: AdaptiveModel(poison.trigger, "new", poison.seed),
+    **{
+        greed: lambda poison, greed=greed: HijackedModel(poison.trigger, greed, poison.seed)
+        for greed in WRITE_TARGETS
+    },
 }
 ON_ESCAPE = {"adaptive": "refuse"}  # With abort, it could not retry.
 OPEN = {"instructions": "allow"}
 
 
 @pytest.fixture
-def run_poisoned(tmp_path, some):
+def run_poisoned(tmp_path, sample_rows):
     """Run a model with some texts of a kind, and check that no run does harm."""
     runs = count()
 
@@ -48,9 +52,9 @@ def run_poisoned(tmp_path, some):
         numbers = KINDS[kind]
         shift %= len(numbers)
         results = []
-        for number in some(numbers[shift:] + numbers[:shift], step)[:most]:
-            poison = Poison.of(TEXTS[number], number)
-            one = run(tmp_path / str(next(runs)), poison, MINDS[mind](poison), **terms)
+        for number in sample_rows(numbers[shift:] + numbers[:shift], step)[:most]:
+            poison = Poison.from_case(TEXTS[number], number)
+            one = run_poisoned_model(tmp_path / str(next(runs)), poison, MINDS[mind](poison), **terms)
             assert one.problems == (), (poison.id, mind, terms)
             # A fact with a secret is shown to no model.
             is_shown = not poison.secrets or terms.get("planted")
@@ -62,13 +66,13 @@ def run_poisoned(tmp_path, some):
 
 
 @pytest.fixture
-def combine(some):
+def combine(sample_rows):
     """Combine each kind with one of several options in turn, or with --slow all kinds with all options."""
 
     def combine(*options, step=1):
         every = list(product(*options))
         whole = [*product(KINDS, every)]
-        if some(range(2), 2) == [0, 1]:
+        if sample_rows(range(2), 2) == [0, 1]:
             return whole
         return [(kind, every[number % len(every)]) for number, kind in enumerate(KINDS)][::step]
 
@@ -124,11 +128,11 @@ def test_withheld_text_is_in_no_index_and_no_row(run_poisoned):
 
 
 @pytest.mark.threat("T-MEM-01", control="agent_instructions")
-def test_most_texts_from_an_agent_wait_for_review(tmp_path, some):
+def test_most_texts_from_an_agent_wait_for_review(tmp_path, sample_rows):
     ended = Counter()
-    with made(tmp_path) as context:
-        for number, raw in some([*enumerate(TEXTS)], 12):
-            result = remembering(context, Poison.of(raw, number).text, trust=Trust.AGENT)
+    with create_context(tmp_path) as context:
+        for number, raw in sample_rows([*enumerate(TEXTS)], 12):
+            result = run_remember(context, Poison.from_case(raw, number).text, trust=Trust.AGENT)
             ended[result.error.code if result.error else result.status] += 1
     assert ended["pending_review"] + ended["remember_refused"] >= 0.75 * ended.total(), ended
     assert set(ended) <= {"pending_review", "remember_refused", "completed"}
@@ -137,11 +141,11 @@ def test_most_texts_from_an_agent_wait_for_review(tmp_path, some):
 @pytest.mark.threat("T-MEM-01", control="withheld_files")
 def test_project_files_that_address_a_model_are_withheld(tmp_path):
     numbers = [*KINDS["override"], *KINDS["role-markup"], *KINDS["tool-call"], *KINDS["secret-bearing"]]
-    with memory(tmp_path) as opened:
+    with open_memory(tmp_path) as opened:
         for number in numbers:
             file = tmp_path / PLANTED.replace("found", f"found-{number}")
             file.parent.mkdir(exist_ok=True)
-            file.write_text(Poison.of(TEXTS[number], number).text, encoding="utf-8")
+            file.write_text(Poison.from_case(TEXTS[number], number).text, encoding="utf-8")
         opened.rebuild()
         query = "SELECT count(*) FROM entry WHERE held IS NOT NULL AND rel LIKE 'notes/%'"
         ((withheld,),) = opened.rows("catalog.db", query)

@@ -13,10 +13,10 @@ from functools import partial
 import pytest
 
 from muniment.testing.corpus import Stage
-from muniment.testing.corpus.judging import tree_changes
+from muniment.testing.corpus.judging import list_tree_changes
 from muniment.testing.corpus.subjects import SandboxSubject
 from muniment.testing.race import Swap, make_decoy
-from muniment.testing.witness import sightings
+from muniment.testing.snapshots import find_text
 
 CANARY = "canary-90e2"
 OUTSIDE_NAME = "only-outside.md"
@@ -67,7 +67,10 @@ class RaceGround:
     """Calls during which there was an exchange."""
 
     def __post_init__(self):
-        for top, word in ((self.stage.scope("user") / "top", "inside"), (self.stage.outside, CANARY)):
+        for top, word in (
+            (self.stage.get_scope_path("user") / "top", "inside"),
+            (self.stage.outside, CANARY),
+        ):
             folder = top / "mid"
             folder.mkdir(parents=True)
             for number in range(NOTES):
@@ -77,7 +80,7 @@ class RaceGround:
     def swap(self, target_name):
         path, kind, target = TARGETS[target_name]
         decoy = make_decoy(self.stage.aside / "decoy", kind, self.stage.outside / target)
-        return Swap(self.stage.scope("user") / path, decoy)
+        return Swap(self.stage.get_scope_path("user") / path, decoy)
 
     def record_answer(self, swap, act):
         """Return the answer of `deed`, and store it for the search."""
@@ -89,9 +92,12 @@ class RaceGround:
 
     def find_problems(self, before, *, written):
         """Return the problems of the race."""
-        own = {"said": self.answers, "user": self.stage.scope("user"), "state": self.stage.state}
-        leaks = sightings(CANARY, own) + sightings(OUTSIDE_NAME, {"said": self.answers})
-        return tree_changes(before, self.stage.photograph(), roots=not written, swapped=True) + leaks[:3]
+        own = {"said": self.answers, "user": self.stage.get_scope_path("user"), "state": self.stage.state}
+        leaks = find_text(CANARY, own) + find_text(OUTSIDE_NAME, {"said": self.answers})
+        return (
+            list_tree_changes(before, self.stage.take_snapshot(), roots=not written, is_swapped=True)
+            + leaks[:3]
+        )
 
 
 @pytest.fixture

@@ -4,20 +4,20 @@ import shutil
 
 import pytest
 
-from kit.memories import CANARY, make_roots, photograph, put, strict
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.memories import CANARY, make_roots, make_strict_policy, take_snapshot, write_file
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
 from muniment.kernel import write as writing
 from muniment.sandbox.fence.pool import Zygote
 from muniment.sandbox.sandbox import Sandbox
-from muniment.testing.race import exchange
+from muniment.testing.race import exchange_names
 
 
 def make_tree(base):
     roots = make_roots(base)
-    put(roots["user"], "known.md", "what was there\n")
-    put(roots["project"], "other.md", "of another scope\n")
-    put(base / "outside", "known.md", f"{CANARY}\n")
+    write_file(roots["user"], "known.md", "what was there\n")
+    write_file(roots["project"], "other.md", "of another scope\n")
+    write_file(base / "outside", "known.md", f"{CANARY}\n")
     return roots
 
 
@@ -28,7 +28,7 @@ def roots(tmp_path):
 
 @pytest.fixture
 def box(roots):
-    with Sandbox(strict(on_escape="refuse"), roots) as box:
+    with Sandbox(make_strict_policy(on_escape="refuse"), roots) as box:
         yield box
 
 
@@ -39,7 +39,7 @@ def move_away(user):
 def replace_by_directory(user):
     move_away(user)
     user.mkdir(mode=0o700)
-    put(user, "known.md", f"{CANARY}\n")
+    write_file(user, "known.md", f"{CANARY}\n")
 
 
 def replace_by_link(user, to="outside"):
@@ -53,8 +53,8 @@ REPLACEMENTS = {
     "a link": replace_by_link,
     "a file": lambda user: (move_away(user), user.write_text(CANARY)),
     "removed": shutil.rmtree,
-    "outside": lambda user: exchange(user, user.with_name("outside")),
-    "another scope": lambda user: exchange(user, user.with_name("project")),
+    "outside": lambda user: exchange_names(user, user.with_name("outside")),
+    "another scope": lambda user: exchange_names(user, user.with_name("project")),
 }
 each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
 
@@ -72,7 +72,7 @@ def write(box):
 def check_commit_escapes(box):
     """Check that a commit fails because of the root, also at a second attempt."""
     for _ in range(2):
-        assert raised(RememberPathEscape, box.commit).via == "root_replaced"
+        assert catch_error(RememberPathEscape, box.commit).via == "root_replaced"
     return True
 
 
@@ -80,17 +80,17 @@ def check_commit_escapes(box):
 def test_calls_and_commit_in_a_replaced_root_are_escapes(box, roots, tmp_path, replace):
     assert write(box).verdict == "allow"
     replace(roots["user"])
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     for tool, arguments in CALLS:
         outcome = box.call(tool, arguments)
         assert (outcome.code, outcome.via) == ("path_escape", "root_replaced")
         assert CANARY not in outcome.text
     assert check_commit_escapes(box)
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_root_replaced_before_a_call_or_commit_is_an_escape(tmp_path, subtests):
-    policy = strict(on_escape="refuse", require="none")
+    policy = make_strict_policy(on_escape="refuse", require="none")
     for name, replace in REPLACEMENTS.items():
         for is_first in (True, False):
             with subtests.test(name, is_first=is_first):
@@ -101,13 +101,13 @@ def test_root_replaced_before_a_call_or_commit_is_an_escape(tmp_path, subtests):
                         assert (write(box).code, len(box.changes())) == (None, 1)
                     # A root that the call does not use also ends all calls.
                     replace(roots["project" if is_first and name != "another scope" else "user"])
-                    before = photograph(base)
+                    before = take_snapshot(base)
                     if is_first:
                         assert write(box).code == "path_escape"
                         assert box.commit().changes == ()
                     else:
                         assert check_commit_escapes(box)
-                    assert photograph(base) == before
+                    assert take_snapshot(base) == before
 
 
 @pytest.mark.sweep(6)
@@ -128,23 +128,23 @@ def test_running_call_reads_the_bound_root(box, roots, tmp_path, replace, tool, 
     is_missing = replace is shutil.rmtree and tool in {"read_file", "edit"}
     assert outcome.code == ("not_found" if is_missing else None)
     assert CANARY not in outcome.text
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     if tool in {"write_file", "edit"} and not is_missing:
         assert check_commit_escapes(box)
     else:
         assert box.commit().changes == ()
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 @each_replacement
 def test_running_commit_writes_to_the_bound_root_or_fails(box, roots, tmp_path, replace, monkeypatch):
     write(box)
     bound = roots["user"].stat().st_ino
-    land = writing.land
+    land = writing.apply_changes
     before = {}
 
     def photograph_rest():
-        return photograph(*(path for path in tmp_path.iterdir() if path.lstat().st_ino != bound))
+        return take_snapshot(*(path for path in tmp_path.iterdir() if path.lstat().st_ino != bound))
 
     def replace_first(*args, **terms):
         monkeypatch.undo()  # A rollback also uses `land`.
@@ -152,9 +152,9 @@ def test_running_commit_writes_to_the_bound_root_or_fails(box, roots, tmp_path, 
         before.update(photograph_rest())
         return land(*args, **terms)
 
-    monkeypatch.setattr(writing, "land", replace_first)
+    monkeypatch.setattr(writing, "apply_changes", replace_first)
     if replace is shutil.rmtree:
-        raised(ManagedMemoryUnavailable, box.commit, match="removed meanwhile")
+        catch_error(ManagedMemoryUnavailable, box.commit, match="removed meanwhile")
     else:
         box.commit()
         (written_root,) = [path for path in tmp_path.iterdir() if path.lstat().st_ino == bound]
@@ -175,16 +175,16 @@ def test_bound_root_reached_through_a_link_is_accepted(box, roots):
 
 
 def test_worker_receives_only_readable_roots(roots, monkeypatch):
-    handed, spawn = [], Zygote.spawn
+    handed, spawn_worker = [], Zygote.spawn_worker
 
     def record_spawn(zygote, roots, patience):
         handed.append(roots)
-        return spawn(zygote, roots, patience)
+        return spawn_worker(zygote, roots, patience)
 
-    monkeypatch.setattr(Zygote, "spawn", record_spawn)
+    monkeypatch.setattr(Zygote, "spawn_worker", record_spawn)
     for left in ("list", "read", "modify", None):
         denied = [verb for verb in ("list", "read", "modify") if verb != left]
-        with Sandbox(strict(deny=[(denied, ["/project/"])]), roots) as box:
+        with Sandbox(make_strict_policy(deny=[(denied, ["/project/"])]), roots) as box:
             box.call("ls", {"path": ""})
             expected = {"user", "project"} if left else {"user"}
             assert handed.pop() == {scope: box._roots[scope].root.fd for scope in expected}, denied
@@ -192,8 +192,8 @@ def test_worker_receives_only_readable_roots(roots, monkeypatch):
 
 @pytest.mark.parametrize("in_process", [False, True], ids=["worker", "in process"])
 def test_create_only_scope_looks_empty_until_the_commit(roots, tmp_path, in_process):
-    put(roots["project"], "taken.md", f"{CANARY}\n")
-    policy = strict(require="none", deny=[(["list", "read", "modify"], ["/project/"])])
+    write_file(roots["project"], "taken.md", f"{CANARY}\n")
+    policy = make_strict_policy(require="none", deny=[(["list", "read", "modify"], ["/project/"])])
     with Sandbox(policy, roots, in_process=in_process) as box:
         assert box.call("ls", {"path": "project"}).code == "refused"
         assert box.call("read_file", {"path": "project/taken.md"}).code == "refused"
@@ -201,10 +201,10 @@ def test_create_only_scope_looks_empty_until_the_commit(roots, tmp_path, in_proc
         answer = box.call("write_file", {"path": "project/taken.md", "content": "mine\n"}).text
         assert answer == "created project/taken.md (5 bytes)"
         box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
-        before = photograph(tmp_path)
-        caught = raised(StoreConflict, box.commit)
+        before = take_snapshot(tmp_path)
+        caught = catch_error(StoreConflict, box.commit)
         assert CANARY not in str(caught)
-        assert photograph(tmp_path) == before
+        assert take_snapshot(tmp_path) == before
     with Sandbox(policy, roots, in_process=in_process) as box:
         box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
         assert [change.path for change in box.commit().changes] == ["project/free.md"]

@@ -7,16 +7,16 @@ import os
 
 import pytest
 
+from kit.catching import catch_error
 from kit.memories import make_roots
-from kit.raising import raised
 from kit.sandbox.machine import needs_fence
 from kit.sandbox.probe import SERVICES
 from kit.sandbox.services.outer_filter import CASES
 from muniment.errors import ConfinementUnavailable
 from muniment.kernel.names import Enforcement
 from muniment.sandbox.fence import pool
-from muniment.sandbox.fence.evidence import DISPENSABLE
-from muniment.sandbox.fence.pool import Zygote, import_directories
+from muniment.sandbox.fence.evidence import OPTIONAL_LAYERS
+from muniment.sandbox.fence.pool import Zygote, find_import_directories
 from muniment.sandbox.sandbox import Sandbox
 
 pytestmark = needs_fence
@@ -31,16 +31,16 @@ def test_withheld_layer_is_reported_and_not_claimed(name, tmp_path, monkeypatch)
     missing = CASES[name].missing
     roots = make_roots(tmp_path)
     service = f"withholding_service:{name}"
-    with Zygote(service, directories=(*import_directories(), SERVICES)) as zygote:
-        monkeypatch.setattr(pool, "_SHARED", zygote)
+    with Zygote(service, directories=(*find_import_directories(), SERVICES)) as zygote:
+        monkeypatch.setattr(pool, "_SHARED_ZYGOTE", zygote)
         with Sandbox("strict", roots) as box:
-            assert box.held.missing == missing
-            if DISPENSABLE.issuperset(missing):
+            assert box.confinement.missing == missing
+            if OPTIONAL_LAYERS.issuperset(missing):
                 assert box.enforcement is Enforcement.FULL
                 return
             assert box.enforcement is Enforcement.PARTIAL
             assert box.call("ls", {"path": "user"}).verdict == "allow"
-        caught = raised(ConfinementUnavailable, Sandbox, "hardened", roots)
+        caught = catch_error(ConfinementUnavailable, Sandbox, "hardened", roots)
     for layer in missing:
         assert layer in str(caught)
     assert "run 'muniment doctor' for the reason" in str(caught)

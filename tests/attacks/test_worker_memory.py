@@ -5,14 +5,14 @@ import secrets
 import sys
 from pathlib import Path
 
-from kit.sandbox.probe import SERVICES, soon, source
+from kit.sandbox.probe import SERVICES, make_deadline, make_zygote
 
 sys.path.append(SERVICES)
 from own_memory import UNREADABLE, mapped, regions
 
 
 def read_regions(worker):
-    while "end" not in (message := worker.receive(max_body=1 << 30, patience=soon()))[0]:
+    while "end" not in (message := worker.receive(max_body=1 << 30, patience=make_deadline()))[0]:
         yield message[0]["name"], message[1] if message[0]["read"] else None
 
 
@@ -28,7 +28,7 @@ def search(memory, key):
 def test_worker_and_zygote_contain_no_broker_key(monkeypatch):
     key = secrets.token_hex(32)
     monkeypatch.setenv("MUNIMENT_API_KEY", key)
-    with source("memory_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
+    with make_zygote("memory_service:serve") as zygote, zygote.spawn({}, make_deadline()) as worker:
         names, unread, found = search(read_regions(worker), key)
         assert found == set()
         assert {"[heap]", "[stack]", "anonymous"} <= names

@@ -21,7 +21,7 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeServic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from kit.where import TESTS
+from kit.locations import TESTS
 
 CHROMIUM = shutil.which(os.environ.get("MUNIMENT_CHROMIUM", "chromium"))
 CHROMEDRIVER = shutil.which(os.environ.get("MUNIMENT_CHROMEDRIVER", "chromedriver"))
@@ -32,7 +32,7 @@ needs_browser = pytest.mark.skipif(
 SECONDS = 30
 """A page that takes longer counts as stuck."""
 
-_NAMES = (
+_HOST_RULES = (
     *("MAP *.test 127.0.0.1", "MAP * ~NOTFOUND"),
     *("EXCLUDE *.invalid", "EXCLUDE *.localhost", "EXCLUDE localhost", "EXCLUDE 127.0.0.1"),
 )
@@ -41,11 +41,11 @@ _NAMES = (
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--no-proxy-server", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--disable-breakpad", f"--host-resolver-rules={', '.join(_NAMES)}"),
+    *("--disable-sync", "--disable-breakpad", f"--host-resolver-rules={', '.join(_HOST_RULES)}"),
 )
 
-_ASKED = ("URL_REQUEST_START_JOB", "HTTP_STREAM_JOB_CONTROLLER", "HOST_RESOLVER_MANAGER_REQUEST")
-_OWN = re.compile(
+_REQUEST_EVENTS = ("URL_REQUEST_START_JOB", "HTTP_STREAM_JOB_CONTROLLER", "HOST_RESOLVER_MANAGER_REQUEST")
+_INTERNAL_URLS = re.compile(
     r"(data|blob|about|chrome[\w-]*|devtools):|https?://(~notfound|127\.0\.0\.1:\d+$|marker-\d+\.test"
     r"|([\w-]+\.)*(google|googleapis|duckduckgo)\.com[/:])"
 )
@@ -61,18 +61,18 @@ class NetLog:
     def __init__(self, path):
         self._path, self._markers, self._read, self._kinds = path, itertools.count(), 0, frozenset()
 
-    def asked(self, driver):
+    def read_requests(self, driver):
         """Return the URLs and names requested since the last call; complete, because a later marker has been
         logged.
         """
         marker, found = f"http://marker-{next(self._markers)}.test:9/", []
         tab = driver.execute_cdp_cmd("Target.createTarget", {"url": marker, "background": True})
-        waited(driver, lambda _: found.extend(self._news()) or marker in found)
+        wait_for(driver, lambda _: found.extend(self._read_new_events()) or marker in found)
         driver.execute_cdp_cmd("Target.closeTarget", tab)
-        waited(driver, lambda _: tab["targetId"] not in driver.window_handles)
+        wait_for(driver, lambda _: tab["targetId"] not in driver.window_handles)
         return found
 
-    def _news(self):
+    def _read_new_events(self):
         with self._path.open("rb") as file:
             file.seek(self._read)
             lines = file.read().splitlines(keepends=True)
@@ -83,7 +83,7 @@ class NetLog:
             self._read += len(line)
             if line.startswith(b'{"constants"'):
                 kinds = json.loads(line.rstrip()[:-1] + b"}")["constants"]["logEventTypes"]
-                self._kinds = {kinds[name] for name in _ASKED}
+                self._kinds = {kinds[name] for name in _REQUEST_EVENTS}
             elif line.startswith(b'{"params"'):
                 event = json.loads(line.rstrip()[:-1])
                 params = event["params"] if event["type"] in self._kinds else {}
@@ -92,7 +92,7 @@ class NetLog:
 
 
 @contextmanager
-def browser(base, *, width=1280, height=900, dark=False):
+def start_browser(base, *, width=1280, height=900, dark=False):
     """Run a browser with its profile and home under `base`; end it and all its processes afterwards."""
     home = base / "browser"
     home.mkdir()
@@ -117,21 +117,21 @@ def browser(base, *, width=1280, height=900, dark=False):
             service.process.wait(SECONDS)
 
 
-def afresh(driver):
+def open_clean_tab(driver):
     """Continue in a new tab, the only one, without any stored, cached or logged data of earlier pages."""
     old = driver.window_handles
     driver.switch_to.new_window("tab")
-    kept = driver.current_window_handle
+    new_tab = driver.current_window_handle
     for handle in old:
         driver.switch_to.window(handle)
         driver.close()
-    driver.switch_to.window(kept)
+    driver.switch_to.window(new_tab)
     driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
     driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     driver.execute_cdp_cmd("Network.clearBrowserCache", {})
     emulate(driver)
-    requests(driver)
-    console(driver)
+    read_requests(driver)
+    read_console(driver)
 
 
 def emulate(driver, *, width=1280, height=900, dark=False):
@@ -143,38 +143,38 @@ def emulate(driver, *, width=1280, height=900, dark=False):
     driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # As the foreground tab.
 
 
-def waited(driver, condition):
+def wait_for(driver, condition):
     """Return the value of `condition(driver)` when it is true; a missing element counts as false."""
-    passing = (NoSuchElementException, StaleElementReferenceException)
-    return WebDriverWait(driver, SECONDS, poll_frequency=0.02, ignored_exceptions=passing).until(condition)
+    ignored = (NoSuchElementException, StaleElementReferenceException)
+    return WebDriverWait(driver, SECONDS, poll_frequency=0.02, ignored_exceptions=ignored).until(condition)
 
 
-def shown(driver, selector, text=""):
+def wait_for_element(driver, selector, text=""):
     """Wait for a displayed element of a CSS selector that contains a text; return the first."""
 
-    def found(_):
+    def find_displayed(_):
         matching = driver.find_elements(By.CSS_SELECTOR, selector)
         return next((each for each in matching if each.is_displayed() and text in each.text), None)
 
-    return waited(driver, found)
+    return wait_for(driver, find_displayed)
 
 
-def signed_in(driver, daemon):
+def sign_in(driver, daemon):
     """Open the page as its owner; return the origin of the page."""
-    told = daemon.post("/ui").json()
-    driver.get(f"{told['url']}/#{told['code']}")
-    waited(driver, lambda _: "/w/" in driver.current_url)
-    shown(driver, "main")
-    return told["url"]
+    login = daemon.post("/ui").json()
+    driver.get(f"{login['url']}/#{login['code']}")
+    wait_for(driver, lambda _: "/w/" in driver.current_url)
+    wait_for_element(driver, "main")
+    return login["url"]
 
 
-def requests(driver):
+def read_requests(driver):
     """Return every URL requested by any tab, frame, script or hint since the last call, including failed
     ones.
 
     From two logs. Only the network log has the first loads of new tabs, and early connections and lookups
     (the last as `http://name:port`). Only the page log has requests that its policy blocked, except frames,
-    plugins, media and icons: these are in `console`.
+    plugins, media and icons: these are in `read_console`.
     """
     found = driver.net_log.asked(driver)
     for entry in driver.get_log("performance"):
@@ -183,15 +183,15 @@ def requests(driver):
             found.append(message["params"]["request"]["url"])
         elif message["method"] == "Network.webSocketCreated":
             found.append(message["params"]["url"])
-    return [url for url in dict.fromkeys(found) if not _OWN.match(url)]
+    return [url for url in dict.fromkeys(found) if not _INTERNAL_URLS.match(url)]
 
 
-def console(driver):
+def read_console(driver):
     """Return the browser messages since the last call: policy violations, script errors, failed loads."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 
-def tab_order(driver):
+def read_tab_order(driver):
     """Return (tag, name) of each element that gets focus when Tab is pressed, from the top until the cycle
     restarts.
 
@@ -199,14 +199,14 @@ def tab_order(driver):
         AssertionError: Tab cycles without returning to the first element.
     """
     driver.execute_script("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
-    passed, order = [], []
+    visited, order = [], []
     for _ in range(_MOST_TABS):
         ActionChains(driver).send_keys(Keys.TAB).perform()
         now = driver.switch_to.active_element
-        if now.tag_name == "body" or now in passed[:1]:
+        if now.tag_name == "body" or now in visited[:1]:
             return order
-        assert now not in passed, f"focus is caught at {order[-1]}"
-        passed.append(now)
+        assert now not in visited, f"focus is caught at {order[-1]}"
+        visited.append(now)
         order.append((now.tag_name, now.accessible_name))
     raise AssertionError(f"more than {_MOST_TABS} elements get focus")
 
@@ -218,18 +218,18 @@ axe.run(options).then(done, (error) => done(String(error.stack ?? error)));
 
 
 @cache
-def _axe():
+def _read_axe():
     return AXE.read_text(encoding="utf-8")
 
 
-def axe(driver):
+def find_axe_violations(driver):
     """Return what axe-core reports as serious or critical in the current page: rule, element, fix.
 
     Raises:
         AssertionError: axe-core itself failed.
     """
     if not driver.execute_script("return 'run' in Object(window.axe)"):
-        driver.execute_script(_axe())
+        driver.execute_script(_read_axe())
     found = driver.execute_async_script(_RUN_AXE)
     assert isinstance(found, dict), found
     return [

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from kit.pages import answering
+from kit.http_server import serve_http
 
 PATH = "/v1/traces"
 
 
-class Collected(SimpleNamespace):
+class CollectedTraces(SimpleNamespace):
     """The received traces.
 
     Attributes:
@@ -34,24 +34,24 @@ class Collected(SimpleNamespace):
     @property
     def resource(self):
         """Return the attributes of the program that sent the first request."""
-        return attributes(self.requests[0][2]["resourceSpans"][0]["resource"])
+        return read_attributes(self.requests[0][2]["resourceSpans"][0]["resource"])
 
 
-def attributes(message):
+def read_attributes(message):
     """Return the attributes of a span or resource, each with its single value."""
     return {each["key"]: next(iter(each["value"].values())) for each in message.get("attributes", ())}
 
 
 @contextmanager
-def collecting(answer=lambda: (200, {})):
+def collect_traces(answer=lambda: (200, {})):
     """Run a collector; `answer` returns the status and headers of each response."""
-    found = Collected(requests=[])
+    found = CollectedTraces(requests=[])
 
-    def collect(asked):
-        document = MessageToDict(ExportTraceServiceRequest.FromString(asked.sent))
-        found.requests.append((asked.path, dict(asked.headers), document))
+    def collect(request):
+        document = MessageToDict(ExportTraceServiceRequest.FromString(request.sent))
+        found.requests.append((request.path, dict(request.headers), document))
         return b"", *answer()
 
-    with answering(collect) as port:
+    with serve_http(collect) as port:
         found.url = f"http://127.0.0.1:{port}"
         yield found

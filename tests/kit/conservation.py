@@ -16,7 +16,7 @@ TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\
 """A time with its zone; entries store it in UTC."""
 
 
-def flat(text):
+def normalize_words(text):
     """Return the words of a text in lower case, separated by spaces, without JSON and YAML escapes."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
     text = TIME.sub(
@@ -28,7 +28,7 @@ def flat(text):
     return " " + " ".join(WORDS.findall(text.replace("\u200b", ""))).lower() + " "
 
 
-def bodies_of(roots):
+def read_bodies(roots):
     """Yield the text of every file of some directories, except generated indexes."""
     for root in roots:
         for path in sorted(root.rglob("*.md")):
@@ -36,10 +36,10 @@ def bodies_of(roots):
                 yield path.read_text("utf-8", "replace")
 
 
-def named_lines(done):
+def collect_reported_lines(report):
     """Return the line numbers that a report contains, by file; None: the complete file."""
     found = {}
-    for row in [*done["refused"], *done["not_taken"]]:
+    for row in [*report["refused"], *report["not_taken"]]:
         name, lines = row["name"], row.get("lines", "")
         if not lines and (match := re.fullmatch(r"(.+):(\d+)", name)):
             name, lines = match[1], match[2]
@@ -53,49 +53,49 @@ def named_lines(done):
     return found
 
 
-def is_named(name, number, named):
+def is_reported(name, number, reported):
     """Return whether a report contains a line, its file, or a parent folder that was not read."""
     folders = name.split("/")
-    if any(named.get("/".join(folders[:depth]) + "/", 0) is None for depth in range(1, len(folders))):
+    if any(reported.get("/".join(folders[:depth]) + "/", 0) is None for depth in range(1, len(folders))):
         return True
-    lines = named.get(name, 0)
+    lines = reported.get(name, 0)
     return lines is None or (lines != 0 and number in lines)
 
 
-def lost_lines(files, roots, done, texts=()):
+def find_lost_lines(files, roots, report, texts=()):
     """Yield the lost lines of a source, with file and number.
 
     Args:
         files: the bytes of each source file, by name.
         roots: the directories of the memory.
-        done: the document that `import --json` prints.
+        report: the document that `import --json` prints.
         texts: the texts of pending reviews.
     """
-    kept = [*bodies_of(roots), *texts]
-    memory = "\n".join(map(flat, kept))
-    lines = {flat(line) for text in kept for line in text.splitlines()}
-    named = named_lines(done)
+    stored_texts = [*read_bodies(roots), *texts]
+    memory = "\n".join(map(normalize_words, stored_texts))
+    lines = {normalize_words(line) for text in stored_texts for line in text.splitlines()}
+    reported = collect_reported_lines(report)
     for name, data in files.items():
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            text = "\n" if named.get(name, 0) is None else "not UTF-8, and not named"
+            text = "\n" if reported.get(name, 0) is None else "not UTF-8, and not named"
         for number, line in enumerate(re.split("\r\n|\n|\r", text), 1):
-            words = flat(line)
-            if words in lines or not words.strip() or is_named(name, number, named):
+            words = normalize_words(line)
+            if words in lines or not words.strip() or is_reported(name, number, reported):
                 continue
             if words not in memory:
-                without_key = flat(re.split("[:=]", line, maxsplit=1)[-1])
-                if not line_is_value(line) or (without_key.strip() and without_key not in memory):
+                without_key = normalize_words(re.split("[:=]", line, maxsplit=1)[-1])
+                if not is_key_value_line(line) or (without_key.strip() and without_key not in memory):
                     yield name, number, line
 
 
-def line_is_value(line):
+def is_key_value_line(line):
     """Return whether a line looks like a key with a value; then only the value must be preserved."""
     return re.match(r"\s*[\"']?[\w-]+[\"']?\s*[:=]", line) is not None
 
 
-def texts_of_json(data):
+def extract_json_texts(data):
     """Yield each text of a JSON or JSON Lines file once, without keys."""
     for each in re.findall(rb'"(?:[^"\\]|\\.)*"(?!\s*:)', data):
         try:

@@ -5,17 +5,17 @@ import os
 from contextlib import contextmanager
 
 
-def open_descriptors():
+def list_descriptors():
     return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the fastest way, called often
 
 
 @contextmanager
-def nothing_left_open():
+def assert_descriptors_closed():
     """Assert that everything opened inside is closed at the end; collect garbage of earlier tests first if
     needed.
     """
-    before = len(open_descriptors())
+    before = len(list_descriptors())
     yield
-    if len(open_descriptors()) > before:
+    if len(list_descriptors()) > before:
         gc.collect()
-        assert len(open_descriptors()) <= before
+        assert len(list_descriptors()) <= before

@@ -19,7 +19,7 @@ _SETTINGS = {
 }
 
 
-def git(directory, *arguments, fails=False):
+def run_git(directory, *arguments, fails=False):
     """Run git in a directory; return its output."""
     more = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     keep = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -36,23 +36,23 @@ def git(directory, *arguments, fails=False):
     return done.stdout.strip()
 
 
-def committed(directory, name="README", text="a product\n"):
+def commit_file(directory, name="README", text="a product\n"):
     """Commit a file."""
     (directory / name).parent.mkdir(parents=True, exist_ok=True)
     (directory / name).write_text(text, encoding="utf-8")
-    git(directory, "add", "--force", name)
-    git(directory, "commit", "--quiet", "--message", f"Change {name}")
+    run_git(directory, "add", "--force", name)
+    run_git(directory, "commit", "--quiet", "--message", f"Change {name}")
 
 
-def repository(directory):
+def create_repository(directory):
     """Create a repository with one commit."""
     directory.mkdir(parents=True)
-    git(directory, "init", "--quiet")
-    committed(directory)
+    run_git(directory, "init", "--quiet")
+    commit_file(directory)
     return directory
 
 
 def clone(source, directory):
     """Clone a repository."""
-    git(source, "clone", "--quiet", str(source), str(directory))
+    run_git(source, "clone", "--quiet", str(source), str(directory))
     return directory

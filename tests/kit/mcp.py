@@ -20,15 +20,15 @@ import mcp_types as t
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from kit.where import REPOSITORY
-from muniment.integrations.mcp.memory import OwnMemory
+from kit.locations import REPOSITORY
+from muniment.integrations.mcp.memory import LocalBackend
 from muniment.integrations.mcp.server import MemoryServer
 from muniment.kernel.names import Trust
 
 ERAS = ("legacy", "auto")
 """How a client starts: with a handshake, as until 2025, or without, as since 2026."""
 
-HELLO = {
+INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
     "method": "initialize",
@@ -45,38 +45,38 @@ SECONDS = 30.0
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # It logs each stream that a test closes early.
 
 
-class Workplace:
+class MemoryResources:
     """The resources of a `Memory` of the library, in the form that a server needs."""
 
     def __init__(self, memory, model=None):
         self._memory, self._model = memory, model
 
-    def place(self):
+    def get_context(self):
         return self._memory.place
 
-    def recaller(self):
+    def get_recaller(self):
         return self._memory.recaller
 
-    def model(self):
+    def get_model(self):
         return self._model or self._memory._model
 
 
-def server_of(memory, trust="agent", model=None):
+def make_server(memory, trust="agent", model=None):
     """Create a server of a library memory; call it on an event loop."""
-    return MemoryServer(lambda _: OwnMemory(Workplace(memory, model), Trust(trust)))
+    return MemoryServer(lambda _: LocalBackend(MemoryResources(memory, model), Trust(trust)))
 
 
-def with_client(target, era, body, **terms):
+def run_with_client(target, era, body, **options):
     """Run `body` with a client of the server that `target` creates on the event loop; return its result."""
 
     async def run():
-        async with Client(target(), mode=era, read_timeout_seconds=SECONDS, **terms) as client:
+        async with Client(target(), mode=era, read_timeout_seconds=SECONDS, **options) as client:
             return await body(client)
 
     return asyncio.run(asyncio.wait_for(run(), 4 * SECONDS))
 
 
-def over_http(url, token, era, body, *, headers=None, **terms):
+def run_over_http(url, token, era, body, *, headers=None, **options):
     """Run `body` with a client over HTTP; return its result."""
 
     async def run():
@@ -85,7 +85,10 @@ def over_http(url, token, era, body, *, headers=None, **terms):
         async with (
             httpx2.AsyncClient(headers=sent, timeout=timeout, trust_env=False) as http,
             Client(
-                streamable_http_client(url, http_client=http), mode=era, read_timeout_seconds=SECONDS, **terms
+                streamable_http_client(url, http_client=http),
+                mode=era,
+                read_timeout_seconds=SECONDS,
+                **options,
             ) as client,
         ):
             return await body(client)
@@ -93,20 +96,20 @@ def over_http(url, token, era, body, *, headers=None, **terms):
     return asyncio.run(asyncio.wait_for(run(), 4 * SECONDS))
 
 
-def text_of(result):
+def read_text(result):
     """Return the text that the model receives."""
     (content,) = result.content
     return content.text
 
 
-def refused(result):
+def read_error_code(result):
     """Return the error code of a failed call."""
     assert result.is_error, result
     assert result.structured_content is None
-    return text_of(result).rpartition("[")[2].removesuffix("]")
+    return read_text(result).rpartition("[")[2].removesuffix("]")
 
 
-class Heard:
+class ChangeListener:
     """Listens to the notifications that a client of 2025 receives."""
 
     def __init__(self):
@@ -117,15 +120,15 @@ class Heard:
             self.is_changed.set()
 
 
-async def hears_of_change(client, heard, change):
+async def wait_for_change(client, listener, change):
     """Run `change` and wait until the client is notified that the resources changed."""
     if client.protocol_version == "2026-07-28":
-        async with client.listen(resources_list_changed=True) as told:
+        async with client.listen(resources_list_changed=True) as notifications:
             await change()
-            await asyncio.wait_for(anext(aiter(told)), SECONDS)
+            await asyncio.wait_for(anext(aiter(notifications)), SECONDS)
     else:
         await change()
-        await asyncio.wait_for(heard.is_changed.wait(), SECONDS)
+        await asyncio.wait_for(listener.is_changed.wait(), SECONDS)
 
 
 PROGRAM = (sys.executable, "-P", "-m", "muniment", "mcp")
@@ -150,20 +153,20 @@ class RawHost:
             self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
-    def answer(self):
+    def read_message(self):
         """Return the next message."""
         found = json.loads(self.process.stdout.readline())
         assert found["jsonrpc"] == "2.0"
         return found
 
-    def begin(self):
+    def handshake(self):
         """Perform the handshake of the first protocol version."""
         about = {"name": "raw", "version": "1"}
         params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": about}
         self.send({"id": 0, "method": "initialize", "params": params})
-        told = self.answer()
+        response = self.read_message()
         self.send({"method": "notifications/initialized"})
-        return told["result"]
+        return response["result"]
 
     def call(self, request_id, tool, **arguments):
         """Call a tool; read the response with `answer`."""
@@ -179,7 +182,7 @@ class RawHost:
 
 
 @contextmanager
-def hosting(*flags, **environment):
+def run_host(*flags, **environment):
     """Run a host with its server; kill the server after the block."""
     host = RawHost(*flags, **environment)
     try:
@@ -194,7 +197,7 @@ INSPECTOR = os.environ.get("MUNIMENT_INSPECTOR", "")
 """An unpacked `@modelcontextprotocol/inspector`: the directory that contains `node_modules`."""
 
 
-def inspector(*arguments, home):
+def run_inspector(*arguments, home):
     """Run the command line of the inspector; return its exit code and JSON output."""
     launcher = f"{INSPECTOR}/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
     done = subprocess.run(
@@ -209,9 +212,9 @@ def inspector(*arguments, home):
     return done.returncode, json.loads(done.stdout or done.stderr.splitlines()[-1])
 
 
-def stands_between_marks(said, text):
+def is_only_between_marks(fragment, text):
     """Return whether a fragment is only between the memory marks of a text."""
     parts = re.split(r"^<<memory (.*)>>\n((?s:.*?))^<<end \1>>$", text, flags=re.MULTILINE)
     inside = parts[2::3]
     outside = parts[::3]
-    return any(said in each for each in inside) and not any(said in each for each in outside)
+    return any(fragment in each for each in inside) and not any(fragment in each for each in outside)

@@ -1,4 +1,6 @@
-"""Throwaway memories: roots, policies based on `strict`, and a snapshot of everything under them."""
+"""Throwaway memories: roots, policies based on `make_strict_policy`, and a snapshot of everything under
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from functools import cache
 from pathlib import Path
 
 from kit.sandbox.machine import HAS_FENCE
-from muniment.kernel.decide import Changes, Confinement, Layer, Limits, Rule
+from muniment.kernel.decide import Changes, ConfinementRequirement, Layer, Limits, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
 from muniment.kernel.root import Root, choose_resolver
 from muniment.policy.load import load_policy
 
 SCOPES = (Scope("user"), Scope("project"))
 CANARY = "canary-7f3a"
-IN_A_WORKER = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
+WORKER_CONFINEMENT = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
 """The confinement that the kernel of this machine supports; `tests/units/sandbox/test_fence.py` verifies it.
 """
 
@@ -33,7 +35,7 @@ def make_roots(base):
     return roots
 
 
-def put(root, rel, content="text\n"):
+def write_file(root, rel, content="text\n"):
     """Write a file with its directories."""
     path = Path(root) / rel
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +43,7 @@ def put(root, rel, content="text\n"):
     return path
 
 
-def photograph(*directories):
+def take_snapshot(*directories):
     """Return mode, inode, time, and target or bytes of every name: everything an attacker could change."""
     found = {}
     for top in directories:
@@ -60,14 +62,16 @@ def photograph(*directories):
 
 
 @cache
-def shipped(name):
+def load_shipped_policy(name):
     """Load a built-in policy, once."""
     return load_policy(name)
 
 
-def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), allow=(), **changes):
-    """Build a variant of the `strict` policy. `deny` and `allow` are (verbs, paths) pairs."""
-    policy = shipped("strict")
+def make_strict_policy(
+    *, require="partial", on_escape="abort", conflict="retry", deny=(), allow=(), **changes
+):
+    """Build a variant of the `make_strict_policy` policy. `deny` and `allow` are (verbs, paths) pairs."""
+    policy = load_shipped_policy("strict")
     (layer,) = policy.layers
     more = {
         kind: tuple(
@@ -78,7 +82,7 @@ def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), a
     }
     limits = asdict(policy.limits) | changes.pop("limits", {})
     update = {
-        "confinement": Confinement(require=Enforcement(require), on_escape=on_escape),
+        "confinement": ConfinementRequirement(require=Enforcement(require), on_escape=on_escape),
         "changes": Changes(conflict=conflict),
         "limits": Limits(**limits),
         "layers": (
@@ -89,13 +93,13 @@ def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), a
     return replace(policy, **update)
 
 
-def descriptors():
+def count_descriptors():
     """Count the open descriptors of this process after collecting garbage of earlier tests."""
     gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def handles(roots):
+def open_roots(roots):
     """Open roots as a worker does. The descriptors stay open until the process ends."""
     resolver = choose_resolver()
     return {

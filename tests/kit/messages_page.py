@@ -7,7 +7,7 @@ import ast
 import re
 from html.parser import HTMLParser
 
-from kit.where import REPOSITORY
+from kit.locations import REPOSITORY
 
 PACKAGE = REPOSITORY / "src" / "muniment"
 PAGE = REPOSITORY / "docs" / "messages.md"

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
-from kit.browser import browser, emulate, shown, signed_in
+from kit.browser import emulate, sign_in, start_browser, wait_for_element
+from kit.locations import REPOSITORY
 from kit.server.process import BASE
-from kit.server.raw import running
-from kit.where import REPOSITORY
+from kit.server.raw import start_local_daemon
 from muniment.store.audit import timestamp
 from muniment.store.database import Database
 
@@ -56,7 +56,7 @@ def main() -> None:
     base = Path(tempfile.gettempdir(), "me")  # Its name is visible in the screenshots.
     base.mkdir()
     try:
-        with running(base, workers=True) as daemon:
+        with start_local_daemon(base, workers=True) as daemon:
             done = [daemon.done("remember", {"content": fact}) for fact in FACTS]
             _spread(daemon.core.state.ledger, [each["taskId"] for each in done])
             changed = daemon.done("remember", {"content": CHANGE})
@@ -68,13 +68,13 @@ def main() -> None:
                 "review": f"review?id={waiting['reviewId']}",
                 "task": f"task?id={changed['taskId']}",
             }
-            with browser(base) as driver:
-                here = f"{signed_in(driver, daemon)}/w/{daemon.key}"
+            with start_browser(base) as driver:
+                here = f"{sign_in(driver, daemon)}/w/{daemon.key}"
                 for dark in False, True:
                     emulate(driver, width=WIDTH, height=HEIGHT, dark=dark)
                     for name, view in {"dark": "memory"}.items() if dark else (VIEWS | more).items():
                         driver.get(f"{here}/{view}")
-                        shown(driver, "main")
+                        wait_for_element(driver, "main")
                         driver.save_screenshot(str(FOLDER / f"{name}.png"))
     finally:
         shutil.rmtree(base)

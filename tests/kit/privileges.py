@@ -22,7 +22,7 @@ class _Data(ctypes.Structure):
 
 
 @contextmanager
-def obeying_modes():
+def enforce_file_modes():
     """Make file modes apply to this thread and to threads that it starts."""
     if os.geteuid() != 0:
         yield

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 
-def together(count, act):
+def run_together(count, act):
     """Run `act` in this many threads, each with its number; return the results."""
     ready = Barrier(count)
     with ThreadPoolExecutor(count) as pool:

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kit.store.catalogued import Catalogued, much_later
+from kit.store.cataloged_root import CatalogedRoot, read_future_clock
 from muniment.store.watching import WatchedRoot
-from muniment.testing.race import exchange
+from muniment.testing.race import exchange_names
 
 SOME = ["a.md", "B.md", "b.md", "t", "u", "u.md", "note.txt", ".dot", "index", "MEMORY.md", "bad:.md", "ü.md"]
 PATHS = st.lists(st.sampled_from(SOME), min_size=1, max_size=4).map("/".join)
@@ -33,7 +33,7 @@ class Edits(RuleBasedStateMachine):
     def begin(self):
         self.base = Path(tempfile.mkdtemp(prefix="muniment-catalog-"))
         (self.base / "outside").mkdir()
-        self.tree = Catalogued(self.base)
+        self.tree = CatalogedRoot(self.base)
         self.view, self.lines, self.needs_sweep = self.tree.refresh(), {}, False
 
     def path(self, rel):
@@ -42,7 +42,7 @@ class Edits(RuleBasedStateMachine):
     @rule(rel=PATHS, text=TEXTS)
     def write(self, rel, text):
         with suppress(OSError):
-            self.tree.put(rel, text)
+            self.tree.write_file(rel, text)
 
     @rule(rel=PATHS, text=TEXTS)
     def edit_in_place(self, rel, text):
@@ -66,12 +66,12 @@ class Edits(RuleBasedStateMachine):
             self.path(rel).mkdir(parents=True)
         with suppress(OSError):
             os.utime(self.path(rel), (0, 0), follow_symlinks=False)
-        self.tree.clock = much_later if is_much_later else type(self.tree).clock
+        self.tree.clock = read_future_clock if is_much_later else type(self.tree).clock
 
     @rule(old=PATHS, new=PATHS, swap=st.booleans())
     def rename_or_exchange(self, old, new, swap):
         with suppress(OSError):
-            (exchange if swap else os.rename)(self.path(old), self.path(new))
+            (exchange_names if swap else os.rename)(self.path(old), self.path(new))
 
     @rule(rel=PATHS, kind=st.sampled_from(list(PLANTS)))
     def plant(self, rel, kind):
@@ -83,7 +83,7 @@ class Edits(RuleBasedStateMachine):
     def write_and_recheck(self, rel, text):
         self.refresh_view(sweep=False)
         with suppress(OSError):
-            self.tree.put(rel, text)
+            self.tree.write_file(rel, text)
         parent = self.path(rel).parent.resolve()  # The write went through the link.
         if parent.is_relative_to(self.tree.top):
             self.view.look_again({"/".join(parent.relative_to(self.tree.top).parts)})
@@ -96,11 +96,11 @@ class Edits(RuleBasedStateMachine):
         self.compare()
 
     def compare(self):
-        self.tree.let_time_pass()
-        assert self.tree.differences(self.view) == {}
-        lines = self.tree.lines()
+        self.tree.wait_for_clock_tick()
+        assert self.tree.find_differences(self.view) == {}
+        lines = self.tree.read_lines()
         changed = {key for key, line in {*lines.items()} ^ {*self.lines.items()}}
-        assert changed <= self.tree.relisted()
+        assert changed <= self.tree.pop_relisted()
         self.lines = lines
 
     @invariant()
@@ -125,7 +125,7 @@ class WatchedEdits(Edits):
 
     @rule()
     def lose_events(self):
-        self.watched._is_whole = False
+        self.watched._is_complete = False
 
     @rule(rel=PATHS, text=TEXTS)
     def append(self, rel, text):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muniment.recall.context_graph import ContextGraph, ContextNode, truncated
+from muniment.recall.context_graph import ContextGraph, ContextNode, truncate_results
 
 WAIT = 20.0
 TEXTS = st.sampled_from(["a", "b", "c"])
@@ -126,12 +126,12 @@ def tool_message(text):
 @given(st.text(max_size=200), st.integers(0, 150))
 def test_only_tool_results_are_truncated_and_only_once(text, limit):
     """Otherwise each turn would make a pending proposal stale."""
-    once = truncated(ContextNode("n", (tool_message(text),)), limit)
-    assert (truncated(once, limit), len(once.messages[0]["content"]) <= limit) == (once, True)
+    once = truncate_results(ContextNode("n", (tool_message(text),)), limit)
+    assert (truncate_results(once, limit), len(once.messages[0]["content"]) <= limit) == (once, True)
     assert (len(text) > limit) == (once.messages[0]["content"] != text)
     parts = tool_message([{"type": "text", "text": "x" * 500}])
     unchanged = [message("x" * 500), tool_message("x" * 100), parts, {"role": "tool"}]
-    found = truncated(ContextNode("n", (*unchanged, tool_message("x" * 60 + "y" * 500))), 100)
+    found = truncate_results(ContextNode("n", (*unchanged, tool_message("x" * 60 + "y" * 500))), 100)
     assert (found.id, list(found.messages[:-1])) == ("n", unchanged)
     shortened = found.messages[-1]["content"]
     assert (len(shortened) <= 100, shortened[:60], "560 characters" in shortened) == (True, "x" * 60, True)

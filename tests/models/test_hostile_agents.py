@@ -20,34 +20,44 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from kit.fuzz.ground import CANARY, DECOYS, NAMES, PLACES, SCOPES, THEIRS, Deed, Ground, deeds
-from kit.fuzz.model import Model, is_readable
-from kit.memories import descriptors, strict
+from kit.fuzz.directories import (
+    CANARY,
+    DECOYS,
+    NAMES,
+    PATHS,
+    PEER_CONTENT,
+    SCOPES,
+    FuzzDirectories,
+    PeerAction,
+    peer_actions,
+)
+from kit.fuzz.model import MemoryModel, is_readable
+from kit.memories import count_descriptors, make_strict_policy
 from kit.strategies.calls import tool_calls
 from kit.strategies.hostile_paths import unsafe_paths
 from kit.strategies.trees import trees
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, RememberPathEscape
+from muniment.kernel.apply import apply_changes
 from muniment.kernel.binding import bind
-from muniment.kernel.land import land
 from muniment.kernel.root import choose_resolver
 from muniment.names import Symlinks
-from muniment.sandbox.fence.pool import shared_zygote
+from muniment.sandbox.fence.pool import get_shared_zygote
 from muniment.sandbox.sandbox import Sandbox
 from muniment.store.state import State
-from muniment.testing.witness import sightings
+from muniment.testing.snapshots import find_text
 
 WRITING = ("write_file", "edit")
 CLAIMING = ("write_file", "edit", "read_file")
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 FAILURES = {"remember_path_escape", "remember_refused", "store_conflict", "managed_memory_unavailable"}
-FILES = [name for name in PLACES if name.count("/") < 3 and name.endswith(("/note.md", "/a.md", "/b.md"))]
+FILES = [name for name in PATHS if name.count("/") < 3 and name.endswith(("/note.md", "/a.md", "/b.md"))]
 TEXTS = ("text\n", "a\n", "---\nname: a\n---\ntext\n", "text a text", "# text\n\na\n")
 moments = st.integers(0, 40)
 
 
 def ordinary_calls():
     """Calls of a helpful model, most of which succeed."""
-    path = st.sampled_from(FILES) | st.sampled_from(PLACES)
+    path = st.sampled_from(FILES) | st.sampled_from(PATHS)
     text = st.sampled_from(TEXTS)
     piece = st.sampled_from(["text", "a", "\n"])
     edit = {"path": path, "old_string": piece, "new_string": piece | st.just("")}
@@ -63,7 +73,7 @@ def ordinary_calls():
     )
 
 
-hostile_calls = tool_calls(st.sampled_from(PLACES) | unsafe_paths(NAMES))
+hostile_calls = tool_calls(st.sampled_from(PATHS) | unsafe_paths(NAMES))
 calls = st.one_of(ordinary_calls(), ordinary_calls(), hostile_calls)
 ordinary_batches = st.lists(ordinary_calls(), min_size=1, max_size=4)
 options = {"in_worker": st.booleans(), "symlinks": st.sampled_from(list(Symlinks))}
@@ -72,7 +82,7 @@ bindings = st.fixed_dictionaries({**options, "on_escape": st.sampled_from(["refu
 
 @functools.cache
 def make_policy(on_escape, require):
-    return strict(on_escape=on_escape, require=require)
+    return make_strict_policy(on_escape=on_escape, require=require)
 
 
 class InterruptingResolver:
@@ -132,9 +142,9 @@ class Machine(RuleBasedStateMachine):
         logger.addHandler(self.listener)
         self.level = logger.level
         logger.setLevel(logging.INFO)
-        self.open_descriptors = descriptors()
+        self.open_descriptors = count_descriptors()
         self.box, self.bound, self.state = None, {}, State(None)
-        self.ground = Ground(tree)
+        self.ground = FuzzDirectories(tree)
         self.resolver = InterruptingResolver()
         Machine.start_landing = self.resolver.start_landing
         self.reopen(binding)
@@ -150,12 +160,12 @@ class Machine(RuleBasedStateMachine):
         for tool, arguments in batch if self.box is not None else ():
             self._call(tool, arguments)
 
-    @rule(call=calls, act=deeds, moment=moments)
+    @rule(call=calls, act=peer_actions, moment=moments)
     def call_during_a_change(self, call, act, moment):
         with self.resolver.after(moment, lambda: self._apply(act)):
             self.work([call])
 
-    @rule(act=deeds)
+    @rule(act=peer_actions)
     def change_by_neighbor(self, act):
         self._apply(act)
         self._check_outside()
@@ -166,7 +176,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.work(batch)
         self.work([("read_file", {"path": path}) for path in self.model.pending])
-        before, broken = self.ground.inventory(), self.model.broken_claims()
+        before, broken = self.ground.inventory(), self.model.find_broken_claims()
         committed = self._commit()
         after = self.ground.inventory()
         if committed is None:
@@ -175,7 +185,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert not self.model.pending or not broken, "a claim of the commit had changed"
         self.model.check_effect(before, after)
-        assert set(committed.touched_scopes) == self.model.touched
+        assert set(committed.touched_scopes) == self.model.touched_scopes
         assert [change.path for change in committed.changes] == sorted(self.model.pending)
         self._begin()
 
@@ -193,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         elif act:
             self._commit_during(act, which, late=True)
 
-    @rule(batch=ordinary_batches, act=deeds, moment=moments, late=st.booleans())
+    @rule(batch=ordinary_batches, act=peer_actions, moment=moments, late=st.booleans())
     def commit_during_a_change(self, batch, act, moment, late):
         """Change files at any moment, or after the judgement, while the files are written."""
         self.work(batch)
@@ -209,7 +219,7 @@ class Machine(RuleBasedStateMachine):
             self._check_outside()
             if sys.exc_info()[0] is None:
                 # A lower number is not a leak: threads of earlier tests may close descriptors meanwhile.
-                assert descriptors() <= self.open_descriptors
+                assert count_descriptors() <= self.open_descriptors
         finally:
             logger = logging.getLogger("muniment")
             logger.removeHandler(self.listener)
@@ -239,7 +249,7 @@ class Machine(RuleBasedStateMachine):
 
     def _begin(self):
         """Start without proposals, with the current links."""
-        self.model = Model(self.ground, resolves_links=self.resolves_links)
+        self.model = MemoryModel(self.ground, resolves_links=self.resolves_links)
         self.box.call("ls", {"path": ""})
 
     def _close(self):
@@ -251,16 +261,16 @@ class Machine(RuleBasedStateMachine):
 
     def _apply(self, act):
         self.is_quiet = False
-        self.ground.do(act)
+        self.ground.act(act)
 
     def _call(self, tool, arguments):
         path = arguments.get("path", "")
-        before, on_disk = self.model.known(path), self.model.on_disk(path)
+        before, on_disk = self.model.list_known_texts(path), self.model.list_disk_texts(path)
         outcome = self.box.call(tool, arguments)
-        known = before | self.model.known(path)
-        is_new = self.model.logical(path) not in self.model.pending
+        known = before | self.model.list_known_texts(path)
+        is_new = self.model.canonicalize(path) not in self.model.pending
         if outcome.verdict == "allow" and tool in CLAIMING and is_new:
-            self.model.claim(path, on_disk | self.model.on_disk(path))
+            self.model.add_claim(path, on_disk | self.model.list_disk_texts(path))
         self._check(tool, arguments, outcome, known)
         if self.is_quiet and tool == "read_file" and self._is_allowed(path) and any(map(is_readable, known)):
             assert outcome.code in {None, "bad_arguments", "budget"}, outcome
@@ -268,17 +278,17 @@ class Machine(RuleBasedStateMachine):
 
     def _is_allowed(self, path):
         """Return whether the policy certainly allows to read a path, under both of its names."""
-        names = (path, self.model.logical(path) or "")
-        return path in PLACES and all(name.endswith(".md") and "/." not in name for name in names)
+        names = (path, self.model.canonicalize(path) or "")
+        return path in PATHS and all(name.endswith(".md") and "/." not in name for name in names)
 
     def _check(self, tool, arguments, outcome, known):
         assert (outcome.verdict == "allow") == (outcome.code is None)
         assert str(self.ground.base) not in outcome.text
-        assert sightings(CANARY, {"text": outcome.text}) == []
+        assert find_text(CANARY, {"text": outcome.text}) == []
         if outcome.via is not None and tool in WRITING and self.aborts:
             self.escaped = True
         if outcome.verdict == "allow":
-            self.model.learn(tool, arguments, outcome, known)
+            self.model.check_outcome(tool, arguments, outcome, known)
         self.model.check_proposed(self.box.changes())
 
     def _make_change_of_a_claim(self, kind, which):
@@ -286,10 +296,10 @@ class Machine(RuleBasedStateMachine):
         if self.box is None or not self.model.claims:
             return None
         path_of_claim = sorted(self.model.claims)[which % len(self.model.claims)]
-        return Deed(kind, path_of_claim, path_of_claim, DECOYS[which % len(DECOYS)])
+        return PeerAction(kind, path_of_claim, path_of_claim, DECOYS[which % len(DECOYS)])
 
     def _commit_during(self, act, moment, *, late):
-        before = self.ground.contents()
+        before = self.ground.count_contents()
         with self.resolver.after(moment, lambda: self._apply(act), late=late):
             committed = self._commit()
         self._check_disturbed(committed, before, act.place, act.other)
@@ -302,30 +312,30 @@ class Machine(RuleBasedStateMachine):
             caught = error
         else:
             assert not self.escaped, "an escape by a writing tool was committed"
-            assert sightings(CANARY, {"committed": committed}) == []
+            assert find_text(CANARY, {"committed": committed}) == []
             return committed
         assert caught.code in FAILURES, caught
-        assert sightings(CANARY, {"error": str(caught)}) == []
+        assert find_text(CANARY, {"error": str(caught)}) == []
         assert isinstance(caught, RememberPathEscape) or not self.escaped
         assert self.escaped or not self.is_quiet, f"no concurrent change: {caught}"
         return None
 
     def _check_disturbed(self, committed, before, *changed_paths):
         """Check a commit with concurrent changes: all proposed changes are written, or none."""
-        after = self.ground.contents()
+        after = self.ground.count_contents()
         if committed is not None:
             for path, texts in self.model.pending.items():
                 assert path.startswith(changed_paths) or any(after[text] for text in texts), path
             self._begin()
         else:
-            new = set(after - before) - {THEIRS}
-            assert not self.ground.places_of(new, apart_from=changed_paths), "a failed commit wrote files"
+            new = set(after - before) - {PEER_CONTENT}
+            assert not self.ground.find_files_with(new, excluded=changed_paths), "a failed commit wrote files"
             self._open(**self.binding)
         self._check_outside()
 
     def _check_outside(self):
-        assert self.ground.trespasses() == []
-        assert sightings(CANARY, {"log": self.logged}) == []
+        assert self.ground.find_outside_changes() == []
+        assert find_text(CANARY, {"log": self.logged}) == []
         for scope in SCOPES:
             index = self.ground.read(f"{scope}/MEMORY.md")
             assert index is None or CANARY.encode() not in index
@@ -334,10 +344,10 @@ class Machine(RuleBasedStateMachine):
 def run_machine(examples, steps, monkeypatch):
     def land_after_hook(*args, **options):
         Machine.start_landing()
-        return land(*args, **options)
+        return apply_changes(*args, **options)
 
     monkeypatch.setattr("muniment.kernel.write.land", land_after_hook)
-    shared_zygote().start()
+    get_shared_zygote().start()
     slow_settings = {
         "deadline": None,
         "suppress_health_check": list(HealthCheck),

@@ -19,15 +19,15 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kit.paths import at, forged
-from kit.store.ground import lay, photograph
+from kit.paths import forge_path, make_path
+from kit.store.bench import take_snapshot, write_files
+from muniment.kernel.apply import apply_changes, lock_roots, seal_index_files
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, Claim, FileChange, IndexFile, Judged, Standing
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.change import ChangeSet, Claim, FileChange, IndexFile, JudgedChanges, Precondition
 from muniment.kernel.commit import transaction
-from muniment.kernel.land import generated, land, lock_roots
 from muniment.kernel.refusal import MunimentError, Refused, StoreConflict
-from muniment.kernel.write import Intent, recover, temporary_of_index
+from muniment.kernel.write import Intent, get_index_temporary_name, recover
 from muniment.policy.load import parse_policy
 
 POLICY = parse_policy(
@@ -95,12 +95,12 @@ def sha(content):
 
 
 def make_patience():
-    return Patience(time.monotonic() + 60)
+    return Deadline(time.monotonic() + 60)
 
 
-def make_path(text):
+def parse_path(text):
     scope, _, rel = text.partition("/")
-    return forged(scope, rel) if text in FORGED else at(scope, rel)
+    return forge_path(scope, rel) if text in FORGED else make_path(scope, rel)
 
 
 def return_or_raise(item):
@@ -116,7 +116,7 @@ class Facts:
     def __init__(self, *results):
         self.results = results or (frozenset(), (0, 0), False)
 
-    def alike(self, _directory, _name):
+    def find_aliases(self, _directory, _name):
         return return_or_raise(self.results[0])
 
     def usage(self, _scope, _counts):
@@ -237,7 +237,9 @@ class HostileCaller:
         self.followers = {
             "index": self.write_index,
             "forge": self.forge,
-            "again": lambda locks, _: land(self.judged, locks, lambda at: f".muniment-{at:016x}.tmp"),
+            "again": lambda locks, _: apply_changes(
+                self.judged, locks, lambda at: f".muniment-{at:016x}.tmp"
+            ),
         }
 
     @property
@@ -269,20 +271,22 @@ class HostileCaller:
     def write_index(self, locks, token):
         for scope in locks:
             entry = locks[scope].trusted_path / "MEMORY.md"
-            before = entry.read_bytes() if entry.exists() else Standing.ABSENT
-            land(
-                generated([IndexFile(at(scope, "MEMORY.md"), before, b"index\n")]),
+            before = entry.read_bytes() if entry.exists() else Precondition.ABSENT
+            apply_changes(
+                seal_index_files([IndexFile(make_path(scope, "MEMORY.md"), before, b"index\n")]),
                 locks,
-                partial(temporary_of_index, token),
+                partial(get_index_temporary_name, token),
             )
 
     def forge(self, locks, _token):
         """Try to write unjudged changes; each attempt must fail."""
-        change = FileChange(at("user", "secret.md"), sha(b"secret\n"), b"one\n", b"secret\n")
+        change = FileChange(make_path("user", "secret.md"), sha(b"secret\n"), b"one\n", b"secret\n")
         for act in (
-            lambda: land(Judged(object(), ChangeSet((change,)), {}), locks, str),
-            lambda: land(SimpleNamespace(change_set=ChangeSet((change,)), made={}), locks, str),
-            lambda: land(generated([IndexFile(change.path, b"secret\n", b"one\n")]), locks, str),
+            lambda: apply_changes(JudgedChanges(object(), ChangeSet((change,)), {}), locks, str),
+            lambda: apply_changes(SimpleNamespace(change_set=ChangeSet((change,)), made={}), locks, str),
+            lambda: apply_changes(
+                seal_index_files([IndexFile(change.path, b"secret\n", b"one\n")]), locks, str
+            ),
         ):
             with pytest.raises((TypeError, ValueError)):
                 act()
@@ -298,7 +302,7 @@ FACTS = st.builds(Facts, NAMES, USAGE, st.booleans())
 WRONG_FACTS = st.builds(Facts, NAMES | ERROR, USAGE | ERROR, st.booleans() | ERROR)
 GATES = st.builds(Gates, st.lists(st.just(None) | ERROR, min_size=1, max_size=3))
 CHANGES = st.builds(
-    lambda text, base, after, before: FileChange(make_path(text), sha(base), after, before),
+    lambda text, base, after, before: FileChange(parse_path(text), sha(base), after, before),
     st.sampled_from([*OPEN, *OPEN, *PROTECTED, *FORGED]),
     SIDE,
     SIDE,
@@ -309,7 +313,7 @@ INTENTS = st.builds(
     st.integers(-1, 3),
     st.sampled_from([*TOKENS, *FALSE_TOKENS]),
     st.dictionaries(st.sampled_from([0, 0, 1, 2, 40000, 70000, -1]), CHANGES, max_size=3),
-    st.lists(st.sampled_from([*MADE, *FORGED]).map(make_path), max_size=2).map(tuple),
+    st.lists(st.sampled_from([*MADE, *FORGED]).map(parse_path), max_size=2).map(tuple),
 )
 LYING_JOURNALS = st.builds(
     LyingJournal,
@@ -322,7 +326,10 @@ PARTS = st.tuples(ANY_PATH, st.sampled_from(["right", "right", "right", "absent"
 VALID_PARTS = st.tuples(st.sampled_from(OPEN), st.sampled_from(["right"]), BODY | BODY | SIDE)
 OTHER = st.sampled_from(
     [{"after": b"one\n"}, {"after": None}, {"base": None}, {"before": b"one\n"}]
-    + [{"path": make_path(text)} for text in ("user/b.md", "user/secret.md", "user/way/n.md", "project/p.md")]
+    + [
+        {"path": parse_path(text)}
+        for text in ("user/b.md", "user/secret.md", "user/way/n.md", "project/p.md")
+    ]
     + [None, 7, b"one\n", *ERRORS]
 )
 FOLLOWS = st.lists(st.sampled_from(["index", "forge", "again"]), max_size=2) | ERROR | st.just(7)
@@ -335,7 +342,7 @@ class MemoryMachine(RuleBasedStateMachine):
     def begin(self):
         self.stack = ExitStack()
         self.base = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        lay(self.base, STANDING)
+        write_files(self.base, STANDING)
         (self.base / "user/link.md").symlink_to("../outside/secret.md")
         (self.base / "user/way").symlink_to("../outside")
         (self.base / "user/hard.md").hardlink_to(self.base / "outside/hard.md")
@@ -353,7 +360,7 @@ class MemoryMachine(RuleBasedStateMachine):
         """Return the state of every name that must not change."""
         return {
             path: file_content
-            for path, file_content in photograph(self.base).items()
+            for path, file_content in take_snapshot(self.base).items()
             if not self.may_change(path)
         }
 
@@ -376,7 +383,7 @@ class MemoryMachine(RuleBasedStateMachine):
         entry = self.base / text
         now = entry.read_bytes() if entry.is_file() else None
         bases = {"right": sha(now), "absent": None, "wrong": sha(b"never\n")}
-        return FileChange(make_path(text), bases[base], after)
+        return FileChange(parse_path(text), bases[base], after)
 
     def make_parts(self, part_texts, claims=()):
         """Make one part for each list of changes."""
@@ -392,8 +399,8 @@ class MemoryMachine(RuleBasedStateMachine):
             roots=self.roots,
             journal=journal,
             gates=gates,
-            facts=facts,
-            patience=make_patience(),
+            root_info=facts,
+            deadline=make_patience(),
         ) as tx:
             with tx.recover() as recovered:
                 if recovered:
@@ -405,7 +412,7 @@ class MemoryMachine(RuleBasedStateMachine):
             judged = tx.judge(replace(current, changes=tuple(map(proposal.finalize, current.changes))))
             if proposal.approve(judged):
                 with tx.write(judged) as writing:
-                    writing.land()
+                    writing.apply()
                     writing.finish(proposal.update_derived(tx.locked, writing.token))
             return judged
 
@@ -485,7 +492,9 @@ class LyingMachine(MemoryMachine):
         """Recover as if the current file had come from a commit that replaced other bytes."""
         entry = self.base / text
         after = entry.read_bytes() if entry.is_file() else None
-        forged_change = Intent(1, TOKENS[0], {0: FileChange(make_path(text), sha(before), after, before)}, ())
+        forged_change = Intent(
+            1, TOKENS[0], {0: FileChange(parse_path(text), sha(before), after, before)}, ()
+        )
         self.recover_with_lying_ports(LyingJournal([forged_change], known, 1, {}), Facts(), None, SCOPES)
 
     @rule(
@@ -628,7 +637,7 @@ def machine():
 
 def test_recovery_keeps_no_file_in_a_denied_folder(machine):
     (machine.base / f"user/private/.muniment-{TOKENS[0]}0000.tmp").write_bytes(b"planted\n")
-    forged_change = FileChange(at("user", "private/n.md"), None, b"one\n")
+    forged_change = FileChange(make_path("user", "private/n.md"), None, b"one\n")
     machine.recover(LyingJournal([Intent(1, TOKENS[0], {0: forged_change}, ())], True, 1, {}), Facts())
     assert not (machine.base / "user/private/memory-before-muniment.md").exists()
 
@@ -636,7 +645,7 @@ def test_recovery_keeps_no_file_in_a_denied_folder(machine):
 def test_recovery_removes_no_denied_folder(machine):
     (machine.base / "user/private/empty").mkdir()
     machine.recover(
-        LyingJournal([Intent(1, TOKENS[0], {}, (at("user", "private/empty"),))], True, 1, {}), Facts()
+        LyingJournal([Intent(1, TOKENS[0], {}, (make_path("user", "private/empty"),))], True, 1, {}), Facts()
     )
     assert (machine.base / "user/private/empty").exists()
 
@@ -645,12 +654,12 @@ def test_index_of_a_hook_cannot_use_a_denied_name(machine):
     (machine.base / "user/secret.md").unlink()
 
     def update_derived(locks, token):
-        index = at("user", "MEMORY.md")
+        index = make_path("user", "MEMORY.md")
         for file in (
-            IndexFile(index, Standing.ABSENT, b"one\n"),
-            IndexFile(index, b"one\n", b"index\n", kept="secret.md"),
+            IndexFile(index, Precondition.ABSENT, b"one\n"),
+            IndexFile(index, b"one\n", b"index\n", saved_as="secret.md"),
         ):
-            land(generated([file]), locks, partial(temporary_of_index, token))
+            apply_changes(seal_index_files([file]), locks, partial(get_index_temporary_name, token))
         return ()
 
     proposal = HostileCaller(machine.make_parts([[("user/a.md", "right", b"two two\n")]]), {})

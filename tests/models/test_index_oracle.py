@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from muniment.testing.corpus.index_oracle import index_problems, memory_problems
+from muniment.testing.corpus.index_oracle import find_index_problems, find_memory_problems
 
 HEAD = "# Memory\n\nNotice.\n\n"
 
@@ -21,10 +21,10 @@ FORGED = [
 
 
 def test_oracle_rejects_forged_indexes():
-    assert list(index_problems(f"{ENTRY}plain \\*text\\*\n".encode(), {"a.md"})) == []
+    assert list(find_index_problems(f"{ENTRY}plain \\*text\\*\n".encode(), {"a.md"})) == []
     for index in FORGED:
-        assert list(index_problems(index.encode(), {"a.md"})) != [], index
-    assert list(index_problems(b"# Memory\n\xff\n", set())) != []
+        assert list(find_index_problems(index.encode(), {"a.md"})) != [], index
+    assert list(find_index_problems(b"# Memory\n\xff\n", set())) != []
 
 
 PAGED = {
@@ -54,7 +54,7 @@ def test_oracle_rejects_wrong_index_pages(tmp_path):
         for rel, text in {**PAGED, **changed}.items():
             if text is not None:
                 (base / rel).write_text(text)
-        return list(memory_problems(base, FILES))
+        return list(find_memory_problems(base, FILES))
 
     one_file = "".join(f"- [x]({rel.replace(' ', '%20')})\n" for rel in sorted(FILES))
     assert find_problems({}) == find_problems({"MEMORY.md": HEAD + one_file}) == []

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from kit.fleet.engines import ENGINES, Opening
-from kit.server.ledgered import BOT, DONE, FAILED, OWNER, Ledgered, asked
+from kit.fleet.engines import ENGINES, StateOpener
+from kit.server.lanes import BOT, DONE, FAILED, OWNER, LaneFactory, make_new_task
 from muniment.errors import IdempotencyMismatch, QueueFull
-from muniment.server.lane_tasks import Ended
+from muniment.server.lane_tasks import TaskOutcome
 from muniment.store.audit import verify
 from muniment.store.state import State
 
@@ -94,9 +94,9 @@ class Lanes(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.factory = Ledgered(self.state)
+        self.factory = LaneFactory(self.state)
         self.factory.clock.step = timedelta(0)  # Claims must differ without a time difference.
-        self.lanes = {name: self.factory.lane(name) for name in NAMES}
+        self.lanes = {name: self.factory.make_lane(name) for name in NAMES}
         self.oracles = {name: Oracle() for name in self.lanes}
         self.ids = {name: [] for name in self.lanes}
         self.started = []
@@ -113,7 +113,7 @@ class Lanes(RuleBasedStateMachine):
         for _ in range(count):
             expected = self.oracles[name].submit(kind, by, key, text)
             try:
-                task = self.lanes[name].submit(asked(kind, text, by=by, repeat=key)).task
+                task = self.lanes[name].submit(make_new_task(kind, text, by=by, repeat=key)).task
             except (QueueFull, IdempotencyMismatch) as error:
                 actual = REJECTIONS[type(error)]
             else:
@@ -129,7 +129,7 @@ class Lanes(RuleBasedStateMachine):
         if task is not None:
             self.started.append((name, task, self.oracles[name].rows[expected[0]].claims))
 
-    @rule(back=st.integers(0, 3), outcome=st.sampled_from([DONE, FAILED, Ended("cancelled"), None]))
+    @rule(back=st.integers(0, 3), outcome=st.sampled_from([DONE, FAILED, TaskOutcome("cancelled"), None]))
     def finish_attempt(self, back, outcome):
         """Finish or requeue an attempt, also an abandoned one."""
         if back < len(self.started):
@@ -152,7 +152,7 @@ class Lanes(RuleBasedStateMachine):
         """Commit all running tasks."""
         for row in self.oracles[name].list_with_status("running"):
             row.committed = True
-            self.factory.committed(self.lanes[name].get(self.ids[name][row.number]))
+            self.factory.record_commit(self.lanes[name].get(self.ids[name][row.number]))
 
     @rule(name=WORKSPACES)
     def crash(self, name):
@@ -168,17 +168,19 @@ class Lanes(RuleBasedStateMachine):
     @invariant()
     def lanes_equal_the_oracle(self):
         for name in getattr(self, "lanes", {}):
-            tasks = self.factory.tasks(name)
+            tasks = self.factory.list_tasks(name)
             assert [task.id for task in tasks] == self.ids[name]
             seen = [(task.status, task.attempt, task.cancelled_by is not None) for task in tasks]
             assert seen == [(row.status, row.attempt, row.cancelled) for row in self.oracles[name].rows]
-            assert self.factory.pending(name) == len(self.oracles[name].list_with_status("queued", "running"))
+            assert self.factory.count_pending(name) == len(
+                self.oracles[name].list_with_status("queued", "running")
+            )
             assert all((task.arguments is None) == task.is_over for task in tasks)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def machine(request):
-    opening = Opening(request.getfixturevalue("fleet") if request.param == "postgres" else None)
+    opening = StateOpener(request.getfixturevalue("fleet") if request.param == "postgres" else None)
     with opening() as state:
         if request.param == "sqlite":
             state.ledger.rows("PRAGMA synchronous = OFF")  # Durability is not tested here.

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant
-from kit.memories import photograph
-from kit.paths import at
+from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, create_trees
+from kit.memories import take_snapshot
+from kit.paths import make_path
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.testing.race import Swap
 
@@ -30,7 +30,7 @@ PATHS = st.one_of(
 
 
 def plant_everything(base):
-    trees = plant(base)
+    trees = create_trees(base)
     for name, target, _rel in LINKS.values():
         with contextlib.suppress(FileExistsError):
             (trees.inside / name).symlink_to(target.format(outside=trees.outside, other=trees.other))
@@ -44,7 +44,7 @@ def planted_roots():
     with tempfile.TemporaryDirectory() as base:
         trees = plant_everything(Path(base))
         roots = {name: trees.root(name) for name in RESOLVERS}
-        yield trees, roots, photograph(trees.outside, trees.other)
+        yield trees, roots, take_snapshot(trees.outside, trees.other)
         for root in roots.values():
             os.close(root.fd)
 
@@ -68,7 +68,7 @@ def test_any_path_text_is_rejected_or_stays_inside(planted_roots, rel):
         assert outcomes["openat2"] == outcomes["walk"]
         assert CANARY not in outcomes["openat2"]
         assert not outcomes["openat2"].endswith(" lines")
-    assert photograph(trees.outside, trees.other) == before
+    assert take_snapshot(trees.outside, trees.other) == before
 
 
 @pytest.mark.threat("T-PATH-04", control="walk_checks")
@@ -76,15 +76,15 @@ def test_any_path_text_is_rejected_or_stays_inside(planted_roots, rel):
 @pytest.mark.parametrize("resolver", RESOLVERS)
 @pytest.mark.parametrize("rounds", [1_500, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_directory_exchanged_for_a_link_leaks_nothing(tmp_path, resolver, rounds):
-    trees, seen, left = plant(tmp_path), set(), iter(range(rounds))
+    trees, seen, left = create_trees(tmp_path), set(), iter(range(rounds))
     (trees.inside / "topic" / "note.md").write_text("inside")
     (trees.inside / "swap").symlink_to(trees.outside)
-    before, root = photograph(trees.outside), trees.root(resolver)
+    before, root = take_snapshot(trees.outside), trees.root(resolver)
     with Swap(trees.inside / "topic", trees.inside / "swap") as swap:
         for _ in swap.rounds(exchanges=1, enough=lambda: next(left, None) is None):
             seen.add(describe_outcome(OPERATIONS["read"], root, "topic/note.md"))
             with contextlib.suppress(PathEscape):
-                seen.update(entry.name for entry in root.list_directory(at("user", "topic")))
+                seen.update(entry.name for entry in root.list_directory(make_path("user", "topic")))
     os.close(root.fd)
-    assert photograph(trees.outside) == before
+    assert take_snapshot(trees.outside) == before
     assert seen <= {repr(b"inside"), "PathEscape symlink in one line", "note.md", "one.md", "deep"}

@@ -13,24 +13,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kit.memories import make_roots, strict
-from kit.operations.places import opened
-from kit.store.killed import dying, files
+from kit.memories import make_roots, make_strict_policy
+from kit.operations.contexts import open_context
+from kit.store.crashes import crash_after_write, read_files
 from muniment.agent.filing import RuleWriter
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.operations.dream import dream
 from muniment.operations.forget import forget
 from muniment.operations.remember import remember
-from muniment.operations.review import undo
+from muniment.operations.review import undo_task
 from muniment.store import audit, upkeep
-from muniment.testing.corpus.index_oracle import index_problems
+from muniment.testing.corpus.index_oracle import find_index_problems
 from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
 UNKNOWN = {"a", "the", "oak"}
 SCOPES = ("user", "project")
 EDIT_KINDS = ("append", "new", "remove", "bullets")
-FOREVER = Patience(float("inf"))
+FOREVER = Deadline(float("inf"))
 
 
 class SimulatedKill(BaseException):
@@ -48,10 +48,10 @@ class Memory(RuleBasedStateMachine):
     def begin(self):
         self.stack = ExitStack()
         self.base = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        policy = strict(require="none")
+        policy = make_strict_policy(require="none")
         changes = replace(policy.changes, max_scope_share=1.0, max_forget=3)
         self.policy = replace(policy, changes=changes)
-        self.context = self.stack.enter_context(opened(make_roots(self.base), self.policy))
+        self.context = self.stack.enter_context(open_context(make_roots(self.base), self.policy))
         self.model, self.done = {}, []
         self.index_difference = dict.fromkeys(
             SCOPES, ""
@@ -62,7 +62,7 @@ class Memory(RuleBasedStateMachine):
             self.stack.close()
 
     def tree(self):
-        found = ((scope, *item) for scope in SCOPES for item in files(self.base / scope).items())
+        found = ((scope, *item) for scope in SCOPES for item in read_files(self.base / scope).items())
         return {f"{scope}/{rel}": data for scope, rel, data in found if rel.endswith(".md")}
 
     def record_changes(self, task):
@@ -118,7 +118,7 @@ class Memory(RuleBasedStateMachine):
 
     @rule(scope=st.sampled_from(SCOPES))
     def rebuild(self, scope):
-        upkeep.rebuild(self.context.state, self.context.roots[scope], self.policy, FOREVER)
+        upkeep.rebuild_index(self.context.state, self.context.roots[scope], self.policy, FOREVER)
         self.index_difference[scope] = ""
 
     @rule(word=st.sampled_from([*WORDS, *sorted(UNKNOWN)]))
@@ -159,7 +159,7 @@ class Memory(RuleBasedStateMachine):
     def undo(self, which):
         task, changes = self.done[which % len(self.done)]
         is_unchanged = all(self.model.get(path) == after for path, (_, after) in changes.items())
-        result = undo(task, self.context)
+        result = undo_task(task, self.context)
         changed = self.record_changes(result.task_id)
         if result.error is None:
             assert is_unchanged
@@ -173,9 +173,9 @@ class Memory(RuleBasedStateMachine):
     def crash(self, word):
         """Kill a remember after its file is written, and restart."""
         request = RememberRequest(f"Killed while filing {word}", scope="user")
-        with dying(SimulatedKill), suppress(SimulatedKill):
+        with crash_after_write(SimulatedKill), suppress(SimulatedKill):
             remember(request, self.context, RuleWriter())
-        upkeep.recover_all(self.context.state, self.context.roots, self.policy, FOREVER)
+        upkeep.recover_roots(self.context.state, self.context.roots, self.policy, FOREVER)
         self.index_difference["user"] = ""
         assert self.tree() == self.model
 
@@ -191,8 +191,8 @@ class Memory(RuleBasedStateMachine):
             entries = {path.partition("/")[2] for path in self.model if path.startswith(f"{scope}/")}
             if index.exists():
                 before = index.read_bytes()
-                assert list(index_problems(before, entries)) == []
-                upkeep.rebuild(self.context.state, self.context.roots[scope], self.policy, FOREVER)
+                assert list(find_index_problems(before, entries)) == []
+                upkeep.rebuild_index(self.context.state, self.context.roots[scope], self.policy, FOREVER)
                 assert index.read_bytes() == before
             else:
                 assert not entries

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.policy.files import READ, SCOPES, deny, named, parsed
-from kit.policy.oracle import Oracle, apart, compared
+from kit.policy.files import READ, SCOPES, format_deny, format_policy, parse_text
+from kit.policy.oracle import Oracle, compare_triples, find_differences
 from kit.strategies.hostile_paths import logical_paths
 from kit.strategies.policies import SCOPE_NAMES, policies
 from muniment.errors import PathEscape, Refusal
-from muniment.kernel.decide import DenyPatterns, Judge
+from muniment.kernel.decide import DenyPatterns, PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.policy.tables import meet
@@ -31,30 +31,33 @@ def canonicalise_valid(texts):
 
 @given(policies(), policies(), PATHS)
 def test_policies_decide_like_the_pathspec_oracle(one, other, texts):
-    first, second = parsed(one), parsed(other)
+    first, second = parse_text(one), parse_text(other)
     sides = (first, Oracle(one)), (meet(first, second), Oracle(one, other))
-    judged = [(oracle, Judge(policy)) for policy, oracle in sides]
+    judged = [(oracle, PolicyEvaluator(policy)) for policy, oracle in sides]
     assert [
-        each for path in canonicalise_valid(texts) for pair in judged for each in apart(*pair, path)
+        each
+        for path in canonicalise_valid(texts)
+        for pair in judged
+        for each in find_differences(*pair, path)
     ] == []
 
 
 def test_near_matches_decide_like_the_pathspec_oracle():
-    counts, differences = compared("quick", 2_000)
+    counts, differences = compare_triples("quick", 2_000)
     assert differences == []
     assert counts["triples"] > counts["allowed"] > 0
 
 
 @pytest.mark.slow
 def test_many_near_matches_decide_like_the_oracle():
-    counts, differences = compared("long", 100_000)
+    counts, differences = compare_triples("long", 100_000)
     assert (differences, counts["triples"]) == ([], 100_000)
 
 
 def test_comparison_finds_a_matcher_without_folding(monkeypatch):
-    text = named("own", SCOPES + READ + deny("pinned/"))
-    arguments = Oracle(text), Judge(parsed(text)), canonicalise("user/Pinned/a.md", ("user",))
-    assert list(apart(*arguments)) == []
+    text = format_policy("own", SCOPES + READ + format_deny("pinned/"))
+    arguments = Oracle(text), PolicyEvaluator(parse_text(text)), canonicalise("user/Pinned/a.md", ("user",))
+    assert list(find_differences(*arguments)) == []
     real = DenyPatterns.match
     monkeypatch.setattr(DenyPatterns, "match", lambda self, path, _folded: real(self, path, path))
-    assert [question for question, *_ in apart(*arguments)] == [*Verb, "directory", "removal"]
+    assert [question for question, *_ in find_differences(*arguments)] == [*Verb, "directory", "removal"]

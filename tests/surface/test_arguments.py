@@ -10,7 +10,7 @@ from datetime import date
 
 import pytest
 
-from kit.cli.launched import launch
+from kit.cli.process import launch
 from kit.mcp import RawHost
 from kit.server.process import BASE
 from muniment.client.errors import Problem
@@ -138,8 +138,8 @@ def find_wrong(answers):
     ]
 
 
-def test_http_arguments_get_answers_that_name_them(http):
-    daemon = http()
+def test_http_arguments_get_answers_that_name_them(start_http):
+    daemon = start_http()
     found = [to_http_names(row) for row in select_rows(*POSTED)]
     assert find_wrong((row, call_http(daemon, row[0], row[2])) for row in found) == []
     answer = daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
@@ -149,8 +149,8 @@ def test_http_arguments_get_answers_that_name_them(http):
     daemon.check()
 
 
-def test_http_queries_get_answers_that_name_them(http):
-    daemon = http()
+def test_http_queries_get_answers_that_name_them(start_http):
+    daemon = start_http()
     for query, named in QUERIES:
         answer = daemon.ask("GET", f"{BASE}/{query}")
         result = "done" if answer.status == 200 else json.dumps(answer.json)
@@ -160,8 +160,8 @@ def test_http_queries_get_answers_that_name_them(http):
     daemon.check()
 
 
-def test_client_arguments_get_answers_that_name_them(http):
-    daemon = http()
+def test_client_arguments_get_answers_that_name_them(start_http):
+    daemon = start_http()
     client = daemon.open_client()
     assert client.recall(FACT, limit=None).error is None
     assert client.recall(FACT, limit=5.0).error is None
@@ -204,8 +204,8 @@ def check_argument_errors(surface):
             getattr(surface, operation)(**arguments)
 
 
-def test_client_none_is_the_default_of_optional_arguments(http):
-    client = http().open_client()
+def test_client_none_is_the_default_of_optional_arguments(start_http):
+    client = start_http().open_client()
     result = client.remember(FACT, scope=None, context=None, trust=None, ref=None, expires=None).wait(60)
     (path,) = result.files_touched
     found = client.recall(FACT, exclude=None, scope=None, limit=None)
@@ -240,8 +240,8 @@ def to_mcp_row(row):
 MCP_ROWS = [to_mcp_row(row) for row in select_rows("remember", "recall", "forget", "undo", "show", "history")]
 
 
-def test_mcp_over_http_arguments_get_answers(http):
-    daemon = http()
+def test_mcp_over_http_arguments_get_answers(start_http):
+    daemon = start_http()
     headers = ("Accept: application/json, text/event-stream", "Mcp-Protocol-Version: 2026-07-28")
 
     def call(operation, arguments):
@@ -261,12 +261,12 @@ def test_mcp_stdio_arguments_get_answers(tmp_path):
     host = RawHost(f"--workspace={tmp_path / 'work'}", "--trust=owner", **home)
     with ExitStack() as ending:
         ending.callback(host.process.communicate)
-        host.begin()
+        host.handshake()
 
         def call(number, operation, arguments):
             params = {"name": operation, "arguments": arguments}
             host.send({"id": number, "method": "tools/call", "params": params})
-            while (answer := host.answer()).get("id") != number:
+            while (answer := host.read_message()).get("id") != number:
                 assert "method" in answer
             return read_tool_outcome(answer)
 
@@ -293,8 +293,8 @@ def test_acp_arguments_get_answers_that_name_them(tmp_path):
         assert process.poll() is None
 
 
-def test_library_arguments_get_answers_that_name_them(memory):
-    library = memory()
+def test_library_arguments_get_answers_that_name_them(open_memory):
+    library = open_memory()
     (path,) = library.remember(f"{FACT} {HALF}").files_touched
     assert "\ufffd" in library.place.read(library.place.path(path)).decode()
     for limit in (None, 5, 5.0):
@@ -307,8 +307,8 @@ def test_library_arguments_get_answers_that_name_them(memory):
     assert library.recall(f"{FACT} {HALF}").error is None
 
 
-def test_library_none_is_the_default_of_optional_arguments(memory):
-    library = memory()
+def test_library_none_is_the_default_of_optional_arguments(open_memory):
+    library = open_memory()
     options = dict.fromkeys(("scope", "context", "trust", "dry_run", "task_id", "detail", "expires"))
     result = library.remember(FACT, **options)
     assert (result.status, result.trust) == ("completed", "owner")
@@ -320,11 +320,11 @@ def test_library_none_is_the_default_of_optional_arguments(memory):
     assert library.forget("zebra", scope=None, dry_run=None, digest=None).status == "completed"
 
 
-def test_command_line_arguments_get_answers(command):
+def test_command_line_arguments_get_answers(run_command):
     for fact in ("- a bullet about deploys", "-5 degrees is too cold for the vine"):
-        assert command("remember", fact)[0] == 0, fact
-    assert command("remember", f"{FACT} {HALF}")[0] == 0
-    assert command("recall", FACT, "--limit", "5.0") == command("recall", FACT, "--limit=5")
+        assert run_command("remember", fact)[0] == 0, fact
+    assert run_command("remember", f"{FACT} {HALF}")[0] == 0
+    assert run_command("recall", FACT, "--limit", "5.0") == run_command("recall", FACT, "--limit=5")
     for arguments, named in (
         (("recall", ""), "say what to recall"),
         (("recall", FACT, "--limit", "five"), "--limit"),
@@ -333,21 +333,21 @@ def test_command_line_arguments_get_answers(command):
         (("remember",), "FACT"),
         (("remember", " "), "empty"),
     ):
-        code, output = command(*arguments)
+        code, output = run_command(*arguments)
         assert (code != 0, named.lower() in output.lower()) == (True, True), (arguments, output)
 
 
-def test_show_accepts_address_of_entry(command, memory):
-    (path,) = memory().remember("We deploy on Thursdays").files_touched
-    result = command("show", path)
+def test_show_accepts_address_of_entry(run_command, open_memory):
+    (path,) = open_memory().remember("We deploy on Thursdays").files_touched
+    result = run_command("show", path)
     assert result[0] == 0
-    assert command("show", f"muniment://{path}") == result
-    assert command("show", f"muniment://{path.replace('-', '%2D')}") == result
-    assert command("show", "muniment://user/../../etc/passwd")[0] != 0
+    assert run_command("show", f"muniment://{path}") == result
+    assert run_command("show", f"muniment://{path.replace('-', '%2D')}") == result
+    assert run_command("show", "muniment://user/../../etc/passwd")[0] != 0
 
 
-def test_too_small_recall_budget_error_names_minimum(memory):
-    library = memory()
+def test_too_small_recall_budget_error_names_minimum(open_memory):
+    library = open_memory()
     library.remember(FACT)
     error = library.recall(FACT, budget=20).error
     least = int(str(error).split()[-1])
@@ -356,8 +356,8 @@ def test_too_small_recall_budget_error_names_minimum(memory):
     assert library.recall(FACT, budget=least - 1).error is not None
 
 
-def test_recall_uses_question_after_tagged_block(memory):
-    library = memory()
+def test_recall_uses_question_after_tagged_block(open_memory):
+    library = open_memory()
     (path,) = library.remember(FACT).files_touched
     question = "when do we deploy?"
     for block in (

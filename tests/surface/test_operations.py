@@ -15,7 +15,7 @@ from muniment.async_api import AsyncMemory
 from muniment.cli.table import TABLE as COMMANDS
 from muniment.client import AsyncClient, Client
 from muniment.integrations.mcp.tools import TOOLS
-from muniment.operations.table import NO, OWN_ARGUMENTS, TABLE
+from muniment.operations.table import NOT_OFFERED, OWN_ARGUMENTS, TABLE
 from muniment.server import acp
 from muniment.server.http import BASE
 from muniment.server.page.actions import ACTIONS
@@ -80,7 +80,7 @@ def test_previews_of_surfaces_match_table(name):
     assert any(each and "dry_run" in each.model_fields for each in bodies) == ("HTTP" in found)
     if row.mcp in TOOLS and {"dry_run", "yes"} & TOOLS[row.mcp].model_fields.keys():
         found.add("MCP")
-    if not row.cli.startswith(NO):
+    if not row.cli.startswith(NOT_OFFERED):
         command = inspect.signature(load_command(row.cli)).parameters
         if (
             "dry_run" in command
@@ -102,15 +102,15 @@ def test_library_and_clients_have_exactly_the_operations():
 def test_http_has_exactly_the_operations_and_their_callers():
     served = {f"{each.method} {each.path.removeprefix(BASE)}": each for each in OPERATIONS}
     for name, row in TABLE.items():
-        if not row.http.startswith(NO):
-            assert served.pop(row.http).owner_only == (row.caller == "owner"), name
+        if not row.http.startswith(NOT_OFFERED):
+            assert served.pop(row.http).is_owner_only == (row.caller == "owner"), name
     rest = {each.rpartition("/")[2].partition(" ")[2] or each.rpartition("/")[2] for each in served}
     assert rest - {"{taskId}"} == NOT_OPERATIONS["http"]
 
 
 def test_mcp_acp_cli_and_page_have_exactly_the_operations():
     def cells(column):
-        return {each for row in TABLE.values() if not (each := getattr(row, column)).startswith(NO)}
+        return {each for row in TABLE.values() if not (each := getattr(row, column)).startswith(NOT_OFFERED)}
 
     assert cells("mcp") == set(TOOLS)
     assert {f"{acp.BASE}/{each}" for each in cells("acp")} == set(acp.METHODS)
@@ -126,8 +126,10 @@ def test_cells_name_results_that_exist_or_a_reason():
         if "." not in row.result:
             assert hasattr(types, row.result), name
         for cell in row[3:]:
-            assert cell == row.library == "" or len(cell.removeprefix(NO)) > 1, name
+            assert cell == row.library == "" or len(cell.removeprefix(NOT_OFFERED)) > 1, name
 
 
 def test_library_page_has_the_table():
-    assert table_page.PAGE.read_text(encoding="utf-8") == table_page.page(), f"run: {table_page.COMMAND}"
+    assert table_page.PAGE.read_text(encoding="utf-8") == table_page.build_page(), (
+        f"run: {table_page.COMMAND}"
+    )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.surfaces import LACKS, SURFACES, Failed, files_of, is_same
+from kit.surfaces import LACKS, SURFACES, FailedOperation, is_equivalent, read_files
 from muniment.operations.table import TABLE
 
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -113,11 +113,11 @@ def compare(base, steps):
                 for name, value in arguments.items()
             }
             expected, *found = [each.call(operation, **resolved) for each in surfaces]
-            failed += [operation] if isinstance(expected, Failed) else []
-            files = [files_of(each.home) for each in surfaces]
+            failed += [operation] if isinstance(expected, FailedOperation) else []
+            files = [read_files(each.home) for each in surfaces]
             for surface, answer, written in zip(surfaces[1:], found, files[1:], strict=True):
                 where = operation, resolved, type(surface).__name__
-                assert is_same(expected, answer), (where, expected, answer)
+                assert is_equivalent(expected, answer), (where, expected, answer)
                 assert written == files[0], where
     return failed
 
@@ -142,7 +142,7 @@ def test_operations_in_any_order_are_the_same_on_every_surface(pytestconfig):
 
 
 def test_comparison_detects_different_answer():
-    assert is_same(("a", LACKS), ("a", "b"))
-    assert not is_same(("a", "b"), ("a", "c"))
-    assert not is_same(["a"], Failed("refused"))
-    assert not is_same(Failed("not_found"), Failed("refused"))
+    assert is_equivalent(("a", LACKS), ("a", "b"))
+    assert not is_equivalent(("a", "b"), ("a", "c"))
+    assert not is_equivalent(["a"], FailedOperation("refused"))
+    assert not is_equivalent(FailedOperation("not_found"), FailedOperation("refused"))

@@ -18,9 +18,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from muniment.errors import MunimentError, WorkerLost
-from muniment.kernel.cancel import Patience
-from muniment.sandbox.fence.pool import shared_zygote
-from muniment.sandbox.tools.remote import greet
+from muniment.kernel.cancel import Deadline
+from muniment.sandbox.fence.pool import get_shared_zygote
+from muniment.sandbox.tools.remote import receive_hello
 from threats.switches import load_controls, switch_off
 
 SECONDS = 40.0
@@ -112,9 +112,9 @@ def _make_verdict(proof, reports):
 def _find_worker_problem(_control):
     """Return the reason why workers do not start without a control, or an empty text."""
     try:
-        patience = Patience(time.monotonic() + SECONDS)
-        with shared_zygote().spawn({}, patience) as worker:
-            greet(worker, patience)
+        patience = Deadline(time.monotonic() + SECONDS)
+        with get_shared_zygote().spawn_worker({}, patience) as worker:
+            receive_hello(worker, patience)
     except MunimentError as error:
         return str(error)
     return ""

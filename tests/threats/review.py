@@ -51,7 +51,7 @@ COMMIT_PATH = [
     "store/commit.py:commit",
     "kernel/commit.py:transaction",
     "kernel/judge.py:check_paths",
-    "kernel/land.py:lock_roots",
+    "kernel/apply.py:lock_roots",
     "kernel/commit.py:CommitTransaction.recover",
     "kernel/write.py:recover",
     "store/commit.py:_with_final_names",
@@ -65,8 +65,8 @@ COMMIT_PATH = [
     "kernel/commit.py:CommitTransaction.write",
     "kernel/write.py:Writing.land",
     "store/journal.py:LedgerJournal.begin",
-    "kernel/land.py:land",
-    "kernel/land.py:_carry_out",
+    "kernel/apply.py:land",
+    "kernel/apply.py:_carry_out",
     "kernel/_directory.py:Directory.stage",
     "kernel/_directory.py:Directory.publish_new",
     "kernel/_directory.py:Directory.replace",
@@ -136,7 +136,13 @@ def count_caught(text):
     return found
 
 
-STORAGE_FILES = ("kernel/*.py", "store/*.py", "fleet/copied.py", "fleet/postgres.py", "transfer/backup.py")
+STORAGE_FILES = (
+    "kernel/*.py",
+    "store/*.py",
+    "fleet/copy_files.py",
+    "fleet/postgres.py",
+    "transfer/backup.py",
+)
 
 
 def count_handlers():

@@ -207,7 +207,7 @@ def switch_off(name):
         chosen.off(patches)
         if chosen.in_workers or any(each.startswith("sandbox.fence.") for each in patches.modules):
             own = pool.Zygote()  # Otherwise reuse the zygote of this process.
-            patches.put("sandbox.fence.pool:_SHARED", own)
+            patches.put("sandbox.fence.pool:_SHARED_ZYGOTE", own)
         yield
     finally:
         _off.remove(name)

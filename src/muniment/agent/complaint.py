@@ -17,14 +17,14 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal
 
 from muniment.content.exact_json import NotJson, parse_json
-from muniment.content.gates import on_one_line
+from muniment.content.gates import clean_foreign_line
 
 Kind = Literal["overflow", "limit", "form", "failed", "busy", "final"]
 """The next step: fewer messages; another limit of tokens; another form; the same again and then another form;
 the same again; stop.
 """
 
-MAX_TOLD_CHARS: Final = 200
+MAX_MESSAGE_CHARS: Final = 200
 """Characters of a server's text in an error."""
 
 _OVERFLOW: Final = re.compile(
@@ -44,16 +44,16 @@ class Complaint:
 
     Attributes:
         kind: the possible reaction.
-        told: for the operator, one line.
+        message: for the operator, one line.
         wait: seconds that the server requests to wait; 0 if it does not.
     """
 
     kind: Kind
-    told: str
+    message: str
     wait: float = 0.0
 
 
-def complaint_of(status: int, content: bytes, retry_after: str = "", *, has_key: bool = True) -> Complaint:
+def parse_complaint(status: int, content: bytes, retry_after: str = "", *, has_key: bool = True) -> Complaint:
     """Return the complaint of a response with a status other than 2xx.
 
     Args:
@@ -64,49 +64,49 @@ def complaint_of(status: int, content: bytes, retry_after: str = "", *, has_key:
     """
     if status == 401 and not has_key:  # noqa: PLR2004  RFC 9110, 15.5.2
         return Complaint("final", f"the server requires a key (401), and none was sent; pass one: {_KEYS}")
-    return _judged(status, _error(content), retry_after)
+    return _classify(status, _parse_error(content), retry_after)
 
 
-def complaint_in(content: bytes) -> Complaint | None:
+def find_complaint(content: bytes) -> Complaint | None:
     """Return the complaint in a 2xx, with the status of its code or else 500; None without an error."""
-    error = _error(content)
+    error = _parse_error(content)
     code = error.get("code")
     status = code if isinstance(code, int) and code in range(400, 600) else 500
-    return _judged(status, error, "") if error else None
+    return _classify(status, error, "") if error else None
 
 
-def _judged(status: int, error: Mapping[str, Any], retry_after: str) -> Complaint:
-    words = str(error.get("message") or "").rstrip(". ")
-    said = f"{words} {error.get('code') or ''} {error.get('type') or ''}"
-    told = f"the server returned {status}" + (f": {_shortened(words)}" if words else "")
-    is_of_form = status in _FORM or (status in {404, 500} and _OF_FORM.search(said))
+def _classify(status: int, error: Mapping[str, Any], retry_after: str) -> Complaint:
+    server_text = str(error.get("message") or "").rstrip(". ")
+    searched_text = f"{server_text} {error.get('code') or ''} {error.get('type') or ''}"
+    message = f"the server returned {status}" + (f": {_shorten(server_text)}" if server_text else "")
+    is_of_form = status in _FORM or (status in {404, 500} and _OF_FORM.search(searched_text))
     match status:
         case 401:
             return Complaint("final", f"the server rejected the key (401); pass a valid one: {_KEYS}")
         case 404 if not is_of_form:
-            return Complaint("final", f"{told}; check the model's name, and that the base URL ends in /v1")
+            return Complaint("final", f"{message}; check the model's name, and that the base URL ends in /v1")
         case 413:
-            return Complaint("overflow", told)
+            return Complaint("overflow", message)
         case _ if status in range(300, 400):
             return Complaint(
                 "final",
                 f"the server returned a redirect ({status}), which is never followed; "
                 "use the address of the server itself as base URL",
             )
-    if status in {*_FORM, 500} and _OVERFLOW.search(said):
-        return Complaint("overflow", told)
-    if status in _FORM and _LIMIT.search(said):
-        return Complaint("limit", told)
+    if status in {*_FORM, 500} and _OVERFLOW.search(searched_text):
+        return Complaint("overflow", message)
+    if status in _FORM and _LIMIT.search(searched_text):
+        return Complaint("limit", message)
     if is_of_form:
-        return Complaint("form", told)
+        return Complaint("form", message)
     if status in _BUSY:
-        return Complaint("busy", told, _seconds(retry_after))
+        return Complaint("busy", message, _parse_retry_after(retry_after))
     if status >= 500:  # noqa: PLR2004  RFC 9110, 15.6
-        return Complaint("failed", told, _seconds(retry_after))
-    return Complaint("final", told)
+        return Complaint("failed", message, _parse_retry_after(retry_after))
+    return Complaint("final", message)
 
 
-def _error(content: bytes) -> dict[str, Any]:
+def _parse_error(content: bytes) -> dict[str, Any]:
     """Return the error object of a body, with its `message` if present; empty if the body has no error."""
     try:
         document = parse_json(content)
@@ -125,12 +125,12 @@ def _error(content: bytes) -> dict[str, Any]:
             return {}
 
 
-def _shortened(words: str) -> str:
-    line = on_one_line(words[: 4 * MAX_TOLD_CHARS])
-    return line if len(line) <= MAX_TOLD_CHARS else f"{line[:MAX_TOLD_CHARS]}…"
+def _shorten(text: str) -> str:
+    line = clean_foreign_line(text[: 4 * MAX_MESSAGE_CHARS])
+    return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[:MAX_MESSAGE_CHARS]}…"
 
 
-def _seconds(retry_after: str) -> float:
+def _parse_retry_after(retry_after: str) -> float:
     """Return the seconds of a `Retry-After`, given as a number or as a date, or 0 if it is neither."""
     with suppress(ValueError, OverflowError):
         return max(0.0, float(int(retry_after)))

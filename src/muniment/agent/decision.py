@@ -14,16 +14,17 @@ from operator import itemgetter
 from typing import Final
 
 from muniment.content.entry import EntryType
-from muniment.content.titles import description_of
+from muniment.content.titles import derive_description
 from muniment.content.words import is_word_character
-from muniment.files import shipped_tables
+from muniment.files import load_package_tables
 from muniment.kernel.names import Scope
-from muniment.kernel.normal_forms import normalised
+from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import CanonicalPath
 
 # -- cues --------------------------------------------------------------------------------------------
 #
-# The cue tables of `cues.toml`, compiled once on first use, and the folding of the texts that they match.
+# The cue tables of `load_cues.toml`, compiled once on first use, and the folding of the texts that they
+# match.
 #
 # A text is folded to words between single spaces, with a space at each end. A cue is searched in that string.
 # It has no repetition, so the search is linear in the text. Only the first `CUE_CHARS` characters of a fact
@@ -34,7 +35,7 @@ from muniment.kernel.path import CanonicalPath
 CUE_CHARS: Final = 2_000
 """Characters of a fact that are searched for cues: its subject is at the beginning."""
 
-_STOPPED_BY: Final = "|"
+_EXCEPTION_SEPARATOR: Final = "|"
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -48,23 +49,23 @@ class Cue:
 
     Attributes:
         text: the words, with a space where a word must begin or end.
-        opens: whether it counts only at the start of the text.
-        unless: texts that must not follow.
+        is_opening: whether it counts only at the start of the text.
+        exceptions: texts that must not follow.
     """
 
     text: str
-    opens: bool
-    unless: tuple[str, ...]
+    is_opening: bool
+    exceptions: tuple[str, ...]
 
-    def places(self, text: str) -> Iterator[tuple[int, int]]:
+    def find_spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield start and end of its words at each occurrence."""
-        found = text.find(self.text, 0, len(self.text) if self.opens else None)
+        found = text.find(self.text, 0, len(self.text) if self.is_opening else None)
         while found >= 0:
-            start = found + (self.text.startswith(" ") and not self.opens)
+            start = found + (self.text.startswith(" ") and not self.is_opening)
             end = found + len(self.text) - self.text.endswith(" ")
-            if not text.startswith(self.unless, end):
+            if not text.startswith(self.exceptions, end):
                 yield start, end
-            found = -1 if self.opens else text.find(self.text, found + 1)
+            found = -1 if self.is_opening else text.find(self.text, found + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +76,22 @@ class CueTable:
 
     def occurs(self, text: str) -> bool:
         """Return whether any of them occurs in folded text."""
-        return any(True for _ in self._places(text))
+        return any(True for _ in self._find_spans(text))
 
-    def count(self, text: str) -> int:
+    def count_matches(self, text: str) -> int:
         """Return how many of them occur in a text without overlap."""
-        counted = over = 0
-        for start, end in sorted(self._places(text), key=itemgetter(0)):
-            if start >= over:
-                counted, over = counted + 1, end
+        counted = covered_until = 0
+        for start, end in sorted(self._find_spans(text), key=itemgetter(0)):
+            if start >= covered_until:
+                counted, covered_until = counted + 1, end
         return counted
 
-    def end_of_first(self, text: str) -> int | None:
+    def find_first_end(self, text: str) -> int | None:
         """Return the end of the words of the first cue in a text, or None if no cue occurs."""
-        return next((end for _, end in self._places(text)), None)
+        return next((end for _, end in self._find_spans(text)), None)
 
-    def _places(self, text: str) -> Iterator[tuple[int, int]]:
-        return (place for cue in self.cues if cue.text in text for place in cue.places(text))
+    def _find_spans(self, text: str) -> Iterator[tuple[int, int]]:
+        return (span for cue in self.cues if cue.text in text for span in cue.find_spans(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class CueClass:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Every table of `cues.toml`, ready to be matched against `plain_words` text.
+    """Every table of `load_cues.toml`, ready to be matched against `fold_words` text.
 
     Attributes:
         updates: the tables of `updates.py`, as written.
@@ -127,27 +128,27 @@ class Cues:
 
 
 @cache
-def cues() -> Cues:
+def load_cues() -> Cues:
     """Return the tables of the package. Cost: reads and compiles one file, once per process."""
-    tables = shipped_tables("muniment.agent", "cues")
+    tables = load_package_tables("muniment.agent", "cues")
     classes = tuple(
-        CueClass(name, table["scope"], table["weight"], cue_table(_languages(table)))
+        CueClass(name, table["scope"], table["weight"], build_cue_table(_read_cues(table)))
         for name, table in tables["class"].items()
     )
-    chatter = {language: _split(line) for language, line in tables["chatter"].items()}
+    chatter = {language: _split_cues(line) for language, line in tables["chatter"].items()}
     shared = chatter.pop("every")
     return Cues(
         classes=classes,
-        pointer=cue_table(_languages(tables["pointer"])),
-        lead_in=cue_table([f"^{cue}" for cue in _languages(tables["lead_in"])]),
-        opening=frozenset(plain_words(word).strip() for word in _languages(tables["opening"])),
-        topics=tuple((topic, cue_table(_split(line))) for topic, line in tables["topic"].items()),
-        updates={name: tuple(_languages(table)) for name, table in tables["update"].items()},
-        chatter=tuple((*shared, *said) for said in chatter.values()),
+        pointer=build_cue_table(_read_cues(tables["pointer"])),
+        lead_in=build_cue_table([f"^{cue}" for cue in _read_cues(tables["lead_in"])]),
+        opening=frozenset(fold_words(word).strip() for word in _read_cues(tables["opening"])),
+        topics=tuple((topic, build_cue_table(_split_cues(line))) for topic, line in tables["topic"].items()),
+        updates={name: tuple(_read_cues(table)) for name, table in tables["update"].items()},
+        chatter=tuple((*shared, *phrases) for phrases in chatter.values()),
     )
 
 
-def plain_words(text: str) -> str:
+def fold_words(text: str) -> str:
     """Return `text` in the form that cues match: lower-case words between single spaces.
 
     The text has a space at each end. Accents of Latin, Greek and Cyrillic letters are dropped, so that `cafe`
@@ -158,12 +159,12 @@ def plain_words(text: str) -> str:
     """
     if text.isascii():
         return f" {' '.join(_ASCII_WORD.findall(text.lower()))} "
-    bare = "".join(
+    unaccented = "".join(
         char
-        for char in normalised("NFKD", text.casefold())
+        for char in normalise("NFKD", text.casefold())
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
-    joined = normalised("NFKC", bare)
+    joined = normalise("NFKC", unaccented)
     spaced = "".join(char if is_word_character(char) else " " for char in joined)
     return f" {' '.join(spaced.split())} "
 
@@ -173,31 +174,33 @@ def is_unspaced(text: str) -> bool:
     return _UNSPACED.search(text) is not None
 
 
-def _languages(table: dict[str, object]) -> list[str]:
+def _read_cues(table: dict[str, object]) -> list[str]:
     """Return all cues of a table with one line per language."""
     return [
         cue
         for key, line in table.items()
         if isinstance(line, str) and key not in {"scope", "why"}
-        for cue in _split(line)
+        for cue in _split_cues(line)
     ]
 
 
-def _split(line: str) -> list[str]:
+def _split_cues(line: str) -> list[str]:
     return [cue.lstrip() for cue in line.split(",")]
 
 
-def cue_table(written: list[str]) -> CueTable:
-    """Return the cues of `written`, the longer ones first."""
-    return CueTable(tuple(map(_cue, sorted(written, key=len, reverse=True))))
+def build_cue_table(lines: list[str]) -> CueTable:
+    """Return the cues of `lines`, the longer ones first."""
+    return CueTable(tuple(map(_parse_cue, sorted(lines, key=len, reverse=True))))
 
 
-def _cue(written: str) -> Cue:
-    cue, _, stopped = written.partition("!")
-    words = plain_words(cue.strip("^* ")).strip()
+def _parse_cue(line: str) -> Cue:
+    cue, _, exceptions_text = line.partition("!")
+    words = fold_words(cue.strip("^* ")).strip()
     opens = cue.startswith("^")
     unless = [
-        plain_words(stop).strip() + " " * stop.endswith(" ") for stop in stopped.split(_STOPPED_BY) if stopped
+        fold_words(stop).strip() + " " * stop.endswith(" ")
+        for stop in exceptions_text.split(_EXCEPTION_SEPARATOR)
+        if exceptions_text
     ]
     if is_unspaced(cue):
         return Cue(" " * opens + words, opens, tuple(unless))
@@ -228,5 +231,5 @@ class Decision:
 
     @property
     def description(self) -> str:
-        """Return the text on one line, see `content.titles.description_of`."""
-        return description_of(self.text)
+        """Return the text on one line, see `content.titles.derive_description`."""
+        return derive_description(self.text)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, get_args
 
 from muniment.content.expiry import End
-from muniment.content.gates import visible
+from muniment.content.gates import escape_invisible
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
-from muniment.kernel.cancel import Cancelling
+from muniment.kernel.cancel import CancelToken
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Digest, Scope, Trust
 from muniment.kernel.path import CanonicalPath
@@ -43,8 +43,8 @@ def check_model_name(name: str) -> str:
         ConfigInvalid: it does not have 1 to `MAX_MODEL_CHARS` printable characters, or has a space at either
             end.
     """
-    is_shown_whole = name.isprintable() and name == name.strip() and name == visible(name)
-    if not (1 <= len(name) <= MAX_MODEL_CHARS and is_shown_whole):
+    is_fully_visible = name.isprintable() and name == name.strip() and name == escape_invisible(name)
+    if not (1 <= len(name) <= MAX_MODEL_CHARS and is_fully_visible):
         raise ConfigInvalid(
             f"invalid model name: use 1 to {MAX_MODEL_CHARS} printable characters, "
             "without a space at either end"
@@ -60,8 +60,8 @@ def check_protocol(protocol: str) -> ProtocolName:
     """
     known = next((each for each in PROTOCOLS if each == protocol), None)
     if known is None:
-        there_are = f"{', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}"
-        raise ConfigInvalid(f"invalid protocol {printable(protocol)!r}: use one of {there_are}")
+        choices = f"{', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}"
+        raise ConfigInvalid(f"invalid protocol {printable(protocol)!r}: use one of {choices}")
     return known
 
 
@@ -86,7 +86,7 @@ class ScopeBrief:
 
 
 @dataclass(frozen=True, slots=True)
-class Related:
+class RelatedEntry:
     """An entry of the memory that is similar to the fact of a run.
 
     Attributes:
@@ -98,10 +98,12 @@ class Related:
         type: one of `TYPES`, or None.
         title: one line.
         body: its text.
-        sayings: its independent statements, see `content.words.sayings`, if the requester may rely on them.
-        is_ours: whether the fact may replace it: the requester has at least its trust, and the policy lets
+        statements: its independent statements, see `content.words.list_statements`, if the requester may
+            rely on them.
+        is_replaceable: whether the fact may replace it: the requester has at least its trust, and the policy
+            lets
             the run change it.
-        is_shown: whether a language model sees it; text of agents and external authors could manipulate the
+        is_visible: whether a language model sees it; text of agents and external authors could manipulate the
             model.
     """
 
@@ -113,9 +115,9 @@ class Related:
     type: str | None
     title: str
     body: str
-    sayings: frozenset[str]
-    is_ours: bool
-    is_shown: bool
+    statements: frozenset[str]
+    is_replaceable: bool
+    is_visible: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +130,15 @@ class Brief:
         context: the data that the run may see.
         related: similar entries, the nearest first; they count as read by the run.
         ends: when the fact ends; None: never.
-        is_one: store the fact as one entry, even if it is a list of facts.
+        is_single_entry: store the fact as one entry, even if it is a list of facts.
     """
 
     fact: str
     scopes: tuple[ScopeBrief, ...]
     context: ContextMode
-    related: tuple[Related, ...] = ()
+    related: tuple[RelatedEntry, ...] = ()
     ends: End | None = None
-    is_one: bool = False
+    is_single_entry: bool = False
 
     @property
     def writable(self) -> tuple[Scope, ...]:
@@ -223,7 +225,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     seconds_left: float
     turns_left: int = 6
-    cancel: Cancelling | None = None
+    cancel: CancelToken | None = None
     token: str = ""
     schema: tuple[str, dict[str, Any]] | None = None
 
@@ -282,8 +284,9 @@ class Model(Protocol):
 # -- doubled braces ----------------------------------------------------------------------------------
 
 
-def undoubled(text: str, at: int) -> str:
-    """Return `text` from `at` on, with single braces where a model doubled them, as some chat templates do.
+def undouble_braces(text: str, start: int) -> str:
+    """Return `text` from `start` on, with single braces where a model doubled them, as some chat templates
+    do.
 
     No object begins with an object, so a brace directly after an opening one is its double, and its closing
     brace is doubled too. Braces in strings stay.
@@ -292,18 +295,18 @@ def undoubled(text: str, at: int) -> str:
     """
     pieces: list[str] = []
     is_doubled: list[bool] = []
-    done = at
-    while (token := _BRACE_OR_STRING.search(text, done)) is not None:
-        pieces.append(text[done : token.start()])
-        done = token.end()
+    position = start
+    while (token := _BRACE_OR_STRING.search(text, position)) is not None:
+        pieces.append(text[position : token.start()])
+        position = token.end()
         match token[0]:
             case "{":
-                is_doubled.append(text.startswith("{", done))
-                done += is_doubled[-1]
+                is_doubled.append(text.startswith("{", position))
+                position += is_doubled[-1]
             case "}" if is_doubled:
-                done += is_doubled.pop() and text.startswith("}", done)
+                position += is_doubled.pop() and text.startswith("}", position)
         pieces.append(token[0])
-    return "".join([*pieces, text[done:]])
+    return "".join([*pieces, text[position:]])
 
 
 _BRACE_OR_STRING: Final = re.compile(r'[{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -326,7 +329,7 @@ class Budget:
         timeline: the past turns, in order, over all attempts.
     """
 
-    def __init__(self, limits: Limits, cancel: Cancelling, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: Limits, cancel: CancelToken, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._started = clock()
         self.cancel = cancel
@@ -378,7 +381,7 @@ class Budget:
         return True
 
     @contextmanager
-    def timed_turn(self) -> Iterator[list[Usage]]:
+    def record_turn(self) -> Iterator[list[Usage]]:
         """Add a turn to the timeline: the seconds of the block, and the usage that it appends to the list.
 
         Raises:
@@ -392,7 +395,7 @@ class Budget:
         self.check()
 
 
-def respond(
+def query_model(
     model: Model,
     budget: Budget,
     brief: Brief,
@@ -428,11 +431,11 @@ def respond(
     )
     try:
         reply = model.respond(request)
-        words = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
+        texts = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
     except (ModelError, MunimentError):
         raise
     except Exception as error:
         raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
-    if not all(isinstance(word, str) for word in words):
+    if not all(isinstance(word, str) for word in texts):
         raise ModelError("the model returned an invalid reply", has_answered=True)
     return reply

@@ -39,26 +39,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from muniment import events
-from muniment.agent.answer import FirstChoice, as_reply, read_answer
 from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
     Form,
-    answer_tokens,
-    body,
-    decision_in,
-    first_reply,
-    job_message,
-    later_reply,
-    near,
-    offered_tools,
-    question,
-    sure,
-    update_question,
-    updated,
-    with_actions,
+    add_actions,
+    apply_update,
+    build_body,
+    create_decision_query,
+    create_first_reply,
+    create_job_message,
+    create_later_reply,
+    create_update_query,
+    decide_if_sure,
+    find_near_entry,
+    limit_tokens,
+    list_tools,
+    parse_decision,
 )
-from muniment.agent.complaint import Complaint, complaint_of
+from muniment.agent.complaint import Complaint, parse_complaint
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import (
     Brief,
@@ -73,9 +72,10 @@ from muniment.agent.model import (
     check_model_name,
     check_protocol,
 )
+from muniment.agent.response import FirstChoice, create_reply, parse_response
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, DeadlineExceeded, printable
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode, __version__
 from muniment.types import Usage
@@ -104,7 +104,7 @@ def check_base_url(base_url: str) -> str:
     """
     if "@" in base_url:
         raise ConfigInvalid("the base URL contains a user or password; pass a key with --api-key-file")
-    problem = _problem_of(base_url)
+    problem = _find_url_problem(base_url)
     if problem is not None:
         raise ConfigInvalid(f"the base URL {printable(base_url)!r} {problem}")
     return base_url.rstrip("/")
@@ -121,21 +121,21 @@ def check_key(api_key: str | None) -> str | None:
     return api_key
 
 
-def _problem_of(base_url: str) -> str | None:
+def _find_url_problem(base_url: str) -> str | None:
     import httpx2
 
-    no_url = "is not a URL; use http:// or https://, such as http://127.0.0.1:8080/v1"
+    not_a_url = "is not a URL; use http:// or https://, such as http://127.0.0.1:8080/v1"
     if len(base_url) > MAX_URL_CHARS or not base_url.isprintable() or " " in base_url:
-        return no_url
+        return not_a_url
     if "?" in base_url or "#" in base_url:
         return "has more than a path; remove everything from ? or # on"
     try:
         host, _ = urlsplit(base_url).hostname, urlsplit(base_url).port
         url = httpx2.URL(base_url)
     except (ValueError, httpx2.InvalidURL):
-        return no_url
+        return not_a_url
     if url.scheme not in {"http", "https"} or not host:
-        return no_url
+        return not_a_url
     if url.path.rstrip("/").endswith("/chat/completions"):
         return "is the address of one call; remove /chat/completions"
     return None
@@ -169,59 +169,61 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]], patience: Patience) -> T:
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], deadline: Deadline) -> T:
         """Return the result of `work`, or raise its exception.
 
         Args:
             work: called in this thread; its coroutine runs on the loop.
-            patience: ends the wait and the work.
+            deadline: ends the wait and the work.
 
         Raises:
-            Cancelled, DeadlineExceeded: as `Patience.check`.
+            Cancelled, DeadlineExceeded: as `Deadline.check`.
             ModelError: the thread is closed.
         """
-        patience.check()
+        deadline.check()
         with Cancel() as done:  # Another thread may set it after this one has closed it.
-            future = self._begin(work)
+            future = self._submit(work)
             future.add_done_callback(lambda _: done.set())
             try:
-                patience.wait(done.fileno(), select.POLLIN)
+                deadline.wait(done.fileno(), select.POLLIN)
             except BaseException:
                 future.cancel()
                 raise
             try:
                 return future.result()
             except CancelledError:
-                raise _closed() from None
+                raise _create_closed_error() from None
 
-    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `last`, cancel the remaining work, and end the thread. Without a thread this does nothing."""
+    def close(self, cleanup: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `cleanup`, cancel the remaining work, and end the thread. Without a thread this does
+        nothing.
+        """
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop, self._thread = None, None
             self._is_closed = True
         if loop is None or thread is None:
             return
-        closing = asyncio.run_coroutine_threadsafe(last(), loop)
+        closing = asyncio.run_coroutine_threadsafe(cleanup(), loop)
         with suppress(TimeoutError):
             closing.result(CLOSE_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_SECONDS)
 
-    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def _submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         with self._lock:  # The loop must not be closed in between.
             if self._is_closed:
-                raise _closed()
+                raise _create_closed_error()
             if self._loop is None:
                 self._loop = _ResolvingLoop()
                 self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name="muniment-model", daemon=True
+                    target=_run_loop, args=(self._loop,), name="muniment-model", daemon=True
                 )
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
 
-def _closed() -> ModelError:
+def _create_closed_error() -> ModelError:
     return ModelError("the model was closed in the meantime")
 
 
@@ -245,7 +247,7 @@ class _ResolvingLoop(asyncio.SelectorEventLoop):
         return await asyncio.wrap_future(found, loop=self)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Run `loop` until it is stopped, then cancel the remaining tasks and wait for them."""
     asyncio.set_event_loop(loop)
     loop.run_forever()
@@ -294,7 +296,7 @@ _ENCODINGS: Final = frozenset({"", "identity", "gzip"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Habits:
+class _ServerSettings:
     """The settings for requests to a server: the step of its ladder, and the name of its token limit."""
 
     step: int = 0
@@ -326,133 +328,138 @@ class OpenAIModel:
         self._endpoint = _Endpoint(check_base_url(base_url), check_key(api_key))
         self._loop = LoopThread()
         self._lock = threading.Lock()
-        self._habits: dict[tuple[Form, ...], _Habits] = {}
+        self._settings: dict[tuple[Form, ...], _ServerSettings] = {}
 
     def respond(self, request: ModelRequest) -> Reply:
         """Reply to one turn, see `Model.respond`. Cost: one request to the server; none after a decision."""
-        patience = Patience(time.monotonic() + request.seconds_left, request.cancel)
-        if self._decides(request):
-            return self._decide(request, patience)
-        answer, form = self._answer(request, patience)
+        deadline = Deadline(time.monotonic() + request.seconds_left, request.cancel)
+        if self._uses_decision(request):
+            return self._reply_by_decision(request, deadline)
+        answer, form = self._request_choice(request, deadline)
         if request.schema is not None:
-            return self._without_key(Reply(answer.text, usage=answer.usage))
-        return self._without_key(as_reply(answer, request, form))
+            return self._redact_key(Reply(answer.text, usage=answer.usage))
+        return self._redact_key(create_reply(answer, request, form))
 
-    def attempt(self, request: ModelRequest, form: Form, patience: Patience) -> FirstChoice | Complaint:
-        """Send one request in `form`, without token limit, retry or fallback. Raises as `Patience.check`."""
-        return self._post(self._document(request, form), patience)
+    def send_once(self, request: ModelRequest, form: Form, deadline: Deadline) -> FirstChoice | Complaint:
+        """Send one request in `form`, without token limit, retry or fallback. Raises as `Deadline.check`."""
+        return self._post(self._build_document(request, form), deadline)
 
     def close(self) -> None:
         """Close connections and end the thread; a request in progress fails."""
         self._loop.close(self._endpoint.close)
 
-    def _decide(self, request: ModelRequest, patience: Patience) -> Reply:
-        later = later_reply(request)
+    def _reply_by_decision(self, request: ModelRequest, deadline: Deadline) -> Reply:
+        later = create_later_reply(request)
         if later is not None:
             return later
         if not request.tools or not request.brief.writable:
             return Reply("Not saved: no writable scope, or no turn left for a write.")
         # If the model was not configured to decide, but failed to act, it must be tried.
-        decisions = sure(request.brief) if self.protocol == "decide" else ()
+        decisions = decide_if_sure(request.brief) if self.protocol == "decide" else ()
         decided_by, usage = RuleWriter.name if decisions else "", Usage()
         if not decisions:
-            answer, _ = self._answer(request, patience)
-            decisions, usage = decision_in(answer.text, request.brief), answer.usage
-        if (entry := near(decisions, request.brief)) is not None:
-            answer, _ = self._answer(update_question(request, entry), patience)
-            decisions, decided_by = (updated(decisions[0], answer.text, entry),), ""
-            usage = usage.plus(answer.usage)
-        reply = first_reply(decisions, request) if decisions else Reply()
-        return self._without_key(replace(reply, usage=usage, decided_by=decided_by))
+            answer, _ = self._request_choice(request, deadline)
+            decisions, usage = parse_decision(answer.text, request.brief), answer.usage
+        if (entry := find_near_entry(decisions, request.brief)) is not None:
+            answer, _ = self._request_choice(create_update_query(request, entry), deadline)
+            decisions, decided_by = (apply_update(decisions[0], answer.text, entry),), ""
+            usage = usage.add(answer.usage)
+        reply = create_first_reply(decisions, request) if decisions else Reply()
+        return self._redact_key(replace(reply, usage=usage, decided_by=decided_by))
 
-    def _without_key(self, reply: Reply) -> Reply:
+    def _redact_key(self, reply: Reply) -> Reply:
         """Return `reply` without a secret key that it repeats (N5)."""
         endpoint = self._endpoint
         calls = tuple(
-            replace(call, id=endpoint.hide(call.id), tool=endpoint.hide(call.tool), arguments=arguments)
+            replace(
+                call,
+                id=endpoint.redact_key(call.id),
+                tool=endpoint.redact_key(call.tool),
+                arguments=arguments,
+            )
             for call in reply.calls
-            for arguments in [json.loads(endpoint.hide(json.dumps(call.arguments)))]
+            for arguments in [json.loads(endpoint.redact_key(json.dumps(call.arguments)))]
         )
-        return replace(reply, text=endpoint.hide(reply.text), calls=calls)
+        return replace(reply, text=endpoint.redact_key(reply.text), calls=calls)
 
-    def _answer(self, request: ModelRequest, patience: Patience) -> tuple[FirstChoice, Form]:
+    def _request_choice(self, request: ModelRequest, deadline: Deadline) -> tuple[FirstChoice, Form]:
         """Return the server's response, after the retries and forms that its complaints allow."""
-        ladder = self._ladder(request)
+        ladder = self._select_forms(request)
         with self._lock:
-            habits = self._habits.get(ladder, _Habits())
-        is_settled = True
+            settings = self._settings.get(ladder, _ServerSettings())
+        is_permanent = True
         while True:
-            form = ladder[habits.step]
-            document = self._document(request, form)
-            if habits.limit is not None:
-                decides = self._decides(request)
-                document[habits.limit] = DECISION_TOKENS if decides else answer_tokens(request.brief.fact)
-            outcome = self._persist(document, patience)
+            form = ladder[settings.step]
+            document = self._build_document(request, form)
+            if settings.limit is not None:
+                decides = self._uses_decision(request)
+                document[settings.limit] = DECISION_TOKENS if decides else limit_tokens(request.brief.fact)
+            outcome = self._post_with_retry(document, deadline)
             if isinstance(outcome, FirstChoice):
-                if is_settled:
-                    self._keep(ladder, habits)
+                if is_permanent:
+                    self._cache_settings(ladder, settings)
                 return outcome, form
-            is_settled &= outcome.kind not in {
+            is_permanent &= outcome.kind not in {
                 "failed",
                 "overflow",
             }  # Temporary, or specific to this request.
-            habits = _adapted(habits, outcome, len(ladder))
+            settings = _adapt_settings(settings, outcome, len(ladder))
 
-    def _ladder(self, request: ModelRequest) -> tuple[Form, ...]:
+    def _select_forms(self, request: ModelRequest) -> tuple[Form, ...]:
         """Return the forms to try; a query uses those of a decision, with any protocol."""
-        is_question = request.schema is not None and self.protocol != "text"
-        if is_question or self._decides(request):
+        is_query = request.schema is not None and self.protocol != "text"
+        if is_query or self._uses_decision(request):
             return LADDERS["decide"]
-        return LADDERS[self.protocol][1:] if self._steps(request) else LADDERS[self.protocol]
+        return LADDERS[self.protocol][1:] if self._count_fallbacks(request) else LADDERS[self.protocol]
 
-    def _decides(self, request: ModelRequest) -> bool:
+    def _uses_decision(self, request: ModelRequest) -> bool:
         """Return whether the model only decides: by configuration, or after two invalid replies."""
-        return request.schema is None and (self.protocol == "decide" or self._steps(request) > 1)
+        return request.schema is None and (self.protocol == "decide" or self._count_fallbacks(request) > 1)
 
-    def _steps(self, request: ModelRequest) -> int:
+    def _count_fallbacks(self, request: ModelRequest) -> int:
         """Return how many reminders the run got, which is the step to which `auto` has fallen back (N7)."""
         if self.protocol != "auto" or request.schema is not None:
             return 0
         return sum(isinstance(message, UserMessage) for message in request.messages) - 1
 
-    def _keep(self, ladder: tuple[Form, ...], habits: _Habits) -> None:
+    def _cache_settings(self, ladder: tuple[Form, ...], settings: _ServerSettings) -> None:
         with self._lock:
-            is_new = habits != self._habits.get(ladder, _Habits())
-            self._habits[ladder] = habits
+            is_new = settings != self._settings.get(ladder, _ServerSettings())
+            self._settings[ladder] = settings
         if is_new:
-            events.emit("model_adapted", model=self.name, form=ladder[habits.step], limit=habits.limit)
+            events.emit("model_adapted", model=self.name, form=ladder[settings.step], limit=settings.limit)
 
-    def _document(self, request: ModelRequest, form: Form) -> Document:
-        if self._decides(request):
-            request = question(request)
+    def _build_document(self, request: ModelRequest, form: Form) -> Document:
+        if self._uses_decision(request):
+            request = create_decision_query(request)
         elif request.schema is None and form != "tools":
-            request = with_actions(request)
-        return body(request, form, self.name)
+            request = add_actions(request)
+        return build_body(request, form, self.name)
 
-    def _persist(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
+    def _post_with_retry(self, document: Document, deadline: Deadline) -> FirstChoice | Complaint:
         """Return the response to `document`; after a temporary problem, retry after a pause."""
         for pause in PAUSES:
-            outcome = self._post(document, patience)
+            outcome = self._post(document, deadline)
             if isinstance(outcome, FirstChoice) or outcome.kind not in {"busy", "failed"}:
                 return outcome
             seconds = max(pause, outcome.wait)
-            if time.monotonic() + seconds >= patience.deadline:
-                left = patience.deadline - time.monotonic()
-                late = f"a retry in {seconds:.0f} s would be too late, {left:.0f} s are left"
-                return Complaint("final", f"{outcome.told}; {late}")
-            self._loop.run(partial(asyncio.sleep, seconds), patience)
-        return self._post(document, patience)
+            if time.monotonic() + seconds >= deadline.expires_at:
+                seconds_left = deadline.expires_at - time.monotonic()
+                problem = f"a retry in {seconds:.0f} s would be too late, {seconds_left:.0f} s are left"
+                return Complaint("final", f"{outcome.message}; {problem}")
+            self._loop.run(partial(asyncio.sleep, seconds), deadline)
+        return self._post(document, deadline)
 
-    def _post(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
-        sent = self._loop.run(lambda: self._endpoint.post(document), patience)
+    def _post(self, document: Document, deadline: Deadline) -> FirstChoice | Complaint:
+        sent = self._loop.run(lambda: self._endpoint.post(document), deadline)
         # Parsed here: megabytes take seconds, which would block the loop.
-        outcome = sent if isinstance(sent, Complaint) else self._endpoint.judged(sent)
+        outcome = sent if isinstance(sent, Complaint) else self._endpoint.parse_response(sent)
         if isinstance(outcome, Complaint):
-            return replace(outcome, told=self._endpoint.hide(outcome.told))
+            return replace(outcome, message=self._endpoint.redact_key(outcome.message))
         return outcome
 
 
-def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
+def _adapt_settings(settings: _ServerSettings, complaint: Complaint, steps: int) -> _ServerSettings:
     """Return the settings for the next request after `complaint`.
 
     Raises:
@@ -460,16 +467,16 @@ def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
         ModelError: no other request can succeed.
     """
     match complaint.kind:
-        case "overflow" if habits.limit is None:
-            raise ContextOverflow(f"the model's context is too small: {complaint.told}")
+        case "overflow" if settings.limit is None:
+            raise ContextOverflow(f"the model's context is too small: {complaint.message}")
         case "overflow":  # Some servers count the tokens that a response may have.
-            return replace(habits, limit=None)
-        case "limit" if habits.limit is not None:
-            return replace(habits, limit=_NEXT_LIMIT[habits.limit])
-        case "limit" | "form" | "failed" if habits.step + 1 < steps:
-            return replace(habits, step=habits.step + 1)
+            return replace(settings, limit=None)
+        case "limit" if settings.limit is not None:
+            return replace(settings, limit=_NEXT_LIMIT[settings.limit])
+        case "limit" | "form" | "failed" if settings.step + 1 < steps:
+            return replace(settings, step=settings.step + 1)
         case _:
-            raise ModelError(complaint.told)
+            raise ModelError(complaint.message)
 
 
 class _Endpoint:
@@ -485,29 +492,29 @@ class _Endpoint:
         import openai
 
         if self._client is None:
-            self._client = _client(self._base_url, self._key)
+            self._client = _create_client(self._base_url, self._key)
         host = urlsplit(self._base_url).netloc
         try:
             return await self._client.post("/chat/completions", cast_to=httpx2.Response, body=document)
         except openai.APIStatusError as error:
             return error.response
         except openai.APIConnectionError as error:
-            return _unreached(error, host)
+            return _create_connection_complaint(error, host)
         except ModelError as problem:
             return Complaint("final", f"{host} sent a response {problem}")
         except Exception as error:  # noqa: BLE001  foreign code and text: the type is enough
             raise ModelError(f"a request to {host} failed with {type(error).__name__}") from None
 
-    def judged(self, response: httpx2.Response) -> FirstChoice | Complaint:
+    def parse_response(self, response: httpx2.Response) -> FirstChoice | Complaint:
         """Return the content of a response, by its status and its bytes alone."""
         if response.is_success:
-            return read_answer(response.content)
+            return parse_response(response.content)
         retry_after = response.headers.get("retry-after", "")
-        return complaint_of(
+        return parse_complaint(
             response.status_code, response.content, retry_after, has_key=self._key is not None
         )
 
-    def hide(self, text: str) -> str:
+    def redact_key(self, text: str) -> str:
         """Return `text` without the key, if the key is a secret."""
         key = self._key
         if key is None or len(key) < MIN_SECRET_CHARS or not any(char.isdigit() for char in key):
@@ -519,7 +526,7 @@ class _Endpoint:
             await self._client.close()
 
 
-def _unreached(error: BaseException, host: str) -> Complaint:
+def _create_connection_complaint(error: BaseException, host: str) -> Complaint:
     """Return the complaint for a missing response.
 
     The text is from this program; texts of libraries may quote anything.
@@ -538,7 +545,7 @@ def _unreached(error: BaseException, host: str) -> Complaint:
     return Complaint("busy", f"the connection to {host} ended before the response was complete")
 
 
-def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
+def _create_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
     """Return the library's client, with a guarded transport and without its automatic features."""
     import httpx2
     import openai
@@ -566,12 +573,14 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
             sent.extensions = request.extensions
             response = await self._inner.handle_async_request(sent)
             try:
-                content = await _read(response)
+                content = await _read_body(response)
             finally:
                 await response.aclose()
             retry_after = response.headers.get("retry-after", "")
-            kept = {"retry-after": retry_after} if retry_after.isascii() else {}
-            return httpx2.Response(response.status_code, headers=kept, content=content, request=request)
+            safe_headers = {"retry-after": retry_after} if retry_after.isascii() else {}
+            return httpx2.Response(
+                response.status_code, headers=safe_headers, content=content, request=request
+            )
 
         async def aclose(self) -> None:
             await self._inner.aclose()
@@ -592,7 +601,7 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
     )
 
 
-async def _read(response: httpx2.Response) -> bytes:
+async def _read_body(response: httpx2.Response) -> bytes:
     """Return the decompressed body.
 
     Raises:
@@ -631,14 +640,14 @@ class FormFinding:
     """The result of one form.
 
     Attributes:
-        told: the problem, one line; empty if it worked.
+        problem: the problem, one line; empty if it worked.
         seconds: from the request to the response.
         tokens_per_second: of the response, including the wait; None if the server did not count.
     """
 
     form: Form
     verdict: Verdict
-    told: str
+    problem: str
     seconds: float
     tokens_per_second: float | None = None
 
@@ -651,20 +660,20 @@ class Probe:
         findings: one for each form that the model's protocol allows, up to the first complaint that no other
             form would change.
         will_use: the form that a run will use; None: nothing works.
-        better: a form in which the model acts, if it ignores the one that a run will use.
+        better_form: a form in which the model acts, if it ignores the one that a run will use.
     """
 
     findings: tuple[FormFinding, ...]
     will_use: Form | None
-    better: Form | None
+    better_form: Form | None
 
     @property
-    def works(self) -> bool:
+    def is_working(self) -> bool:
         """Return whether the model acts in the form that a run will use."""
         return any(each.form == self.will_use and each.verdict == "yes" for each in self.findings)
 
 
-def probe(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> Probe:
+def probe_server(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> Probe:
     """Try the forms that `model` may use.
 
     Args:
@@ -680,49 +689,49 @@ def probe(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> P
     findings: list[FormFinding] = []
     for form in LADDERS[model.protocol]:
         started = time.monotonic()
-        verdict, told, is_final, tokens = _try(model, form, Patience(started + seconds, cancel))
-        took = time.monotonic() - started
-        findings.append(FormFinding(form, verdict, told, took, tokens / took if tokens else None))
+        verdict, problem, is_final, tokens = _try_form(model, form, Deadline(started + seconds, cancel))
+        elapsed = time.monotonic() - started
+        findings.append(FormFinding(form, verdict, problem, elapsed, tokens / elapsed if tokens else None))
         if is_final:
             break
     return Probe(
         tuple(findings),
         will_use := next((each.form for each in findings if each.verdict != "no"), None),
-        _better(findings, will_use),
+        _find_better_form(findings, will_use),
     )
 
 
-def _better(findings: list[FormFinding], will_use: Form | None) -> Form | None:
+def _find_better_form(findings: list[FormFinding], will_use: Form | None) -> Form | None:
     acts = [each.form for each in findings if each.verdict == "yes"]
     return None if not acts or will_use in acts else acts[0]
 
 
-def _try(model: OpenAIModel, form: Form, patience: Patience) -> tuple[Verdict, str, bool, int]:
+def _try_form(model: OpenAIModel, form: Form, deadline: Deadline) -> tuple[Verdict, str, bool, int]:
     """Return the verdict, its reason, whether other forms would also fail, and the tokens of the response."""
     decides = model.protocol == "decide"
-    request = _question() if decides else _task()
+    request = _create_decision_request() if decides else _create_task_request()
     try:
-        outcome = model.attempt(request, form, patience)
+        outcome = model.send_once(request, form, deadline)
     except DeadlineExceeded:
         return "slow", "no response in time; a model that is being loaded may need a second attempt", False, 0
     if isinstance(outcome, Complaint):
-        return "no", outcome.told, outcome.kind in {"final", "busy"}, 0
+        return "no", outcome.message, outcome.kind in {"final", "busy"}, 0
     tokens = outcome.usage.output_tokens
-    if _acted(outcome, request, form, decides=decides):
+    if _has_acted(outcome, request, form, decides=decides):
         return "yes", "", False, tokens
     return "ignored", "the server accepts it, but the model did not act as requested", False, tokens
 
 
-def _acted(answer: FirstChoice, request: ModelRequest, form: Form, *, decides: bool) -> bool:
+def _has_acted(answer: FirstChoice, request: ModelRequest, form: Form, *, decides: bool) -> bool:
     if decides:
-        return bool(decision_in(answer.text, request.brief))
-    return [call.tool for call in as_reply(answer, request, form).calls] == ["ls"]
+        return bool(parse_decision(answer.text, request.brief))
+    return [call.tool for call in create_reply(answer, request, form).calls] == ["ls"]
 
 
-def _task() -> ModelRequest:
-    tools = tuple(tool for tool in offered_tools(ContextMode.WORKSPACE) if tool.name == "ls")
+def _create_task_request() -> ModelRequest:
+    tools = tuple(tool for tool in list_tools(ContextMode.WORKSPACE) if tool.name == "ls")
     return ModelRequest(_BRIEF, (_SYSTEM, _TASK), tools, 0.0)
 
 
-def _question() -> ModelRequest:
-    return ModelRequest(_BRIEF, (_SYSTEM, job_message(_BRIEF, (), "probe")), (), 0.0)
+def _create_decision_request() -> ModelRequest:
+    return ModelRequest(_BRIEF, (_SYSTEM, create_job_message(_BRIEF, (), "probe")), (), 0.0)

@@ -18,26 +18,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.agent.chat import object_schema
-from muniment.agent.model import Brief, Budget, Model, ModelError, Reply, SystemMessage, UserMessage, respond
+from muniment.agent.chat import create_object_schema
+from muniment.agent.model import (
+    Brief,
+    Budget,
+    Model,
+    ModelError,
+    Reply,
+    SystemMessage,
+    UserMessage,
+    query_model,
+)
 from muniment.content.exact_json import NotJson, parse_json
-from muniment.content.markdown import fence_token, fenced
+from muniment.content.markdown import create_fence_token, fence_text
 from muniment.events import span
 from muniment.names import ContextMode
 
 MAX_OPTIONS: Final = 40
 """Subjects of one query: at about 60 tokens each, the limit of a small context."""
 
-OPTION_CHARS: Final = 600
+MAX_OPTION_CHARS: Final = 600
 """Characters of each that a model sees if it only has to distinguish them."""
 
 MAX_TEXT_CHARS: Final = 1_900
-"""Characters of a text that a model writes: the limit that a grammar can count (see `chat.BOUNDED_CHARS`)."""
+"""Characters of a text that a model writes: the limit that a grammar can count (see
+`chat.MAX_BOUNDED_CHARS`).
+"""
 
-_FEWEST: Final = 2
+_MIN_MERGED: Final = 2
 """Entries of a merge: one that stays, and one that is removed."""
 
-_THOUGHT: Final = re.compile(r"\A.*</think>", re.DOTALL)
+_THINKING: Final = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE: Final = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 
 _DATA: Final = """\
@@ -87,7 +98,7 @@ class Merge:
     text: str
 
 
-class Asker:
+class ModelQuery:
     """The queries of one task to a model.
 
     Args:
@@ -97,157 +108,171 @@ class Asker:
     """
 
     def __init__(self, model: Model, budget: Budget, token: str = "") -> None:
-        self._model, self._budget, self._token = model, budget, token or fence_token()
+        self._model, self._budget, self._token = model, budget, token or create_fence_token()
 
-    def which_to_forget(self, query: str, options: Sequence[str]) -> tuple[int, ...]:
+    def choose_forgotten(self, query: str, options: Sequence[str]) -> tuple[int, ...]:
         """Return the numbers of the options that `query` describes, sorted; possibly none.
 
         Args:
             query: the request to forget.
-            options: at most `MAX_OPTIONS` texts; `OPTION_CHARS` characters of each are shown.
+            options: at most `MAX_OPTIONS` texts; `MAX_OPTION_CHARS` characters of each are shown.
 
         Raises:
             ModelError: its response is invalid (Q1) or missing, or no turn is left for the query (Q3).
             DeadlineExceeded, Cancelled: as `Budget.check`.
         """
-        asked = f"The request to forget:\n{fenced(query, 'request', self._token)}"
-        chosen = self._which(_FORGET, asked, query, options, ("removal", "remove"), len(options))
+        request_text = f"The request to forget:\n{fence_text(query, 'request', self._token)}"
+        chosen = self._choose(_FORGET, request_text, query, options, ("removal", "remove"), len(options))
         return tuple(sorted(chosen))
 
-    def which_help(self, message: str, notes: Sequence[str], limit: int) -> tuple[int, ...]:
+    def choose_helpful(self, message: str, notes: Sequence[str], limit: int) -> tuple[int, ...]:
         """Return the numbers of the notes that help with a message, the most useful first; possibly none.
 
         Args:
-            message: of which `OPTION_CHARS` characters are shown.
-            notes: at most `MAX_OPTIONS` texts; `OPTION_CHARS` characters of each are shown.
+            message: of which `MAX_OPTION_CHARS` characters are shown.
+            notes: at most `MAX_OPTIONS` texts; `MAX_OPTION_CHARS` characters of each are shown.
             limit: the maximum number.
 
         Raises:
-            ModelError, DeadlineExceeded, Cancelled: as `which_to_forget`.
+            ModelError, DeadlineExceeded, Cancelled: as `choose_forgotten`.
         """
-        asked = f"The message:\n{fenced(message[:OPTION_CHARS], 'request', self._token)}"
-        told = _HELP.format(limit=limit)
-        return tuple(self._which(told, asked, message, notes, ("help", "read"), limit))
+        message_text = f"The message:\n{fence_text(message[:MAX_OPTION_CHARS], 'request', self._token)}"
+        instructions = _HELP.format(limit=limit)
+        return tuple(self._choose(instructions, message_text, message, notes, ("help", "read"), limit))
 
-    def which_to_merge(self, entries: Sequence[str]) -> tuple[Merge, ...]:
+    def propose_merges(self, entries: Sequence[str]) -> tuple[Merge, ...]:
         """Return the merges that a model proposes; no entry is in two of them.
 
         Args:
             entries: their texts, which are shown completely.
 
         Raises:
-            ModelError, DeadlineExceeded, Cancelled: as `which_to_forget`.
+            ModelError, DeadlineExceeded, Cancelled: as `choose_forgotten`.
         """
-        ids = _ids(entries)
-        merge = object_schema(
+        ids = _create_ids(entries)
+        merge = create_object_schema(
             {
-                "ids": _list_of(ids) | {"minItems": _FEWEST},
+                "ids": _create_list_schema(ids) | {"minItems": _MIN_MERGED},
                 "keep": {"type": "string", "enum": list(ids)},
                 "text": {"type": "string", "maxLength": MAX_TEXT_CHARS},
             }
         )
-        schema = object_schema({"merges": {"type": "array", "items": merge, "maxItems": len(ids) // 2}})
-        shown = self._shown(dict(zip(ids, entries, strict=True)))
-        (answered,) = _members(self._ask(_MERGE, shown, "\n".join(entries), ("merges", schema)), "merges")
-        merges = [_merge(each, ids) for each in _listed(answered)]
-        named = [number for merge in merges for number in (merge.keep, *merge.drop)]
-        if len(set(named)) < len(named):
-            raise _unusable()
+        schema = create_object_schema(
+            {"merges": {"type": "array", "items": merge, "maxItems": len(ids) // 2}}
+        )
+        texts = self._fence_texts(dict(zip(ids, entries, strict=True)))
+        (value,) = _parse_members(self._send(_MERGE, texts, "\n".join(entries), ("merges", schema)), "merges")
+        merges = [_parse_merge(each, ids) for each in _parse_list(value)]
+        used_numbers = [number for merge in merges for number in (merge.keep, *merge.drop)]
+        if len(set(used_numbers)) < len(used_numbers):
+            raise _create_invalid_response_error()
         return tuple(merges)
 
-    def _which(
-        self, told: str, asked: str, subject: str, options: Sequence[str], names: tuple[str, str], limit: int
+    def _choose(
+        self,
+        instructions: str,
+        question: str,
+        subject: str,
+        options: Sequence[str],
+        names: tuple[str, str],
+        limit: int,
     ) -> list[int]:
         """Return the numbers of the options that a model chose, at most `limit`.
 
         Args:
-            told: its instructions.
-            asked: the fenced text by which to choose.
+            instructions: its instructions.
+            question: the fenced text by which to choose.
             subject: the same text for the brief.
-            options: the texts; `OPTION_CHARS` characters of each are shown.
+            options: the texts; `MAX_OPTION_CHARS` characters of each are shown.
             names: of the schema, and of the only key of the response.
             limit: the maximum number.
         """
-        ids, (name, key) = _ids(options), names
-        schema = object_schema({key: _list_of(ids) | {"maxItems": limit}})
-        shown = self._shown({id_: text[:OPTION_CHARS] for id_, text in zip(ids, options, strict=True)})
-        (chosen,) = _members(self._ask(told, [asked, *shown], subject, (name, schema)), key)
-        numbers = _numbers(_listed(chosen), ids)
+        ids, (name, key) = _create_ids(options), names
+        schema = create_object_schema({key: _create_list_schema(ids) | {"maxItems": limit}})
+        texts = self._fence_texts(
+            {id_: text[:MAX_OPTION_CHARS] for id_, text in zip(ids, options, strict=True)}
+        )
+        (chosen,) = _parse_members(self._send(instructions, [question, *texts], subject, (name, schema)), key)
+        numbers = _parse_ids(_parse_list(chosen), ids)
         if len(numbers) > limit:
-            raise _unusable()
+            raise _create_invalid_response_error()
         return numbers
 
-    def _shown(self, texts: Mapping[str, str]) -> list[str]:
-        return [f"{id_}:\n{fenced(text, 'memory', self._token)}" for id_, text in texts.items()]
+    def _fence_texts(self, texts: Mapping[str, str]) -> list[str]:
+        return [f"{id_}:\n{fence_text(text, 'memory', self._token)}" for id_, text in texts.items()]
 
-    def _ask(self, told: str, shown: Sequence[str], subject: str, schema: tuple[str, dict[str, Any]]) -> Any:
+    def _send(
+        self, instructions: str, texts: Sequence[str], subject: str, schema: tuple[str, dict[str, Any]]
+    ) -> Any:
         """Send a query, and return the object in the model's response."""
         budget = self._budget
         budget.check()
         if not budget.spend_turn():
             raise ModelError("the task has no turns left")
         brief = Brief(subject, (), ContextMode.CLEAN)
-        messages = SystemMessage(told), UserMessage("\n\n".join(shown))
+        messages = SystemMessage(instructions), UserMessage("\n\n".join(texts))
 
         with span("turn", turn=budget.turns) as trace:
-            with budget.timed_turn() as usage:
-                reply = respond(self._model, budget, brief, messages, self._token, schema=schema)
+            with budget.record_turn() as usage:
+                reply = query_model(self._model, budget, brief, messages, self._token, schema=schema)
                 usage.append(reply.usage)
-            trace.tell(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)
+            trace.set_attributes(
+                input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens
+            )
         if reply.calls:
-            raise _unusable()
-        return _object_in(reply)
+            raise _create_invalid_response_error()
+        return _parse_object(reply)
 
 
-def _object_in(reply: Reply) -> Any:
+def _parse_object(reply: Reply) -> Any:
     """Return the one JSON value of a reply, without thinking before and a fence around it (Q1)."""
-    said = _THOUGHT.sub("", reply.text, count=1).strip()
-    in_fence = _FENCE.fullmatch(said)
+    text = _THINKING.sub("", reply.text, count=1).strip()
+    in_fence = _FENCE.fullmatch(text)
     try:
-        return parse_json(said if in_fence is None else in_fence[1])
+        return parse_json(text if in_fence is None else in_fence[1])
     except NotJson:
-        raise _unusable() from None
+        raise _create_invalid_response_error() from None
 
 
-def _members(answered: Any, *keys: str) -> list[Any]:
+def _parse_members(value: Any, *keys: str) -> list[Any]:
     """Return the values of some keys of a response; it must not have others."""
-    if not isinstance(answered, dict) or answered.keys() != {*keys}:
-        raise _unusable()
-    return [answered[key] for key in keys]
+    if not isinstance(value, dict) or value.keys() != {*keys}:
+        raise _create_invalid_response_error()
+    return [value[key] for key in keys]
 
 
-def _listed(answered: Any) -> list[Any]:
-    if not isinstance(answered, list):
-        raise _unusable()
-    return answered
+def _parse_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise _create_invalid_response_error()
+    return value
 
 
-def _merge(answered: Any, ids: Sequence[str]) -> Merge:
-    named, kept, text = _members(answered, "ids", "keep", "text")
-    numbers, (keep,) = _numbers(_listed(named), ids), _numbers([kept], ids)
-    if keep not in numbers or len(numbers) < _FEWEST:
-        raise _unusable()
+def _parse_merge(value: Any, ids: Sequence[str]) -> Merge:
+    merged_ids, kept_id, text = _parse_members(value, "ids", "keep", "text")
+    numbers, (keep,) = _parse_ids(_parse_list(merged_ids), ids), _parse_ids([kept_id], ids)
+    if keep not in numbers or len(numbers) < _MIN_MERGED:
+        raise _create_invalid_response_error()
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
-        raise _unusable()
+        raise _create_invalid_response_error()
     return Merge(keep, tuple(number for number in numbers if number != keep), text.strip())
 
 
-def _numbers(chosen: Sequence[Any], ids: Sequence[str]) -> list[int]:
+def _parse_ids(chosen: Sequence[Any], ids: Sequence[str]) -> list[int]:
     """Return the numbers of some ids; an unknown or repeated id makes the response invalid."""
     if not all(isinstance(each, str) for each in chosen):
-        raise _unusable()
+        raise _create_invalid_response_error()
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(ids):
-        raise _unusable()
+        raise _create_invalid_response_error()
     return [ids.index(each) for each in chosen]
 
 
-def _unusable() -> ModelError:
+def _create_invalid_response_error() -> ModelError:
     return ModelError("the model returned no valid response", has_answered=True)
 
 
-def _ids(options: Sequence[str]) -> tuple[str, ...]:
+def _create_ids(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"c{number}" for number in range(1, len(options) + 1))
 
 
-def _list_of(ids: Sequence[str]) -> dict[str, Any]:
+def _create_list_schema(ids: Sequence[str]) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string", "enum": list(ids)}, "maxItems": len(ids)}

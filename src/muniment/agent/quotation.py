@@ -12,9 +12,9 @@ In doubt it is a quotation, except for a reading call without any text, which ha
 covered: if a text talks a model into a call that it writes itself, or if the model expresses the displayed
 text in other words or another notation, this is not a quotation.
 
-Start at `ShownTexts`; attacked by `tests/units/agent/test_spoken.py`.
+Start at `DisplayedTexts`; attacked by `tests/units/agent/test_spoken.py`.
 
-Separate from `spoken.py`, which reads calls: this module compares texts of any content.
+Separate from `text_calls.py`, which reads calls: this module compares texts of any content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from muniment.kernel.normal_forms import normalised
+from muniment.kernel.normal_forms import normalise
 from muniment.sandbox.tools.calls import WRITING_TOOLS
 
 MAX_TEXTS: Final = 12
@@ -35,15 +35,15 @@ _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
-_LEFT_OUT: Final = re.compile(r"\.{3,}|\u2026")
+_ELLIPSIS: Final = re.compile(r"\.{3,}|\u2026")
 _ESCAPES: Final = re.compile(r"(?<!\\)(?:(?:\\++u[0-9a-fA-F]{4})+|\\++[nrtbf])")
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
-_FOUND_AT: Final = re.compile(r"^\S+:\d+: ", re.MULTILINE)
+_GREP_PREFIX: Final = re.compile(r"^\S+:\d+: ", re.MULTILINE)
 """The prefix of a line from `grep`; `read_file` puts digits there, which are not compared."""
 
 _TAG_FORM: Final = re.compile(r"<\s*+/?\s*+(?:function|invoke|parameter|param)(?![a-z])", re.IGNORECASE)
 
-_BEFORE: Final = (
+_CALL_WORDS: Final = (
     "name",
     "tool",
     "function",
@@ -62,7 +62,7 @@ _BEFORE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTexts:
+class DisplayedTexts:
     """The texts that a model saw, in the form in which they are compared.
 
     Attributes:
@@ -74,23 +74,23 @@ class ShownTexts:
 
     letters: str
     has_tags: bool
-    _known: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Self:
+    def from_texts(cls, texts: Sequence[str]) -> Self:
         """Prepare `texts` for comparison. Cost: linear, about 0.25 s per million characters."""
-        plain = _plain("\n".join(texts))
-        text = _resolved(plain)
-        spellings = (plain, text, _FOUND_AT.sub("", text))
-        return cls("\0".join(map(_letters, spellings)), holds_tags(text))
+        plain = _normalize("\n".join(texts))
+        text = _resolve_escapes(plain)
+        spellings = (plain, text, _GREP_PREFIX.sub("", text))
+        return cls("\0".join(map(_extract_letters, spellings)), contains_tags(text))
 
-    def holds(self, text: str) -> bool:
+    def contains(self, text: str) -> bool:
         """Return whether the letters of `text` were shown (Q1, Q2). Cost: linear once, then cached."""
-        if text not in self._known:
-            self._known[text] = _letters(_resolved(_plain(text))) in self.letters
-        return self._known[text]
+        if text not in self._cache:
+            self._cache[text] = _extract_letters(_resolve_escapes(_normalize(text))) in self.letters
+        return self._cache[text]
 
-    def holds_call(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def contains_call(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call was shown, in any order and form (Q1 to Q3).
 
         Texts are compared; numbers and arguments of other types count as shown. An ellipsis in a text stands
@@ -98,42 +98,42 @@ class ShownTexts:
 
         Cost: a search in `letters` for each argument.
         """
-        if not any(self.holds(word + tool) for word in _BEFORE):
+        if not any(self.contains(word + tool) for word in _CALL_WORDS):
             return False
         texts = [(key, value) for key, value in arguments.items() if isinstance(value, str)][:MAX_TEXTS]
         if tool not in WRITING_TOOLS and not any(value for _, value in texts):
             return False  # It has almost no effect, and its letters may occur anywhere by chance.
         if len(texts) > 1:
             texts[-1] = (texts[-1][0], "")
-        return all(self.holds(piece) for key, value in texts for piece in _LEFT_OUT.split(key + value))
+        return all(self.contains(piece) for key, value in texts for piece in _ELLIPSIS.split(key + value))
 
 
-def holds_tags(text: str) -> bool:
+def contains_tags(text: str) -> bool:
     """Return whether `text` contains a tag that opens or closes a call or an argument of one."""
     return _TAG_FORM.search(text) is not None
 
 
-def _resolved(plain: str) -> str:
+def _resolve_escapes(plain: str) -> str:
     """Return the letters of a text without escapes.
 
     Escapes of JSON, with any number of backslashes, and of HTML, up to three times, are resolved.
     """
-    unescaped = _ESCAPES.sub(_unescaped, plain)
+    unescaped = _ESCAPES.sub(_decode_escape, plain)
     for _ in range(3):
         unescaped = html.unescape(unescaped)
-    return plain if unescaped == plain else _plain(unescaped)
+    return plain if unescaped == plain else _normalize(unescaped)
 
 
-def _plain(text: str) -> str:
-    return _INVISIBLE.sub("", normalised("NFKD", text))
+def _normalize(text: str) -> str:
+    return _INVISIBLE.sub("", normalise("NFKD", text))
 
 
-def _unescaped(escapes: re.Match[str]) -> str:
+def _decode_escape(escapes: re.Match[str]) -> str:
     codes = escapes[0].replace("\\", "")
     if not codes.startswith("u"):
         return " "
     return bytes.fromhex(codes.replace("u", "")).decode("utf-16-be", "ignore")
 
 
-def _letters(resolved: str) -> str:
+def _extract_letters(resolved: str) -> str:
     return _NO_LETTERS.sub("", resolved.casefold())

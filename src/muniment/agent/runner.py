@@ -17,7 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from muniment.agent.chat import NUDGE, UNWRITTEN, IndexExcerpt, job_message, offered_tools, system_message
+from muniment.agent.chat import (
+    NOTHING_WRITTEN,
+    NUDGE,
+    IndexExcerpt,
+    create_job_message,
+    create_system_message,
+    list_tools,
+)
 from muniment.agent.model import (
     AssistantMessage,
     Brief,
@@ -30,18 +37,18 @@ from muniment.agent.model import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    respond,
+    query_model,
 )
-from muniment.content.markdown import without_fences
+from muniment.content.markdown import remove_fences
 from muniment.errors import Cancelled, DeadlineExceeded, PathEscape, Refusal, WorkerLost
 from muniment.events import span
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, known_tool, path_of
+from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, get_path_argument, get_tool_label
 
 RUN_NAME: Final = "managed-auto-memory-remember"
 
-MAX_REFUSALS: Final = 3
+MAX_DENIALS: Final = 3
 """Denials and read escapes that end a run: a model that is denied three times is probing."""
 
 EndedBy = Literal[
@@ -67,7 +74,7 @@ class DeniedCall:
     outcome: Outcome
 
 
-_WRITTEN: Final = frozenset({"content", "new_string"})
+_TEXT_ARGUMENTS: Final = frozenset({"content", "new_string"})
 """Arguments that a writing tool writes. If a model copies fences, only their content is used."""
 
 _DROPPED: Final = "(dropped to save space; request less at a time)"
@@ -135,10 +142,12 @@ class Runner:
         self._abort_on_escape, self._token = abort_on_escape, token
         self._observe, self._witness = observe, witness
         self._outcome = RunOutcome()
-        self._seen: dict[_Key, Outcome] = {}
-        self._nudges_left = 2 if getattr(model, "protocol", "") == "auto" else 1  # It has other forms to try.
-        self._dropped = False
-        self._refusals = 0
+        self._outcomes: dict[_Key, Outcome] = {}
+        self._reminders_left = (
+            2 if getattr(model, "protocol", "") == "auto" else 1
+        )  # It has other forms to try.
+        self._has_dropped_results = False
+        self._denials = 0
         self._unknown_tools = 0
 
     def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
@@ -155,50 +164,52 @@ class Runner:
                 outcome.ended_by, outcome.detail = "model_error", str(error)
             except WorkerLost as error:
                 outcome.ended_by, outcome.detail = "worker_lost", str(error)
-            trace.tell(ended_by=outcome.ended_by, calls=len(outcome.decisions))
+            trace.set_attributes(ended_by=outcome.ended_by, calls=len(outcome.decisions))
         return outcome
 
     def _run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...]) -> EndedBy:
         """Run the turns, and return why the run ended."""
-        self._outcome.read.update(each.path for each in brief.related if each.is_shown or each.sayings)
-        self._add(system_message(brief))
-        self._add(job_message(brief, indexes, self._token))
+        self._outcome.read.update(each.path for each in brief.related if each.is_visible or each.statements)
+        self._add_message(create_system_message(brief))
+        self._add_message(create_job_message(brief, indexes, self._token))
         while self._budget.spend_turn():
             with span("turn", turn=self._budget.turns) as trace:
                 self._budget.check()
                 is_last = self._budget.turns_left == 0
-                reply = self._next_reply(brief, () if is_last else offered_tools(brief.context))
-                trace.tell(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)
+                reply = self._next_reply(brief, () if is_last else list_tools(brief.context))
+                trace.set_attributes(
+                    input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens
+                )
                 if is_last or not reply.calls:
-                    if (ended_by := self._end_or_nudge(reply, brief, is_last=is_last)) is not None:
+                    if (ended_by := self._end_or_remind(reply, brief, is_last=is_last)) is not None:
                         return ended_by
                     continue
                 for call in reply.calls:
                     self._budget.check()
-                    if self._is_repeated_write(call):
+                    if self._repeats_write(call):
                         return "final_text"
                     outcome = self._decide(call, brief)
-                    self._answer(call, outcome)
-                    if (ended_by := self._end_after(call, outcome)) is not None:
+                    self._add_result(call, outcome)
+                    if (ended_by := self._find_end(call, outcome)) is not None:
                         return ended_by
         return "turns"
 
-    def _add(self, message: Message) -> None:
+    def _add_message(self, message: Message) -> None:
         self._outcome.messages.append(message)
         self._witness(message)
 
     def _next_reply(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
         """Return the model's reply; if the messages are too long for it, retry once with fewer of them."""
         model, messages = self._model, self._outcome.messages
-        with self._budget.timed_turn() as usage:
+        with self._budget.record_turn() as usage:
             try:
-                reply = respond(model, self._budget, brief, messages, self._token, tools=tools)
+                reply = query_model(model, self._budget, brief, messages, self._token, tools=tools)
             except ContextOverflow:
-                if self._dropped or not self._drop_results():
+                if self._has_dropped_results or not self._drop_results():
                     raise
-                reply = respond(model, self._budget, brief, messages, self._token, tools=tools)
+                reply = query_model(model, self._budget, brief, messages, self._token, tools=tools)
             usage.append(reply.usage)
-        self._add(AssistantMessage(reply.text, reply.calls))
+        self._add_message(AssistantMessage(reply.text, reply.calls))
         self._outcome.final_text = reply.text.strip() or self._outcome.final_text
         self._outcome.decided_by = self._outcome.decided_by or reply.decided_by
         return reply
@@ -206,26 +217,28 @@ class Runner:
     def _drop_results(self) -> bool:
         """Drop the tool results of earlier turns, or else of the last one; return whether any existed."""
         messages = self._outcome.messages
-        results = {at: each for at, each in enumerate(messages) if isinstance(each, ToolMessage)}
-        last = max((at for at, each in enumerate(messages) if isinstance(each, AssistantMessage)), default=0)
-        earlier = {at: each for at, each in results.items() if at < last}
-        for at, each in (earlier or results).items():
-            messages[at] = replace(each, text=_DROPPED)
-        self._dropped = True
+        results = {index: each for index, each in enumerate(messages) if isinstance(each, ToolMessage)}
+        last = max(
+            (index for index, each in enumerate(messages) if isinstance(each, AssistantMessage)), default=0
+        )
+        earlier = {index: each for index, each in results.items() if index < last}
+        for index, each in (earlier or results).items():
+            messages[index] = replace(each, text=_DROPPED)
+        self._has_dropped_results = True
         self._forget_reads()
         return bool(results)
 
-    def _end_or_nudge(self, reply: Reply, brief: Brief, *, is_last: bool) -> EndedBy | None:
+    def _end_or_remind(self, reply: Reply, brief: Brief, *, is_last: bool) -> EndedBy | None:
         """Return why a turn without calls ends the run, or None after a reminder to the model."""
-        is_said = bool(reply.text.strip())
-        if is_said and (is_last or not self._nudges_left or not self._is_idle(brief)):
+        has_text = bool(reply.text.strip())
+        if has_text and (is_last or not self._reminders_left or not self._is_idle(brief)):
             return "final_text"
         if is_last:
             return "turns"
-        if not self._nudges_left:
+        if not self._reminders_left:
             raise ModelError("the model returned no valid response, twice")
-        self._nudges_left -= 1
-        self._add(UNWRITTEN if is_said else NUDGE)
+        self._reminders_left -= 1
+        self._add_message(NOTHING_WRITTEN if has_text else NUDGE)
         return None
 
     def _is_idle(self, brief: Brief) -> bool:
@@ -235,24 +248,24 @@ class Runner:
         is_known = any(path.text in self._outcome.final_text for path in self._outcome.read)
         return not is_done and not is_known and bool(brief.writable)
 
-    def _is_repeated_write(self, call: ToolCall) -> bool:
+    def _repeats_write(self, call: ToolCall) -> bool:
         """Return whether the model repeats a successful write: then it is finished."""
-        earlier = self._seen.get(_key(call))
+        earlier = self._outcomes.get(_build_call_key(call))
         return earlier is not None and earlier.verdict == "allow" and call.tool in WRITING_TOOLS
 
     def _decide(self, call: ToolCall, brief: Brief) -> Outcome:
         """Return the outcome of a call: a repeated one gets an error, any other is decided by the worker."""
-        key = _key(call)
-        earlier = self._seen.get(key)
-        with span("tool", tool=known_tool(call.tool)) as trace:
+        key = _build_call_key(call)
+        earlier = self._outcomes.get(key)
+        with span("tool", tool=get_tool_label(call.tool)) as trace:
             is_repeated = earlier is not None and earlier.code != "unknown_tool"
             outcome = _REPEATED if is_repeated else self._execute(call, brief)
-            trace.tell(verdict=outcome.verdict, code=outcome.code)
-        self._seen[key] = outcome
+            trace.set_attributes(verdict=outcome.verdict, code=outcome.code)
+        self._outcomes[key] = outcome
         return outcome
 
     def _execute(self, call: ToolCall, brief: Brief) -> Outcome:
-        offered = {tool.name for tool in offered_tools(brief.context)}
+        offered = {tool.name for tool in list_tools(brief.context)}
         if call.tool not in offered:
             return Outcome(
                 "error", "unknown_tool", f"no such tool; the tools are {', '.join(sorted(offered))}"
@@ -261,11 +274,11 @@ class Runner:
             return Outcome("error", "budget", "no tool calls are left; answer in one sentence")
         arguments = call.arguments
         if call.tool in WRITING_TOOLS and isinstance(arguments, dict):
-            if self._token in path_of(arguments):
+            if self._token in get_path_argument(arguments):
                 return Outcome("error", "bad_arguments", "name the file after the content of the fact")
             arguments = {
-                key: without_fences(value, self._token)
-                if key in _WRITTEN and isinstance(value, str)
+                key: remove_fences(value, self._token)
+                if key in _TEXT_ARGUMENTS and isinstance(value, str)
                 else value
                 for key, value in arguments.items()
             }
@@ -279,23 +292,23 @@ class Runner:
 
     def _forget_reads(self) -> None:
         """Allow the same reads again, after a write or after their results were dropped."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in WRITING_TOOLS}
+        self._outcomes = {key: seen for key, seen in self._outcomes.items() if key[0] in WRITING_TOOLS}
 
     def _remember_read(self, call: ToolCall, brief: Brief) -> None:
         scopes = tuple(scope.name for scope in brief.scopes)
         try:
-            self._outcome.read.add(canonicalise(path_of(call.arguments), scopes))
+            self._outcome.read.add(canonicalise(get_path_argument(call.arguments), scopes))
         except (PathEscape, Refusal):
             raise WorkerLost("the worker allowed an invalid path") from None
 
-    def _answer(self, call: ToolCall, outcome: Outcome) -> None:
+    def _add_result(self, call: ToolCall, outcome: Outcome) -> None:
         """Record the decision, and add the result of the call."""
         decision = ToolDecision(self._budget.turns, call.tool, outcome)
         self._outcome.decisions.append(decision)
         self._observe(decision)
-        self._add(ToolMessage(call.id, outcome.verdict, outcome.code, outcome.text))
+        self._add_message(ToolMessage(call.id, outcome.verdict, outcome.code, outcome.text))
 
-    def _end_after(self, call: ToolCall, outcome: Outcome) -> EndedBy | None:
+    def _find_end(self, call: ToolCall, outcome: Outcome) -> EndedBy | None:
         """Return why the run ends after a call, or None to continue."""
         if outcome.code == "unknown_tool":
             self._unknown_tools += 1
@@ -304,15 +317,17 @@ class Runner:
                 return "model_error"
         if outcome.verdict != "deny":
             return None
-        self._outcome.denied.append(DeniedCall(call.tool, path_of(call.arguments), outcome))
+        self._outcome.denied.append(DeniedCall(call.tool, get_path_argument(call.arguments), outcome))
         if outcome.code == "path_escape" and call.tool in WRITING_TOOLS and self._abort_on_escape:
-            self._outcome.escape = PathEscape(outcome.via or Via.DOTDOT, path_of(call.arguments), call.tool)
+            self._outcome.escape = PathEscape(
+                outcome.via or Via.DOTDOT, get_path_argument(call.arguments), call.tool
+            )
             return "escape"
-        self._refusals += 1
-        return "refusals" if self._refusals == MAX_REFUSALS else None
+        self._denials += 1
+        return "refusals" if self._denials == MAX_DENIALS else None
 
 
-def _key(call: ToolCall) -> _Key:
+def _build_call_key(call: ToolCall) -> _Key:
     """Return the tool and the arguments of a call, independent of their order, as a key."""
     try:
         arguments = json.dumps(call.arguments, sort_keys=True, default=repr)

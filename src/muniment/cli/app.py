@@ -25,17 +25,17 @@ class TextCommand(TyperCommand):
     def make_parser(self, ctx: Any) -> Any:
         """Return the parser of the words after the command."""
         parser: Any = super().make_parser(ctx)
-        take_option = parser._process_opts  # noqa: SLF001  click has no public way
+        process_option = parser._process_opts  # noqa: SLF001  click has no public way
 
-        def take(word: str, state: Any) -> None:
+        def process_word(word: str, state: Any) -> None:
             if any(map(str.isspace, word.partition("=")[0])):
                 state.largs.append(word)
             else:
-                take_option(word, state)
+                process_option(word, state)
 
         parse = parser.parse_args
 
-        def parse_whole(args: list[str]) -> Any:
+        def parse_integers(args: list[str]) -> Any:
             found = parse(args)
             for each in self.params:
                 value, kind = found[0].get(each.name), getattr(getattr(each, "type", None), "name", "")
@@ -43,28 +43,30 @@ class TextCommand(TyperCommand):
                     found[0][each.name] = value.removesuffix(".0")
             return found
 
-        parser._process_opts, parser.parse_args = take, parse_whole  # noqa: SLF001
+        parser._process_opts, parser.parse_args = process_word, parse_integers  # noqa: SLF001
         return parser
 
 
 class Group(TyperGroup):
     """The commands that share a prefix; without a prefix, the commands of the program."""
 
-    def __init__(self, *, words: str = "", **terms: Any) -> None:
-        super().__init__(**terms)
-        self._begin = f"{words} " if words else ""
+    def __init__(self, *, prefix: str = "", **settings: Any) -> None:
+        super().__init__(**settings)
+        self._prefix = f"{prefix} " if prefix else ""
         for each, row in TABLE.items():
-            begin, name = each[: len(self._begin)], each[len(self._begin) :]
-            if begin != self._begin or " " in name:
+            beginning, name = each[: len(self._prefix)], each[len(self._prefix) :]
+            if beginning != self._prefix or " " in name:
                 continue
-            told: dict[str, Any] = {"name": name, "help": row.help, "rich_markup_mode": None}
+            attributes: dict[str, Any] = {"name": name, "help": row.help, "rich_markup_mode": None}
             self.commands[name] = (
-                TyperCommand(**told) if row.module else Group(words=each, no_args_is_help=True, **told)
+                TyperCommand(**attributes)
+                if row.module
+                else Group(prefix=each, no_args_is_help=True, **attributes)
             )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the program by section, or the commands of a group as one list."""
-        if self._begin:
+        if self._prefix:
             super().format_commands(ctx, formatter)
             return
         width = max(map(len, self.commands))
@@ -77,16 +79,18 @@ class Group(TyperGroup):
 
     def load(self, name: str) -> Any:
         """Return a command with its options; until then `commands` has only its line of help."""
-        words = self._begin + name
+        words = self._prefix + name
         row, found = TABLE[words], self.commands[name]
         if row.module and found.callback is None:
             module = import_module(f"muniment.cli.{row.module}")
             function = words.replace(" ", "_")
-            alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-            alone.command(name, cls=TextCommand)(
+            single_app = typer.Typer(
+                rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
+            )
+            single_app.command(name, cls=TextCommand)(
                 getattr(module, f"{function}_" if iskeyword(function) else function)
             )
-            self.commands[name] = found = typer.main.get_command(alone)
+            self.commands[name] = found = typer.main.get_command(single_app)
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -33,16 +33,16 @@ from muniment.cli.terminal import (
     configure_logging,
     print_document,
     print_failure,
-    say,
-    say_notes,
+    print_line,
+    print_notes,
 )
-from muniment.content.gates import on_one_line
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import Cancelled, ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.operations.place import Place
+    from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
 
 # -- how it ends -------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Report:
         notes: remarks for the user, printed before `lines`.
         problems: found problems, printed to standard error.
         error: the failure, printed after `lines`. The document already contains it.
-        what: the prefix of that failure, if it differs from the one of the command.
+        failure_prefix: the prefix of that failure, if it differs from the one of the command.
         code: the exit code, if there is no error.
         indent: of the document; None: one line.
     """
@@ -68,88 +68,96 @@ class Report:
     notes: Iterable[str] = ()
     problems: Iterable[str] = ()
     error: MunimentError | None = None
-    what: str = ""
+    failure_prefix: str = ""
     code: int = 0
     indent: int | None = 2
 
-    def tell(self, *, as_json: bool, what: str = "") -> int:
+    def emit(self, *, as_json: bool, default_prefix: str = "") -> int:
         """Print the result; return the exit code."""
         if as_json:
             document = self.document() if callable(self.document) else self.document
             print_document({**document}, indent=self.indent)
         else:
-            say_notes(self.notes)
+            print_notes(self.notes)
             for problem in self.problems:
-                print(on_one_line(problem), file=sys.stderr)
+                print(clean_foreign_line(problem), file=sys.stderr)
             for line in self.lines:
-                say(line)
+                print_line(line)
             if self.error is not None:
-                print_failure(self.error, as_json=False, what=self.what or what)
+                print_failure(self.error, as_json=False, prefix=self.failure_prefix or default_prefix)
         if self.error is None:
             return self.code
         return EXIT_CANCELLED if isinstance(self.error, Cancelled) else EXIT_FAILED
 
 
 def command(
-    what: str | Callable[[Mapping[str, Any]], str],
+    failure_prefix: str | Callable[[Mapping[str, Any]], str],
     *,
-    interrupted: str | None = None,
-    blank: Mapping[str, Any] = MappingProxyType({}),
+    interrupt_message: str | None = None,
+    default_keys: Mapping[str, Any] = MappingProxyType({}),
     indent: int | None = 2,
     has_json: bool = True,
-    before: Callable[[], None] | None = None,
+    precheck: Callable[[], None] | None = None,
 ) -> Callable[[Callable[..., Report | int | None]], Callable[..., None]]:
     """Return a decorator that turns a function into a command.
 
     Args:
-        what: prefix of the line that reports a failure, such as "not saved"; or a function that returns it,
+        failure_prefix: prefix of the line that reports a failure, such as "not saved"; or a function that
+            returns it,
             given the options.
-        interrupted: the message after Ctrl-C; None: print no message.
-        blank: the other keys of the document of a failure.
+        interrupt_message: the message after Ctrl-C; None: print no message.
+        default_keys: the other keys of the document of a failure.
         indent: of that document; None: one line.
         has_json: the command has `--json`.
-        before: raises `PlatformUnsupported` if this system cannot run the command; reported as `not started`.
+        precheck: raises `PlatformUnsupported` if this system cannot run the command; reported as `not
+            started`.
     """
 
-    def declared(function: Callable[..., Report | int | None]) -> Callable[..., None]:
-        parameters, groups = _expanded(function)
-        is_told = any(each.name == "json" for each in parameters)
-        if has_json and not is_told:
-            parameters.append(_option("json", Json))
+    def decorate(function: Callable[..., Report | int | None]) -> Callable[..., None]:
+        parameters, groups = _expand_options(function)
+        has_json_argument = any(each.name == "json" for each in parameters)
+        if has_json and not has_json_argument:
+            parameters.append(_create_option("json", Json))
         parameters.sort(key=lambda each: each.name == "json")  # Move `json` to the end of the options.
 
         @wraps(function)
-        def run(**given: Any) -> None:
-            if before is not None:
-                before()
-            as_json = bool(given.get("json") if is_told else given.pop("json", False))
+        def run_command(**given: Any) -> None:
+            if precheck is not None:
+                precheck()
+            as_json = bool(given.get("json") if has_json_argument else given.pop("json", False))
             for name, members in groups.items():
                 given[name] = {member: given.pop(member) for member in members}
-            raise typer.Exit(carried_out(given, as_json=as_json))
+            raise typer.Exit(execute(given, as_json=as_json))
 
-        def carried_out(given: dict[str, Any], *, as_json: bool) -> int:
-            told = what if isinstance(what, str) else what(given)
+        def execute(given: dict[str, Any], *, as_json: bool) -> int:
+            prefix = failure_prefix if isinstance(failure_prefix, str) else failure_prefix(given)
             configure_logging()
             try:
                 found = function(**given)
-                return found.tell(as_json=as_json, what=told) if isinstance(found, Report) else found or 0
+                return (
+                    found.emit(as_json=as_json, default_prefix=prefix)
+                    if isinstance(found, Report)
+                    else found or 0
+                )
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:
-                if interrupted is None:
+                if interrupt_message is None:
                     raise
-                failure = Cancelled(interrupted)
-            return print_failure(failure, as_json=as_json, what=told, blank=blank, indent=indent)
+                failure = Cancelled(interrupt_message)
+            return print_failure(
+                failure, as_json=as_json, prefix=prefix, default_keys=default_keys, indent=indent
+            )
 
-        del run.__wrapped__  # `run` has the options of `function`, expanded.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
+        del run_command.__wrapped__  # `run_command` has the options of `function`, expanded.
+        run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run_command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run_command
 
-    return declared
+    return decorate
 
 
-def _expanded(function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:
+def _expand_options(function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:
     """Return the options of a function, and for each `TypedDict` argument the names of its options."""
     hints = get_type_hints(function, include_extras=True)
     parameters, groups = list[inspect.Parameter](), dict[str, list[str]]()
@@ -159,11 +167,11 @@ def _expanded(function: Callable[..., object]) -> tuple[list[inspect.Parameter],
             continue
         members = get_type_hints(hints[name], include_extras=True)
         groups[name] = list(members)
-        parameters += [_option(member, hint) for member, hint in members.items()]
+        parameters += [_create_option(member, hint) for member, hint in members.items()]
     return parameters, groups
 
 
-def _option(name: str, hint: Any) -> inspect.Parameter:
+def _create_option(name: str, hint: Any) -> inspect.Parameter:
     default = False if name == "json" else None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
@@ -171,57 +179,59 @@ def _option(name: str, hint: Any) -> inspect.Parameter:
 # -- the memory of a command -------------------------------------------------------------------------
 
 
-def flags_of(said: Mapping[str, Any]) -> dict[str, Any]:
+def parse_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a command line as keyword arguments of `read_settings` and `muniment.open`.
 
     Args:
-        said: `MemoryFlags`, `RunFlags` or `ModelFlags`.
+        flags: `MemoryFlags`, `RunFlags` or `ModelFlags`.
 
     Raises:
         ConfigInvalid: a root is not written as SCOPE=DIR, or a scope occurs twice.
     """
     from muniment.settings import parse_roots
 
-    others = {name: value for name, value in said.items() if name not in {"workspace", "root", "json"}}
-    return {**others, "roots": parse_roots(said.get("root") or ())}
+    others = {name: value for name, value in flags.items() if name not in {"workspace", "root", "json"}}
+    return {**others, "roots": parse_roots(flags.get("root") or ())}
 
 
-def settings_of(*said: Mapping[str, Any]) -> Settings:
+def load_settings(*flags: Mapping[str, Any]) -> Settings:
     """Return the settings of the program, with the values of a command line; raise as `read_settings`."""
     from muniment.settings import read_settings
 
-    return read_settings(os.environ, **flags_of({name: each[name] for each in said for name in each}))
+    return read_settings(os.environ, **parse_flags({name: each[name] for each in flags for name in each}))
 
 
 @contextmanager
-def place_at(
-    where: MemoryFlags,
+def open_command_context(
+    flags: MemoryFlags,
     *,
     settings: Settings | None = None,
-    asks: bool = True,
+    can_ask: bool = True,
     create: bool = False,
-    reads: bool = False,
-    advises: bool = True,
-) -> Iterator[Place]:
-    """Open the memory that a command line selects; raise as `find_place`.
+    reads_entries: bool = False,
+    prints_advice: bool = True,
+) -> Iterator[JobContext]:
+    """Open the memory that a command line selects; raise as `open_context`.
 
     Args:
-        where: the command line; with `--json` the user is never asked.
+        flags: the command line; with `--json` the user is never asked.
         settings: None: read them now.
-        asks: the user may be asked which memory to use.
+        can_ask: the user may be asked which memory to use.
         create: create missing directories.
-        reads: entries are read, as in `find_place`.
-        advises: print `Place.advice`; False if the response contains it.
+        reads_entries: entries are read, as in `open_context`.
+        prints_advice: print `JobContext.advice`; False if the response contains it.
     """
     from muniment.cli.which_memory import ask_which_memory
-    from muniment.opening import find_place
+    from muniment.opening import open_context
 
-    settings = settings or settings_of(where)
-    if asks:
-        ask_which_memory(settings, where["workspace"], as_json=where["json"])
-    with closing(find_place(settings, where["workspace"], create=create, reads=reads)) as place:
-        say_notes((*place.notes, *place.advice) if advises else place.notes)
-        yield place
+    settings = settings or load_settings(flags)
+    if can_ask:
+        ask_which_memory(settings, flags["workspace"], as_json=flags["json"])
+    with closing(
+        open_context(settings, flags["workspace"], create=create, is_reader=reads_entries)
+    ) as context:
+        print_notes((*context.notes, *context.advice) if prints_advice else context.notes)
+        yield context
 
 
 # -- shared by some commands -------------------------------------------------------------------------
@@ -236,7 +246,7 @@ def require_fence() -> None:
     import muniment.sandbox.fence  # noqa: F401  raises if the system is not Linux
 
 
-def trust_of(text: str) -> Trust:
+def parse_trust(text: str) -> Trust:
     """Return the trust with the name `text`.
 
     Raises:
@@ -248,7 +258,7 @@ def trust_of(text: str) -> Trust:
 
 
 @contextmanager
-def temporary_directory() -> Iterator[None]:
+def convert_temp_errors() -> Iterator[None]:
     """Convert the errors of code that creates temporary files.
 
     Raises:
@@ -261,7 +271,7 @@ def temporary_directory() -> Iterator[None]:
 
 
 @contextmanager
-def model_of(settings: Settings) -> Iterator[Model]:
+def open_model_and_drop_key(settings: Settings) -> Iterator[Model]:
     """Open the model of the settings; raise as `open_model`.
 
     After its key is read, the key is removed from the environment, so that no process started later inherits
@@ -270,12 +280,12 @@ def model_of(settings: Settings) -> Iterator[Model]:
     from muniment.opening import open_model
 
     with open_model(settings, os.environ) as model:
-        forget_key()
+        drop_key()
         yield model
 
 
-def forget_key() -> None:
-    """Remove the key of a model's server from the environment, see `model_of`."""
+def drop_key() -> None:
+    """Remove the key of a model's server from the environment, see `open_model_and_drop_key`."""
     from muniment.settings import KEY_VARIABLE
 
     os.environ.pop(KEY_VARIABLE, None)

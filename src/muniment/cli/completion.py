@@ -64,15 +64,15 @@ class _Command(NamedTuple):
     """A command, or the program.
 
     Attributes:
-        words: such as `policy lint`; empty for the program.
+        name: such as `policy lint`; empty for the program.
         options: by their long names: the help, the allowed values (None: any), and whether the option has a
             value.
-        others: other possible words with their help: subcommands, and values of arguments.
+        next_words: other possible words with their help: subcommands, and values of arguments.
     """
 
-    words: str
+    name: str
     options: dict[str, tuple[str, list[str] | None, bool]]
-    others: dict[str, str]
+    next_words: dict[str, str]
 
 
 @command("", has_json=False)
@@ -84,67 +84,72 @@ def completion(
     For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, after compinit.
     For fish: muniment completion fish > ~/.config/fish/completions/muniment.fish
     """
-    commands = list(_commands(context.find_root().command, ""))
-    script = _fish(commands) if shell == "fish" else _bash(commands)
+    commands = list(_list_commands(context.find_root().command, ""))
+    script = _create_fish_script(commands) if shell == "fish" else _create_bash_script(commands)
     begin = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
     return Report({}, [(begin + script).rstrip("\n")])
 
 
-def _commands(found: Any, words: str) -> Iterator[_Command]:
+def _list_commands(found: Any, command_name: str) -> Iterator[_Command]:
     """Yield a command and its subcommands."""
-    below = {name: found.load(name) for name in getattr(found, "commands", ())}
+    subcommands = {name: found.load(name) for name in getattr(found, "commands", ())}
     options: dict[str, tuple[str, list[str] | None, bool]] = {"--help": ("Show help.", None, False)}
-    others = {name: _first_line(each.help) for name, each in below.items()}
+    others = {name: _get_first_line(each.help) for name, each in subcommands.items()}
     for parameter in found.params:
         metavar = parameter.metavar or ""
         values = metavar.split("|") if _CHOICE.fullmatch(metavar) else _ENUMS.get(metavar)
         if parameter.param_type_name == "argument":
             others |= dict.fromkeys(values or (), "")
         else:
-            takes = not parameter.is_flag
-            told = _first_line(parameter.help)
-            options |= {name: (told, values, takes) for name in parameter.opts if name.startswith("--")}
-    yield _Command(words, options, others)
-    for name, each in below.items():
-        yield from _commands(each, f"{words} {name}".strip())
+            has_value = not parameter.is_flag
+            help_line = _get_first_line(parameter.help)
+            options |= {
+                name: (help_line, values, has_value) for name in parameter.opts if name.startswith("--")
+            }
+    yield _Command(command_name, options, others)
+    for name, each in subcommands.items():
+        yield from _list_commands(each, f"{command_name} {name}".strip())
 
 
-def _first_line(text: str | None) -> str:
+def _get_first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
 
 
-def _bash(commands: list[_Command]) -> str:
+def _create_bash_script(commands: list[_Command]) -> str:
     def case(pattern: str, words: list[str]) -> str:
         return f"    {pattern}) words={shlex.quote(' '.join(words))} ;;"
 
     values = [
-        case(shlex.quote(f"{each.words} {name}"), found)
+        case(shlex.quote(f"{each.name} {name}"), found)
         for each in commands
         for name, (_, found, _) in each.options.items()
         if found
     ]
-    options = [case(f'"{each.words}"', list(each.options)) for each in commands]
-    others = [case(f'"{each.words}"', list(each.others)) for each in commands if each.others]
+    options = [case(f'"{each.name}"', list(each.options)) for each in commands]
+    others = [case(f'"{each.name}"', list(each.next_words)) for each in commands if each.next_words]
     return _BASH.format(
-        commands=" | ".join(f'"{each.words}"' for each in commands if each.words),
+        commands=" | ".join(f'"{each.name}"' for each in commands if each.name),
         values="\n".join(values),
         options="\n".join(f"      {line}" for line in options),
         others="\n".join(f"      {line}" for line in others),
     )
 
 
-def _fish(commands: list[_Command]) -> str:
-    lines = [_FISH.format(commands=" ".join(shlex.quote(each.words) for each in commands if each.words))]
+def _create_fish_script(commands: list[_Command]) -> str:
+    lines = [_FISH.format(commands=" ".join(shlex.quote(each.name) for each in commands if each.name))]
     for each in commands:
-        begin = f"complete -c muniment -n {_fished(f'__muniment_at {each.words}'.strip())}"
-        lines += [f"{begin} -f -a {name} -d {_fished(told)}" for name, told in each.others.items()]
-        for name, (told, values, takes) in each.options.items():
-            value = f" -x -a {_fished(' '.join(values))}" if values else " -r" if takes else ""
-            lines.append(f"{begin} -l {name.removeprefix('--')}{value} -d {_fished(told)}")
+        begin = f"complete -c muniment -n {_quote_for_fish(f'__muniment_at {each.name}'.strip())}"
+        lines += [
+            f"{begin} -f -a {name} -d {_quote_for_fish(help_line)}"
+            for name, help_line in each.next_words.items()
+        ]
+        for name, (help_line, values, has_value) in each.options.items():
+            value = f" -x -a {_quote_for_fish(' '.join(values))}" if values else " -r" if has_value else ""
+            lines.append(f"{begin} -l {name.removeprefix('--')}{value} -d {_quote_for_fish(help_line)}")
     return "\n".join(lines)
 
 
-def _fished(text: str) -> str:
+def _quote_for_fish(text: str) -> str:
     """Return a text in fish's quotes, with backslashes and quotes escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import Report, command, require_fence, temporary_directory
-from muniment.cli.terminal import EXIT_FAILED, draw, progress
-from muniment.content.gates import on_one_line
+from muniment.cli.command import Report, command, convert_temp_errors, require_fence
+from muniment.cli.terminal import EXIT_FAILED, draw_tables, show_progress
+from muniment.content.gates import clean_foreign_line
 from muniment.names import __version__
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 MAX_JOBS: Final = 4
 """Default maximum of cases at the same time: a race needs a processor for each side."""
 
-SEEN_LINES: Final = 3
-SEEN_CHARACTERS: Final = 240
+MAX_FAILURE_LINES: Final = 3
+MAX_FAILURE_CHARACTERS: Final = 240
 """Maximum lines and characters of a failure in the text output; `--json` contains all."""
 
 
-@command("not examined", interrupted="by Ctrl-C", before=require_fence)
+@command("not examined", interrupt_message="by Ctrl-C", precheck=require_fence)
 def conformance(
     *,
     target: Annotated[
@@ -70,20 +70,20 @@ def conformance(
     A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
     and {state} are replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
-    from muniment.testing.conformance import examine
+    from muniment.testing.conformance import run_cases
     from muniment.testing.corpus import load_corpus
 
-    targets, corpus = _targets(target, peer or []), load_corpus()
-    cases = _cases(attack_class or [], case or [], corpus)
-    at_once = jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
+    targets, corpus = _parse_targets(target, peer or []), load_corpus()
+    cases = _select_cases(attack_class or [], case or [], corpus)
+    parallel_jobs = jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
     total = len(targets) * (1 + len(cases))
-    with temporary_directory(), progress("trying", total) as observe:
-        results = examine(targets, corpus, cases, jobs=at_once, told=lambda: observe(1))
+    with convert_temp_errors(), show_progress("trying", total) as observe:
+        results = run_cases(targets, corpus, cases, jobs=parallel_jobs, on_case_ended=lambda: observe(1))
     code = 0 if results[0].is_passed else EXIT_FAILED
-    return Report(_document(results, cases), _lines(results, cases), code=code)
+    return Report(_create_document(results, cases), _format_results(results, cases), code=code)
 
 
-def _targets(target: str, peers: Sequence[str]) -> list[Target]:
+def _parse_targets(target: str, peers: Sequence[str]) -> list[Target]:
     """Parse the targets.
 
     Raises:
@@ -103,46 +103,46 @@ def _targets(target: str, peers: Sequence[str]) -> list[Target]:
     return found
 
 
-def _cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) -> Mapping[str, Case]:
+def _select_cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) -> Mapping[str, Case]:
     """Select the cases to run.
 
     Raises:
         BadParameter: a class or case is unknown.
     """
-    from muniment.testing.conformance import select
+    from muniment.testing.conformance import select_cases
 
     known = {case["class"] for case in corpus.cases.values()}
     for name in attack_classes:
         if name not in known:
-            told = f"unknown class {name!r}; use one of {', '.join(sorted(known))}"
-            raise typer.BadParameter(told, param_hint="--class")
+            message = f"unknown class {name!r}; use one of {', '.join(sorted(known))}"
+            raise typer.BadParameter(message, param_hint="--class")
     for name in ids:
         if name not in corpus.cases:
             raise typer.BadParameter(f"unknown case {name!r}", param_hint="--case")
-    return select(corpus, classes=attack_classes, ids=ids)
+    return select_cases(corpus, classes=attack_classes, ids=ids)
 
 
 # -- text --------------------------------------------------------------------------------------------
 
 
-def _again(result: Result, finding: Finding) -> str:
-    words = ["muniment", "conformance", "--target", result.target.spec, "--case", finding.case["id"]]
-    return shlex.join(words)
+def _format_rerun(result: Result, finding: Finding) -> str:
+    arguments = ["muniment", "conformance", "--target", result.target.spec, "--case", finding.case["id"]]
+    return shlex.join(arguments)
 
 
-def _told_of(result: Result) -> Iterator[Finding]:
+def _select_findings(result: Result) -> Iterator[Finding]:
     """Yield the findings to list: all bad ones, and for Muniment all that did not hold."""
     from muniment.testing.conformance import CaseOutcome
     from muniment.testing.corpus.stage import BAD
 
     for finding in result.findings:
         if finding.outcome in BAD or (
-            result.target.promises.is_exact and finding.outcome is not CaseOutcome.HELD
+            result.target.promises.is_exact and finding.outcome is not CaseOutcome.PASSED
         ):
             yield finding
 
 
-def _counted(findings: Sequence[Finding]) -> str:
+def _format_counts(findings: Sequence[Finding]) -> str:
     """Return counts such as `2 escaped*, 1 differs`, worst first; `*` marks cases outside the claims."""
     from muniment.testing.conformance import CaseOutcome
     from muniment.testing.corpus.stage import BAD
@@ -151,14 +151,14 @@ def _counted(findings: Sequence[Finding]) -> str:
         (list(CaseOutcome).index(each.outcome), each.is_beyond_claims and each.outcome in BAD)
         for each in findings
     )
-    said = [
-        f"{count} {list(CaseOutcome)[at]}{'*' if beyond else ''}"
-        for (at, beyond), count in sorted(counts.items())
+    counts_by_outcome = [
+        f"{count} {list(CaseOutcome)[at]}{'*' if is_beyond else ''}"
+        for (at, is_beyond), count in sorted(counts.items())
     ]
-    return ", ".join(said) or "-"
+    return ", ".join(counts_by_outcome) or "-"
 
 
-def _skipped(result: Result) -> Counter[str]:
+def _count_skipped(result: Result) -> Counter[str]:
     """Return the reasons of skipped cases, with the number of cases for each."""
     from muniment.testing.conformance import CaseOutcome
 
@@ -166,7 +166,7 @@ def _skipped(result: Result) -> Counter[str]:
     return Counter(each.failures[0].text for each in skipped)
 
 
-def _heads(results: Sequence[Result]) -> list[str]:
+def _create_titles(results: Sequence[Result]) -> list[str]:
     """Return a name for each target, with a number if several have the same name."""
     names = [result.target.name for result in results]
     return [
@@ -175,57 +175,57 @@ def _heads(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _rows(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[list[str]]:
+def _create_rows(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[list[str]]:
     classes = dict.fromkeys(case["class"] for case in cases.values())
     for of_class in sorted(classes):
-        yield [of_class, *(_counted(_of_class(result, of_class)) for result in results)]
-    yield ["all", *(_counted(result.findings) for result in results)]
+        yield [of_class, *(_format_counts(_select_class(result, of_class)) for result in results)]
+    yield ["all", *(_format_counts(result.findings) for result in results)]
 
 
-def _of_class(result: Result, of_class: str) -> list[Finding]:
+def _select_class(result: Result, of_class: str) -> list[Finding]:
     return [finding for finding in result.findings if finding.case["class"] == of_class]
 
 
-def _notes(results: Sequence[Result]) -> Iterator[str]:
+def _create_notes(results: Sequence[Result]) -> Iterator[str]:
     """Yield remarks about each target for the reader of the table."""
-    for head, result in zip(_heads(results), results, strict=True):
+    for head, result in zip(_create_titles(results), results, strict=True):
         name = head if result.about == result.target.name else f"{head}, {result.about}"
         if result.unusable is not None:
             yield f"{name}: not tried: {result.unusable}"
             continue
         yield f"{name}: claims: {result.target.claims.covers}"
-        if result.target.claims.leaves_out:
-            yield f"  * outside of the claims: {result.target.claims.leaves_out}"
-        for reason, count in _skipped(result).most_common():
+        if result.target.claims.exclusions:
+            yield f"  * outside of the claims: {result.target.claims.exclusions}"
+        for reason, count in _count_skipped(result).most_common():
             yield f"  {count} skipped: {reason}"
 
 
-def _verdict(result: Result, head: str) -> str:
+def _format_verdict(result: Result, head: str) -> str:
     if result.unusable is not None:
         return f"{head}: not tried"
-    return f"{head}: {'passed' if result.is_passed else 'FAILED'}: {_counted(result.findings)}"
+    return f"{head}: {'passed' if result.is_passed else 'FAILED'}: {_format_counts(result.findings)}"
 
 
 # -- output ------------------------------------------------------------------------------------------
 
 
-def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str]:
-    heads, rows = ["class", *_heads(results)], list(_rows(results, cases))
+def _format_results(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str]:
+    heads, rows = ["class", *_create_titles(results)], list(_create_rows(results, cases))
     if sys.stdout.isatty():
-        draw([(heads, [(row, _style(row)) for row in rows])])
+        draw_tables([(heads, [(row, _choose_style(row)) for row in rows])])
     else:
         widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
         for row in (heads, *rows):
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    for note in _notes(results):
-        yield on_one_line(note) if not note.startswith("  ") else f"  {on_one_line(note[2:])}"
-    for head, result in zip(_heads(results), results, strict=True):
-        for finding in _told_of(result):
-            yield from _finding_lines(head, result, finding)
-    yield on_one_line(_verdict(results[0], heads[1]))
+    for note in _create_notes(results):
+        yield clean_foreign_line(note) if not note.startswith("  ") else f"  {clean_foreign_line(note[2:])}"
+    for head, result in zip(_create_titles(results), results, strict=True):
+        for finding in _select_findings(result):
+            yield from _format_finding(head, result, finding)
+    yield clean_foreign_line(_format_verdict(results[0], heads[1]))
 
 
-def _style(row: Sequence[str]) -> str | None:
+def _choose_style(row: Sequence[str]) -> str | None:
     """Return the style of a row: outcomes of a cell are sorted worst first, so its first word decides."""
     from muniment.testing.corpus.stage import BAD
 
@@ -233,30 +233,30 @@ def _style(row: Sequence[str]) -> str | None:
     return "bold red" if is_bad else None
 
 
-def _finding_lines(head: str, result: Result, finding: Finding) -> Iterator[str]:
+def _format_finding(head: str, result: Result, finding: Finding) -> Iterator[str]:
     from muniment.testing.corpus.stage import BAD
 
-    beyond = "*" if finding.is_beyond_claims and finding.outcome in BAD else ""
-    yield f"{head}: {finding.outcome}{beyond}: {finding.case['id']} ({finding.case['class']})"
-    yield f"  why   {on_one_line(finding.case['why'])}"
-    for failure in finding.failures[:SEEN_LINES]:
-        yield f"  seen  {on_one_line(failure.text[-SEEN_CHARACTERS:])}"
-    if len(finding.failures) > SEEN_LINES:
-        yield f"  and {len(finding.failures) - SEEN_LINES} more; --json has all"
-    yield f"  rerun {on_one_line(_again(result, finding))}"
+    mark = "*" if finding.is_beyond_claims and finding.outcome in BAD else ""
+    yield f"{head}: {finding.outcome}{mark}: {finding.case['id']} ({finding.case['class']})"
+    yield f"  why   {clean_foreign_line(finding.case['why'])}"
+    for failure in finding.failures[:MAX_FAILURE_LINES]:
+        yield f"  seen  {clean_foreign_line(failure.text[-MAX_FAILURE_CHARACTERS:])}"
+    if len(finding.failures) > MAX_FAILURE_LINES:
+        yield f"  and {len(finding.failures) - MAX_FAILURE_LINES} more; --json has all"
+    yield f"  rerun {clean_foreign_line(_format_rerun(result, finding))}"
 
 
-def _document(results: Sequence[Result], cases: Mapping[str, Case]) -> dict[str, Any]:
+def _create_document(results: Sequence[Result], cases: Mapping[str, Case]) -> dict[str, Any]:
     return {
         "version": __version__,
         "cases": len(cases),
         "passed": results[0].is_passed,
-        "target": _result(results[0], cases),
-        "peers": [_result(result, cases) for result in results[1:]],
+        "target": _create_result_document(results[0], cases),
+        "peers": [_create_result_document(result, cases) for result in results[1:]],
     }
 
 
-def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
+def _create_result_document(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
     from muniment.testing.conformance import CaseOutcome
 
     claims = result.target.claims
@@ -268,13 +268,13 @@ def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
         "unusable": result.unusable,
         "claims": {
             "covers": claims.covers,
-            "leaves_out": claims.leaves_out,
-            "beyond": sorted(claims.beyond),
+            "leaves_out": claims.exclusions,
+            "beyond": sorted(claims.excluded),
             "sources": list(claims.sources),
         },
-        "outcomes": dict(result.tally()),
-        "classes": {name: dict(result.tally(name)) for name in classes} if tried else {},
-        "skipped": dict(_skipped(result)),
+        "outcomes": dict(result.count_outcomes()),
+        "classes": {name: dict(result.count_outcomes(name)) for name in classes} if tried else {},
+        "skipped": dict(_count_skipped(result)),
         "findings": [
             {
                 "case": finding.case["id"],
@@ -283,9 +283,9 @@ def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
                 "beyond_claims": finding.is_beyond_claims,
                 "why": finding.case["why"],
                 "seen": [{"kind": each.kind, "text": each.text} for each in finding.failures],
-                "again": _again(result, finding),
+                "again": _format_rerun(result, finding),
             }
             for finding in result.findings
-            if finding.outcome not in {CaseOutcome.HELD, CaseOutcome.SKIPPED}
+            if finding.outcome not in {CaseOutcome.PASSED, CaseOutcome.SKIPPED}
         ],
     }

@@ -23,19 +23,26 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muniment import events
-from muniment.cli.command import Report, command, model_of, require_fence, settings_of, trust_of
+from muniment.cli.command import (
+    Report,
+    command,
+    load_settings,
+    open_model_and_drop_key,
+    parse_trust,
+    require_fence,
+)
 from muniment.cli.options import Json, Lease, Ledger, NodeName, RunFlags, Slots, Workspace
 from muniment.cli.table import TABLE
 from muniment.cli.terminal import (
     EXIT_FAILED,
-    on_signals,
-    output,
+    guard_output,
+    handle_signals,
     print_document,
     print_failure,
-    say,
-    say_notes,
+    print_line,
+    print_notes,
 )
-from muniment.content.gates import on_one_line
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
 
 if TYPE_CHECKING:
@@ -62,15 +69,15 @@ SOCKET_NAME: Final = "daemon.sock"
 MAX_SOCKET_BYTES: Final = 107
 """Maximum bytes of the path of a Unix socket; unix(7)."""
 
-LAST_SECONDS: Final = 15.0
+FORCE_EXIT_SECONDS: Final = 15.0
 """Seconds after the grace period until a stopping daemon is forced to exit."""
 
 _PRIVATE_UMASK: Final = 0o077
-_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
+_HOST_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
 """The allowed names in a Host header; RFC 9110, 7.2."""
 
 
-@command("not served", indent=None, before=require_fence)
+@command("not served", indent=None, precheck=require_fence)
 def serve(  # noqa: PLR0913  every argument is an option of the command
     *,
     workspace: Annotated[
@@ -109,16 +116,16 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
     from muniment.server.service import Options
 
-    begin_log(logging.INFO)
-    settings = settings_of(flags)
+    configure_process(logging.INFO)
+    settings = load_settings(flags)
     is_node = bool(ledger or os.environ.get(LEDGER_VARIABLE))
     options = Options(
         settings,
         tuple(workspace or ([] if is_node else [Path()])),
         host=host,
         port=port,
-        socket=socket_of(socket, settings),
-        allow_hosts=tuple(map(_name, allow_host or ())),
+        socket=choose_socket(socket, settings),
+        allow_hosts=tuple(map(_check_host_name, allow_host or ())),
         allow_origins=tuple(allow_origin or ()),
         grace=grace,
     )
@@ -130,10 +137,10 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
         core: FleetNode = TABLE["serve"].load_core()(settings, model, ledger, node, slots, lease)
         return core
 
-    run_daemon(options, partial(_say_served, options, as_json=json), node_core if is_node else None)
+    run_daemon(options, partial(_report_served, options, as_json=json), node_core if is_node else None)
 
 
-def begin_log(level: int) -> None:
+def configure_process(level: int) -> None:
     """Set the umask and the log of a daemon, before anything else."""
     from muniment.server.service import configure_logs
 
@@ -142,7 +149,7 @@ def begin_log(level: int) -> None:
 
 
 def run_daemon(
-    options: Options, greet: Callable[[Daemon], None], core: Callable[[Model], ServingCore] | None = None
+    options: Options, report: Callable[[Daemon], None], core: Callable[[Model], ServingCore] | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second signal ends the grace period.
 
@@ -150,7 +157,7 @@ def run_daemon(
 
     Args:
         options: of the daemon.
-        greet: reports that it serves.
+        report: reports that it serves.
         core: creates the served core; None: serve the memory of this machine.
 
     Raises:
@@ -158,36 +165,36 @@ def run_daemon(
     """
     import asyncio
 
-    from muniment.sandbox.fence.pool import shared_zygote
+    from muniment.sandbox.fence.pool import get_shared_zygote
     from muniment.server.service import Daemon
 
-    with on_signals(signal.SIG_DFL, signal.SIGINT), model_of(options.settings) as model:
-        shared_zygote().start()
-        asyncio.run(_run(Daemon(options, model, core and core(model)), options, greet))
+    with handle_signals(signal.SIG_DFL, signal.SIGINT), open_model_and_drop_key(options.settings) as model:
+        get_shared_zygote().start()
+        asyncio.run(_run(Daemon(options, model, core and core(model)), options, report))
 
 
-def _name(sent: str) -> str:
+def _check_host_name(name: str) -> str:
     """Return a validated name of a Host header.
 
     Raises:
         ConfigInvalid: the name is invalid.
     """
-    if _NAME.fullmatch(sent) is None:
+    if _HOST_NAME.fullmatch(name) is None:
         text = "is not a host name; use one such as memory.example.org, without http:// and without a path"
-        raise ConfigInvalid(f"--allow-host {printable(sent)}: this {text}")
-    return sent
+        raise ConfigInvalid(f"--allow-host {printable(name)}: this {text}")
+    return name
 
 
-def socket_of(asked: Path | None, settings: Settings) -> Path | None:
+def choose_socket(requested: Path | None, settings: Settings) -> Path | None:
     """Return the path of the Unix socket: by default in the home, if that path is not too long."""
     default = settings.home / SOCKET_NAME
-    if asked is None and len(os.fsencode(default)) > MAX_SOCKET_BYTES:
-        say_notes(["no socket: the path of the home is too long for one; use --socket PATH"])
+    if requested is None and len(os.fsencode(default)) > MAX_SOCKET_BYTES:
+        print_notes(["no socket: the path of the home is too long for one; use --socket PATH"])
         return None
-    return asked or default
+    return requested or default
 
 
-def _leave() -> None:
+def _force_exit() -> None:
     """End a daemon that cannot stop, for example because another process keeps the ledger locked.
 
     Nothing is lost: accepted tasks are in the ledger, and the next start rolls back unfinished changes.
@@ -196,7 +203,7 @@ def _leave() -> None:
     os._exit(EXIT_FAILED)
 
 
-def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
+def _report_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
     from muniment.server.tokens import TOKEN_NAME
 
     token_file = options.settings.state / TOKEN_NAME
@@ -212,19 +219,21 @@ def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
         # On one line, for a reader of a pipe that stays open.
         print_document(document, indent=None)
         return
-    say(f"serving {daemon.url}")
+    print_line(f"serving {daemon.url}")
     if options.socket is not None:
-        say(f"  socket {on_one_line(str(options.socket))}")
+        print_line(f"  socket {clean_foreign_line(str(options.socket))}")
     if not workspaces:
-        say(f"  a node of a fleet; token of the node: {token_file}; for a home: muniment fleet home add HOME")
+        print_line(
+            f"  a node of a fleet; token of the node: {token_file}; for a home: muniment fleet home add HOME"
+        )
         return
-    say(f"  the owner's token: {token_file}; token for a client: muniment token add NAME")
+    print_line(f"  the owner's token: {token_file}; token for a client: muniment token add NAME")
     for each in workspaces.values():
-        say(f"  workspace {on_one_line(str(each.path))}")
-    say("  to open the memory page: muniment ui")
+        print_line(f"  workspace {clean_foreign_line(str(each.path))}")
+    print_line("  to open the memory page: muniment ui")
 
 
-async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]) -> None:
+async def _run(daemon: Daemon, options: Options, report: Callable[[Daemon], None]) -> None:
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -233,7 +242,7 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
 
         def stop() -> None:
             if not stopping:
-                last = threading.Timer(options.grace + LAST_SECONDS, _leave)
+                last = threading.Timer(options.grace + FORCE_EXIT_SECONDS, _force_exit)
                 last.daemon = True
                 last.start()
             stopping.append(asyncio.create_task(daemon.stop(at_once=bool(stopping))))
@@ -242,10 +251,10 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
             loop.add_signal_handler(number, stop)
         gc.freeze()
         gc.enable()
-        greet(daemon)
+        report(daemon)
         for each in daemon.core.workspaces.values():
-            _say_of(each, await asyncio.to_thread(each.problem))
-        await daemon.stopped()
+            _print_workspace_problem(each, await asyncio.to_thread(each.problem))
+        await daemon.wait_stopped()
 
 
 # -- ui ----------------------------------------------------------------------------------------------
@@ -254,13 +263,13 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
 # is in no argument and in no query, which other users of this machine could read. It is printed on the
 # terminal, and a browser opens a private file of this user that redirects to the page.
 
-ASK_SECONDS: Final = 3.0
+RESPONSE_SECONDS: Final = 3.0
 """Maximum seconds for a response of a running daemon."""
 
-UI_NAME: Final = "ui.html"
+REDIRECT_NAME: Final = "ui.html"
 """A file in the state directory that redirects a browser to the page, with a code for one use."""
 
-_SENDS: Final = """<!doctype html>
+_REDIRECT: Final = """<!doctype html>
 <meta charset="utf-8">
 <meta http-equiv="refresh" content="0; url={0}">
 <title>Muniment</title>
@@ -282,24 +291,24 @@ def ui(
     The running daemon serves the page. If none runs, this command starts one until Ctrl-C.
     """
     from muniment.client import Client
+    from muniment.client.discovery import create_locator
     from muniment.client.errors import Unreachable
-    from muniment.client.finding import place
 
-    if place(os.environ).find() is not None:
+    if create_locator(os.environ).find() is not None:
         try:
-            with Client(workspace=workspace, timeout=ASK_SECONDS) as client:
+            with Client(workspace=workspace, timeout=RESPONSE_SECONDS) as client:
                 client.tasks("running")  # If it does not serve this workspace, the daemon reports it.
                 opened = client.open_ui()
         except Unreachable:  # The record of a killed daemon; if it still runs, the next step reports it.
             pass
         else:
-            address = _tell_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
+            address = _report_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
             if opens:
-                _send_browser(address)
+                _open_browser(address)
             return 0
-    from muniment.server.page.door import MADE_WITH
+    from muniment.server.page.access import PAGE_PACKAGES
 
-    if None in map(find_spec, MADE_WITH):
+    if None in map(find_spec, PAGE_PACKAGES):
         raise ConfigInvalid("the page needs the extra `ui`: pip install 'muniment[ui]'")
     require_fence()
     return _serve_page(workspace or Path(), opens=opens, json=json)
@@ -308,50 +317,50 @@ def ui(
 def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
     """Start a daemon and print the address of its page; return the exit code."""
     from muniment.server.contract import HttpProblem
-    from muniment.server.page.door import CODE_SECONDS
+    from muniment.server.page.access import CODE_SECONDS
     from muniment.server.service import Options
 
-    def greet(daemon: Daemon) -> None:
+    def report(daemon: Daemon) -> None:
         try:
             url, code = daemon.core.open_ui()
         except HttpProblem as problem:
             raise ConfigInvalid(problem.sentence) from None
-        address = _tell_page(workspace, url, code, round(CODE_SECONDS), json=json)
+        address = _report_page(workspace, url, code, round(CODE_SECONDS), json=json)
         if not json:
-            say("  a daemon was started for it; Ctrl-C ends both")
+            print_line("  a daemon was started for it; Ctrl-C ends both")
         if opens:  # In a thread: some browsers block the caller, and the event loop serves the page.
-            threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
+            threading.Thread(target=_open_browser, args=(address,), daemon=True).start()
 
-    begin_log(logging.WARNING)
+    configure_process(logging.WARNING)
     try:
         if os.environ.get(LEDGER_VARIABLE):
             raise ConfigInvalid("the page is only for a memory of this machine, not for a fleet")
-        settings = settings_of()
-        run_daemon(Options(settings, (workspace,), socket=socket_of(None, settings)), greet)
+        settings = load_settings()
+        run_daemon(Options(settings, (workspace,), socket=choose_socket(None, settings)), report)
     except MunimentError as error:
-        return print_failure(error, as_json=json, what="not served", indent=None)
+        return print_failure(error, as_json=json, prefix="not served", indent=None)
     return 0
 
 
-def _tell_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
+def _report_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
     """Print the address of the page; return it."""
     from muniment.workspaces.projects import find_project
 
-    key = find_project(settings_of().home, workspace).key
+    key = find_project(load_settings().home, workspace).key
     address = f"{url}/w/{key}/memory#{code}"
     lines = [address, f"  open it within {seconds} s; it works once; for a new address: muniment ui"]
     document = {"url": url, "code": code, "seconds": seconds, "address": address}
-    Report(document, lines, indent=None).tell(as_json=json)
+    Report(document, lines, indent=None).emit(as_json=json)
     return address
 
 
-def _send_browser(address: str) -> None:
+def _open_browser(address: str) -> None:
     """Open an address in a browser without passing it as an argument, which other users could read."""
-    from muniment.store.state import put
+    from muniment.store.state import write_file
 
-    file = settings_of().state / UI_NAME
+    file = load_settings().state / REDIRECT_NAME
     try:
-        put(file, _SENDS.format(html.escape(address)).encode(), over=True)
+        write_file(file, _REDIRECT.format(html.escape(address)).encode(), replace=True)
     except OSError as error:
         why = f"cannot write {file}: {error.strerror}"
     else:
@@ -364,12 +373,12 @@ def _send_browser(address: str) -> None:
 # -- workspace problems ------------------------------------------------------------------------------
 
 
-def _say_of(workspace: Served, problem: MunimentError | None) -> None:
+def _print_workspace_problem(workspace: Served, problem: MunimentError | None) -> None:
     """Print the problem of a served workspace, if it has one, and its notes."""
     if problem is not None:
-        text = on_one_line(f"{workspace.path} accepts no tasks yet: {problem}")
+        text = clean_foreign_line(f"{workspace.path} accepts no tasks yet: {problem}")
         print(f"note: {text} [{problem.code}]", file=sys.stderr)
-    say_notes(workspace.notes)
+    print_notes(workspace.notes)
 
 
 # -- token -------------------------------------------------------------------------------------------
@@ -393,40 +402,40 @@ def token_add(
 ) -> Report:
     """Create a token and print it; it is printed only once."""
     clients = client_id or []
-    with _tokens() as tokens:
-        token = tokens.add(name, clients, trust_of(trust))
+    with _open_tokens() as tokens:
+        token = tokens.add(name, clients, parse_trust(trust))
     return Report({"name": name, "clients": clients, "trust": trust, "token": token}, [token])
 
 
 @command("not listed")
 def token_list() -> Report:
     """List the tokens with their client ids and their trust."""
-    with _tokens() as tokens:
-        found = [(each.name, sorted(each.clients or ()), each.trust) for each in tokens.all()]
+    with _open_tokens() as tokens:
+        found = [(each.name, sorted(each.clients or ()), each.trust) for each in tokens.list_principals()]
     lines = [
-        on_one_line(f"{name}: trust {trust}, client ids {', '.join(clients) or 'none'}")
+        clean_foreign_line(f"{name}: trust {trust}, client ids {', '.join(clients) or 'none'}")
         for name, clients, trust in found
     ]
     if not found:
         lines = ["no tokens except the owner's; to create one: muniment token add NAME"]
-    told = [{"name": name, "clients": clients, "trust": trust} for name, clients, trust in found]
-    return Report({"tokens": told}, lines)
+    documents = [{"name": name, "clients": clients, "trust": trust} for name, clients, trust in found]
+    return Report({"tokens": documents}, lines)
 
 
 @command("not revoked")
 def token_revoke(*, name: TokenName) -> Report:
     """Revoke a token; it is invalid from the next request on."""
-    with _tokens() as tokens:
+    with _open_tokens() as tokens:
         tokens.revoke(name)
-    return Report({"name": name, "status": "revoked"}, [on_one_line(f"revoked: {name}")])
+    return Report({"name": name, "status": "revoked"}, [clean_foreign_line(f"revoked: {name}")])
 
 
 @contextmanager
-def _tokens() -> Iterator[Tokens]:
+def _open_tokens() -> Iterator[Tokens]:
     from muniment.server.tokens import Tokens
     from muniment.store.state import State
 
-    with State(settings_of().state) as state:
+    with State(load_settings().state) as state:
         yield Tokens(state)
 
 
@@ -442,7 +451,7 @@ SEND_SECONDS: Final = 10.0
 """Seconds until a host that does not read a response counts as disconnected."""
 
 
-@command("not started", has_json=False, before=require_fence)
+@command("not started", has_json=False, precheck=require_fence)
 def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
     """Serve an Agent Client Protocol host, on standard input and output, until the input ends.
 
@@ -453,22 +462,22 @@ def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
     # At the end of the input or at a signal, running tasks are cancelled, unless they have begun to write.
     # Before it serves, a signal ends the process immediately.
     os.umask(_PRIVATE_UMASK)
-    ending = on_signals(signal.SIG_DFL, signal.SIGINT)
-    with ending, _set_aside() as (incoming, outgoing), Cancel() as stop:
-        settings = settings_of(flags)
-        with _session(settings, workspace or Path(), _Output(outgoing, stop), stop) as session:
-            _converse(session, incoming, stop)
+    ending = handle_signals(signal.SIG_DFL, signal.SIGINT)
+    with ending, _redirect_streams() as (incoming, outgoing), Cancel() as stop:
+        settings = load_settings(flags)
+        with _open_session(settings, workspace or Path(), _Output(outgoing, stop), stop) as session:
+            _run_session(session, incoming, stop)
 
 
 @contextmanager
-def _set_aside() -> Iterator[tuple[int, int]]:
+def _redirect_streams() -> Iterator[tuple[int, int]]:
     """Yield descriptors of standard input and output that only this module uses, for the block."""
     incoming, outgoing = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     try:
         yield incoming, outgoing
     finally:
-        with output():  # Flush buffered output to its original destination.
+        with guard_output():  # Flush buffered output to its original destination.
             pass
         os.dup2(outgoing, 1)
         os.close(incoming)
@@ -481,63 +490,65 @@ class _Output:
     def __init__(self, fd: int, stop: Cancel) -> None:
         self._fd, self._stop = fd, stop
         self._lock = threading.Lock()
-        self._is_broken = False
+        self._is_disconnected = False
 
     def __call__(self, line: bytes) -> None:
         with self._lock:
-            if self._is_broken:
+            if self._is_disconnected:
                 return
             try:
                 self._write(line)
             except (OSError, DeadlineExceeded) as error:
-                self._is_broken = True
+                self._is_disconnected = True
                 self._stop.set()
                 events.emit("host_gone", problem=type(error).__name__)
 
     def _write(self, line: bytes) -> None:
-        from muniment.kernel.cancel import Patience
+        from muniment.kernel.cancel import Deadline
 
-        patience = Patience(time.monotonic() + SEND_SECONDS)
-        left = memoryview(line)
-        while left:
-            patience.wait(self._fd, select.POLLOUT)
+        deadline = Deadline(time.monotonic() + SEND_SECONDS)
+        remaining = memoryview(line)
+        while remaining:
+            deadline.wait(self._fd, select.POLLOUT)
             # A pipe accepts this many bytes at once.
-            left = left[os.write(self._fd, left[: select.PIPE_BUF]) :]
+            remaining = remaining[os.write(self._fd, remaining[: select.PIPE_BUF]) :]
 
 
 @contextmanager
-def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
+def _open_session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
     from muniment.opening import open_state
     from muniment.server.acp import HostSession
-    from muniment.server.work import Metrics, Work, workspace_at
+    from muniment.server.work import Metrics, TaskExecutor, create_workspace
 
-    with model_of(settings) as model, ExitStack() as opened:
-        state = opened.enter_context(open_state(settings))
-        workspace = opened.enter_context(closing(workspace_at(directory, settings, state, in_process=False)))
-        _say_of(workspace, workspace.problem())
-        with on_signals(lambda *_: stop.set(), signal.SIGTERM, signal.SIGINT):
-            session = HostSession(workspace, Work(workspace, model, Metrics()), send)
+    with open_model_and_drop_key(settings) as model, ExitStack() as resources:
+        state = resources.enter_context(open_state(settings))
+        workspace = resources.enter_context(
+            closing(create_workspace(directory, settings, state, in_process=False))
+        )
+        _print_workspace_problem(workspace, workspace.problem())
+        with handle_signals(lambda *_: stop.set(), signal.SIGTERM, signal.SIGINT):
+            session = HostSession(workspace, TaskExecutor(workspace, model, Metrics()), send)
             try:
                 yield session
             finally:
                 if not session.close():
-                    opened.pop_all()  # A lookup that still runs ends with the process.
+                    resources.pop_all()  # A lookup that still runs ends with the process.
 
 
-def _converse(session: HostSession, incoming: int, stop: Cancel) -> None:
-    from muniment.kernel.cancel import Patience
-    from muniment.server.acp import Lines
+def _run_session(session: HostSession, input_fd: int, stop: Cancel) -> None:
+    from muniment.kernel.cancel import Deadline
+    from muniment.server.acp import LineSplitter
 
-    lines = Lines()
+    lines = LineSplitter()
     while True:
         try:
-            Patience(session.deadline, stop).wait(incoming, select.POLLIN)
+            Deadline(session.deadline, stop).wait(input_fd, select.POLLIN)
         except DeadlineExceeded:
             session.expire()
             continue
         except Cancelled:
             return
-        data = os.read(incoming, READ_BYTES)
+        data = os.read(input_fd, READ_BYTES)
         if not data:
             return
         for line in lines.feed(data):

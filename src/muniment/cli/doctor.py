@@ -16,31 +16,38 @@ from urllib.parse import urlsplit
 
 import typer
 
-from muniment.cli.command import Report, command, model_of, require_fence, settings_of, temporary_directory
+from muniment.cli.command import (
+    Report,
+    command,
+    convert_temp_errors,
+    load_settings,
+    open_model_and_drop_key,
+    require_fence,
+)
 from muniment.cli.options import ModelFlags, PolicyName
-from muniment.cli.terminal import EXIT_FAILED, draw
-from muniment.content.gates import on_one_line, visible
+from muniment.cli.terminal import EXIT_FAILED, draw_tables
+from muniment.content.gates import clean_foreign_line, escape_invisible
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
 
 if TYPE_CHECKING:
     from muniment.agent.openai import Probe
-    from muniment.lab.attempts.offer import System
+    from muniment.lab.attempts.offer import SystemSupport
     from muniment.lab.attempts.trial import AttemptFinding, Trial
     from muniment.settings import Settings
 
 
-@command("not examined", interrupted="by Ctrl-C", before=require_fence)
+@command("not examined", interrupt_message="by Ctrl-C", precheck=require_fence)
 def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
     """Test the confinement of workers on this system, or, with --model, a model's server."""
     if not any(flags.values()):
         report = _examine(policy)
-        return Report(_document(report), _lines(report), code=report.exit_code)
+        return Report(_create_fence_document(report), _format_examination(report), code=report.exit_code)
     if policy is not None:
         raise typer.BadParameter(
             "it is only for the confinement; remove it to test a model", param_hint="--policy"
         )
-    return _model_answer(flags)
+    return _report_model(flags)
 
 
 # -- the fence ---------------------------------------------------------------------------------------
@@ -55,21 +62,21 @@ _UNBOUND_ROOT: Final = "a limit on processes does not apply to root; seccomp kil
 class _Examination:
     """The findings, and the requirement of the policy."""
 
-    system: System
+    system: SystemSupport
     trial: Trial
     policy: str
     required: Enforcement
 
     @property
     def is_met(self) -> bool:
-        return self.trial.held.enforcement.satisfies(self.required)
+        return self.trial.confinement.enforcement.satisfies(self.required)
 
     @property
-    def not_held(self) -> list[AttemptFinding]:
+    def failed_attempts(self) -> list[AttemptFinding]:
         return self.found("NOT_HELD")
 
     @property
-    def untried(self) -> list[AttemptFinding]:
+    def untried_attempts(self) -> list[AttemptFinding]:
         return self.found("UNTRIED")
 
     def found(self, verdict: str) -> list[AttemptFinding]:
@@ -78,72 +85,74 @@ class _Examination:
 
     @property
     def exit_code(self) -> int:
-        showed_nothing = len(self.untried) == len(self.trial.findings)
-        return EXIT_FAILED if self.not_held or showed_nothing or not self.is_met else 0
+        is_all_untried = len(self.untried_attempts) == len(self.trial.findings)
+        return EXIT_FAILED if self.failed_attempts or is_all_untried or not self.is_met else 0
 
-    def holds(self, layer: FenceLayer) -> bool:
-        return layer not in self.trial.held.missing
+    def is_active(self, layer: FenceLayer) -> bool:
+        return layer not in self.trial.confinement.missing
 
-    def offered(self, layer: FenceLayer) -> str:
+    def describe_offer(self, layer: FenceLayer) -> str:
         if layer is FenceLayer.LANDLOCK and self.system.landlock_abi:
             return f"ABI {self.system.landlock_abi}"
-        return "yes" if self.system.offers(layer) else "no"
+        return "yes" if self.system.supports(layer) else "no"
 
     def advice(self, layer: FenceLayer) -> str:
         """Return how to enable a layer; empty if it is active."""
-        from muniment.lab.attempts.offer import advice
+        from muniment.lab.attempts.offer import suggest_remedy
 
-        return "" if self.holds(layer) else advice(layer, self.trial.reported.get(layer), self.system)
+        return (
+            ""
+            if self.is_active(layer)
+            else suggest_remedy(layer, self.trial.reported.get(layer), self.system)
+        )
 
     def notes(self) -> Iterator[str]:
         """Yield the known gaps, as sentences."""
         for each in self.found("OPEN"):
             yield f"a worker can {each.attempt.what}: {each.why}"
-        for what in self.system.landlock_lacks:
+        for what in self.system.missing_landlock_features:
             yield f"Landlock ABI {self.system.landlock_abi} does not support {what}"
-        if self.system.is_root and self.holds(FenceLayer.LIMITS):
+        if self.system.is_root and self.is_active(FenceLayer.LIMITS):
             yield _UNBOUND_ROOT
 
-    def to_do(self) -> Iterator[str]:
+    def list_actions(self) -> Iterator[str]:
         """Yield what the user should do, in addition to the advice for each layer."""
         if not self.is_met:
             yield (
                 f"with the policy {self.policy} no task runs here: enable the MISSING layers or use a policy "
-                f'that requires "{self.trial.held.enforcement}"'
+                f'that requires "{self.trial.confinement.enforcement}"'
             )
-        if self.not_held:
+        if self.failed_attempts:
             yield "an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
-        if self.untried and len(self.untried) == len(self.trial.findings):
+        if self.untried_attempts and len(self.untried_attempts) == len(self.trial.findings):
             yield "no attempt could be tried: the reasons are in brackets after each attempt"
 
-    def last_line(self) -> str:
-        held = self.trial.held
-        missing = f" (missing: {', '.join(held.missing)})" if held.missing else ""
+    def summarize(self) -> str:
+        confinement = self.trial.confinement
+        missing = f" (missing: {', '.join(confinement.missing)})" if confinement.missing else ""
         met = "met" if self.is_met else "NOT met"
-        line = (
-            f"enforcement {held.enforcement}{missing}; policy {self.policy} requires {self.required}: {met}"
-        )
+        line = f"enforcement {confinement.enforcement}{missing}; policy {self.policy} requires {self.required}: {met}"
         tried = len(self.trial.findings)
-        if self.not_held:
-            line += f"; {len(self.not_held)} of {tried} attempts NOT held"
-        if self.untried:
-            line += f"; {len(self.untried)} of {tried} not tried"
+        if self.failed_attempts:
+            line += f"; {len(self.failed_attempts)} of {tried} attempts NOT held"
+        if self.untried_attempts:
+            line += f"; {len(self.untried_attempts)} of {tried} not tried"
         return line
 
 
 def _examine(policy: str | None) -> _Examination:
-    from muniment.lab.attempts.offer import look_around
-    from muniment.lab.attempts.trial import try_all
-    from muniment.settings import load_configured
+    from muniment.lab.attempts.offer import inspect_system
+    from muniment.lab.attempts.trial import run_trial
+    from muniment.settings import load_configured_policy
 
-    effective = load_configured(settings_of({"policy": policy})).policy
-    system = look_around()
-    with temporary_directory():
-        trial = try_all(time.monotonic() + TRIAL_SECONDS)
+    effective = load_configured_policy(load_settings({"policy": policy})).policy
+    system = inspect_system()
+    with convert_temp_errors():
+        trial = run_trial(time.monotonic() + TRIAL_SECONDS)
     return _Examination(system, trial, effective.name, effective.confinement.require)
 
 
-def _document(report: _Examination) -> dict[str, Any]:
+def _create_fence_document(report: _Examination) -> dict[str, Any]:
     system = report.system
     return {
         "system": {
@@ -151,7 +160,7 @@ def _document(report: _Examination) -> dict[str, Any]:
             "machine": system.machine,
             "resolver": system.resolver,
             "landlock_abi": system.landlock_abi,
-            "landlock_lacks": list(system.landlock_lacks),
+            "landlock_lacks": list(system.missing_landlock_features),
             "seccomp": system.seccomp,
             "mdwe": system.mdwe,
             "root": system.is_root,
@@ -160,8 +169,8 @@ def _document(report: _Examination) -> dict[str, Any]:
         "layers": [
             {
                 "layer": layer,
-                "offered": system.offers(layer),
-                "holds": report.holds(layer),
+                "offered": system.supports(layer),
+                "holds": report.is_active(layer),
                 "advice": report.advice(layer) or None,
             }
             for layer in FenceLayer
@@ -179,60 +188,63 @@ def _document(report: _Examination) -> dict[str, Any]:
             for each in report.trial.findings
         ],
         "open": list(report.notes()),
-        "enforcement": report.trial.held.enforcement,
-        "missing_layers": list(report.trial.held.missing),
+        "enforcement": report.trial.confinement.enforcement,
+        "missing_layers": list(report.trial.confinement.missing),
         "policy": report.policy,
         "requires": report.required,
         "met": report.is_met,
     }
 
 
-def _system_line(system: System) -> str:
+def _format_system(system: SystemSupport) -> str:
     who = "root" if system.is_root else "an ordinary user"
     proc = "" if system.has_proc else ", without /proc"
     return f"Linux {system.kernel}, {system.machine}, as {who}; files are opened by {system.resolver}{proc}"
 
 
-def _layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
+def _create_layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for layer in FenceLayer:
-        holds = "active" if report.holds(layer) else "MISSING"
-        yield layer, report.offered(layer), holds, report.advice(layer)
+        state = "active" if report.is_active(layer) else "MISSING"
+        yield layer, report.describe_offer(layer), state, report.advice(layer)
 
 
-def _finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
+def _create_finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
         marked = each.verdict.upper() if each.verdict.name == "NOT_HELD" else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
-        yield marked, on_one_line(each.outcome), on_one_line(what)
+        yield marked, clean_foreign_line(each.outcome), clean_foreign_line(what)
 
 
-def _lines(report: _Examination) -> Iterator[str]:
+def _format_examination(report: _Examination) -> Iterator[str]:
     if sys.stdout.isatty():
-        _draw(report)
+        _draw_tables(report)
     else:
-        yield visible(_system_line(report.system))
-        for layer, offered, holds, what_to_do in _layer_rows(report):
-            yield f"  {layer:14}offered {offered:7}{holds:9}{what_to_do}".rstrip()
+        yield escape_invisible(_format_system(report.system))
+        for layer, offered, state, advice in _create_layer_rows(report):
+            yield f"  {layer:14}offered {offered:7}{state:9}{advice}".rstrip()
         yield "tried in temporary workers:"
-        for verdict, outcome, what in _finding_rows(report):
+        for verdict, outcome, what in _create_finding_rows(report):
             yield f"  {verdict:11}{outcome:21}{what}"
     for note in report.notes():
         yield f"open: {note}"
-    for what in report.to_do():
-        yield visible(f"to do: {what}")
-    yield visible(report.last_line())
+    for what in report.list_actions():
+        yield escape_invisible(f"to do: {what}")
+    yield escape_invisible(report.summarize())
 
 
-def _draw(report: _Examination) -> None:
-    layers = [(row, "bold red" if row[2] == "MISSING" else None) for row in _layer_rows(report)]
+def _draw_tables(report: _Examination) -> None:
+    layers = [(row, "bold red" if row[2] == "MISSING" else None) for row in _create_layer_rows(report)]
     styles = {"NOT_HELD": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
     verdicts = [styles.get(each.verdict.name) for each in report.trial.findings]
-    draw(
+    draw_tables(
         [
             (("layer", "offered", "a worker", "what to do"), layers),
-            (("verdict", "outcome", "a worker tried to"), zip(_finding_rows(report), verdicts, strict=True)),
+            (
+                ("verdict", "outcome", "a worker tried to"),
+                zip(_create_finding_rows(report), verdicts, strict=True),
+            ),
         ],
-        above=visible(_system_line(report.system)),
+        above=escape_invisible(_format_system(report.system)),
     )
 
 
@@ -244,54 +256,60 @@ PROBE_SECONDS: Final = 60.0
 """Maximum seconds for each request; includes the time in which a server loads the model."""
 
 
-def _model_answer(flags: ModelFlags) -> Report:
+def _report_model(flags: ModelFlags) -> Report:
     """Probe the model of the flags or the configuration."""
-    from muniment.agent.openai import OpenAIModel, probe
+    from muniment.agent.openai import OpenAIModel, probe_server
 
-    settings = settings_of(flags)
-    with model_of(settings) as model:
-        found = probe(model, PROBE_SECONDS) if isinstance(model, OpenAIModel) else None
-    advice = _advice(settings, found)
+    settings = load_settings(flags)
+    with open_model_and_drop_key(settings) as model:
+        found = probe_server(model, PROBE_SECONDS) if isinstance(model, OpenAIModel) else None
+    advice = _create_advice(settings, found)
     return Report(
-        _model_document(settings, found, advice),
-        _model_lines(settings, found, advice),
-        code=0 if found is None or found.works else EXIT_FAILED,
+        _create_model_document(settings, found, advice),
+        _format_model(settings, found, advice),
+        code=0 if found is None or found.is_working else EXIT_FAILED,
     )
 
 
-def _advice(settings: Settings, found: Probe | None) -> list[str]:
+def _create_advice(settings: Settings, found: Probe | None) -> list[str]:
     if found is None:
         return []
     advice: list[str] = []
     if found.will_use is None:
         advice.append("with these settings, no run can use this model")
-    elif not found.works and any(each.verdict == "slow" for each in found.findings) and not found.better:
+    elif (
+        not found.is_working
+        and any(each.verdict == "slow" for each in found.findings)
+        and not found.better_form
+    ):
         others = "" if settings.protocol == "decide" else "; --protocol decide needs the least output"
         few = f"no response within {PROBE_SECONDS:.0f} s"
         advice.append(f"the model was slow: {few}; try again after it is loaded{others}")
-    elif found.better is not None:
-        advice.append(f"the model ignores the form {found.will_use}; run it with --protocol {found.better}")
-    elif not found.works:
+    elif found.better_form is not None:
+        advice.append(
+            f"the model ignores the form {found.will_use}; run it with --protocol {found.better_form}"
+        )
+    elif not found.is_working:
         others = "" if settings.protocol == "decide" else ", or --protocol decide"
         advice.append(f"the model ignored every form that was tried; use a larger model{others}")
     elif settings.protocol == "auto" and found.will_use != found.findings[0].form:
         advice.append(f"--protocol {found.will_use} saves each run one rejected request")
     parts = urlsplit(settings.base_url or "")
-    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+    if parts.scheme == "http" and not _is_local_host(parts.hostname or ""):
         has_key = settings.key_in_variable or settings.api_key_file is not None
         what = "the key and the memory" if has_key else "the memory"
         advice.append(f"{what} will travel unencrypted to {parts.hostname}; use https where you can")
     return advice
 
 
-def _is_this_machine(host: str) -> bool:
+def _is_local_host(host: str) -> bool:
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def _model_document(settings: Settings, found: Probe | None, advice: list[str]) -> dict[str, Any]:
+def _create_model_document(settings: Settings, found: Probe | None, advice: list[str]) -> dict[str, Any]:
     findings = () if found is None else found.findings
     return {
         "model": settings.model,
@@ -301,28 +319,28 @@ def _model_document(settings: Settings, found: Probe | None, advice: list[str]) 
             {
                 "form": each.form,
                 "verdict": each.verdict,
-                "told": each.told,
+                "told": each.problem,
                 "seconds": round(each.seconds, 3),
                 "tokens_per_second": each.tokens_per_second and round(each.tokens_per_second, 1),
             }
             for each in findings
         ],
         "will_use": None if found is None else found.will_use,
-        "works": found is None or found.works,
+        "works": found is None or found.is_working,
         "advice": advice,
     }
 
 
-def _model_lines(settings: Settings, found: Probe | None, advice: list[str]) -> Iterator[str]:
+def _format_model(settings: Settings, found: Probe | None, advice: list[str]) -> Iterator[str]:
     if found is None:
         yield "rules: the built-in rules need no server; to test a language model, use --model NAME"
         return
-    yield on_one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
+    yield clean_foreign_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
     for each in found.findings:
         speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
-        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{visible(each.told)}".rstrip()
+        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{escape_invisible(each.problem)}".rstrip()
     if found.will_use is not None:
         decides = " for its decision" if settings.protocol == "decide" else ""
         yield f"a run will use {found.will_use}{decides}"
     for line in advice:
-        yield visible(line)
+        yield escape_invisible(line)

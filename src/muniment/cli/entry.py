@@ -32,7 +32,7 @@ def main() -> None:
             _start_zygote()
         from muniment.cli.app import app
 
-        with _traced() if row is not None and row.is_traced else nullcontext():
+        with _export_spans() if row is not None and row.is_traced else nullcontext():
             app()
     except SystemExit as end:
         if end.code != _USAGE or arguments[:1] != ["recall"] or "--hook" not in arguments:
@@ -45,16 +45,16 @@ def main() -> None:
     except PlatformUnsupported as error:
         from muniment.cli.terminal import print_failure
 
-        sys.exit(print_failure(error, as_json="--json" in arguments, what="not started"))
+        sys.exit(print_failure(error, as_json="--json" in arguments, prefix="not started"))
 
 
-def _traced() -> AbstractContextManager[None]:
+def _export_spans() -> AbstractContextManager[None]:
     """Return a context that exports the spans of a command, if `OTEL_TRACES_EXPORTER` is set."""
     if "OTEL_TRACES_EXPORTER" not in os.environ:
         return nullcontext()
-    from muniment.cli.traces import exported
+    from muniment.cli.traces import export_spans
 
-    return exported()
+    return export_spans()
 
 
 def _open_missing_streams() -> None:
@@ -77,8 +77,8 @@ def _start_zygote() -> None:
     if sys.platform != "linux":
         return
     try:
-        from muniment.sandbox.fence.pool import shared_zygote
+        from muniment.sandbox.fence.pool import get_shared_zygote
 
-        shared_zygote().start()
+        get_shared_zygote().start()
     except MunimentError:
         return

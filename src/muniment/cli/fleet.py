@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muniment.cli.command import Report, command, settings_of
+from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Ledger
-from muniment.content.gates import on_one_line
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.names import Trust
 
@@ -36,7 +36,7 @@ def require_installed() -> None:
         raise ConfigInvalid("a fleet needs the extra `fleet`; run: pip install 'muniment[fleet]'")
 
 
-def core_of(
+def create_core(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
 ) -> FleetNode:
     """Create the core of a fleet's node, for `muniment serve`.
@@ -45,30 +45,30 @@ def core_of(
         ConfigInvalid: a value is invalid, or a package is missing.
     """
     require_installed()
-    from muniment.fleet.address import ledger_url
+    from muniment.fleet.address import load_ledger_url
     from muniment.fleet.node import FleetNode, NodeOptions
 
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
         raise ConfigInvalid(f"invalid node name {printable(name)}; use up to 63 letters, digits, . _ -")
-    options = NodeOptions(ledger_url(ledger, os.environ), name, slots, lease)
+    options = NodeOptions(load_ledger_url(ledger, os.environ), name, slots, lease)
     return FleetNode(settings, model, options)
 
 
-def _database(ledger: str) -> tuple[str, bytes]:
+def _read_database(ledger: str) -> tuple[str, bytes]:
     """Return the URL of the database, and the fleet's key.
 
     Raises:
         ConfigInvalid: the URL or a package is missing.
     """
     require_installed()
-    from muniment.fleet.address import ledger_url
+    from muniment.fleet.address import load_ledger_url
     from muniment.policy.ownership import create_private_directory
     from muniment.store.state import read_key
 
-    settings = settings_of()
+    settings = load_settings()
     create_private_directory(settings.state)
-    return ledger_url(ledger, os.environ), read_key(settings.state)
+    return load_ledger_url(ledger, os.environ), read_key(settings.state)
 
 
 @command("not migrated")
@@ -78,33 +78,33 @@ def fleet_migrate(
     role: Annotated[str, typer.Option(help="The PostgreSQL role that nodes use.")] = "muniment_node",
 ) -> Report:
     """Create or update the tables of a fleet; run it as the role that owns them."""
-    url, key = _database(ledger)
-    from muniment.fleet.schema import migrate, newest
+    url, key = _read_database(ledger)
+    from muniment.fleet.schema import get_newest_version, migrate
 
     done = list(migrate(url, key, role))
     lines = [f"applied {each}" for each in done]
-    lines.append(f"the database has version {newest()}; nodes connect as {role}")
-    return Report({"status": "migrated", "version": newest(), "done": done}, lines)
+    lines.append(f"the database has version {get_newest_version()}; nodes connect as {role}")
+    return Report({"status": "migrated", "version": get_newest_version(), "done": done}, lines)
 
 
 @command("no status")
 def fleet_status(*, ledger: Ledger = "") -> Report:
     """Show the nodes, the number of homes and leases, and the waiting tasks."""
-    url, _ = _database(ledger)
-    from muniment.fleet.schema import status
+    url, _ = _read_database(ledger)
+    from muniment.fleet.schema import read_status
 
-    found = status(url)
-    return Report(found, _status_lines(found))
+    found = read_status(url)
+    return Report(found, _format_status(found))
 
 
-def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _format_status(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"homes: {found['homes']}, with a lease now: {found['leases']}"
     waiting = ", ".join(f"{each['tasks']} {each['status']} since {each['oldest']}" for each in found["tasks"])
     yield f"tasks: {waiting or 'none waiting'}"
     for node in found["nodes"]:
         problem = f", accepts no work: {node['problem']}" if node["problem"] else ""
-        told = f"{node['running']} turns, seen {node['seconds']:.0f} s ago, {node['version']}{problem}"
-        yield f"node {on_one_line(node['name'])}: {told}"
+        details = f"{node['running']} turns, seen {node['seconds']:.0f} s ago, {node['version']}{problem}"
+        yield f"node {clean_foreign_line(node['name'])}: {details}"
 
 
 @command("not added")
@@ -124,7 +124,7 @@ def fleet_home_add(
     ledger: Ledger = "",
 ) -> Report:
     """Create a home if it does not exist, and a token for it, which is printed only once."""
-    url, key = _database(ledger)
+    url, key = _read_database(ledger)
     from muniment.fleet import homes
     from muniment.server.tokens import check_names
     from muniment.store.tasks import OWNER
@@ -137,20 +137,20 @@ def fleet_home_add(
             "the owner's token always has trust owner; to create another token, use --token NAME"
         )
     # Before the home is created, so that no home is left without a token.
-    check_names(name, clients, may_own=True)
+    check_names(name, clients, allow_owner_name=True)
     is_new = homes.add_home(url, home)
-    made = homes.add_token(url, key, home, name, clients, Trust(trust))
-    told = f"{'created' if is_new else 'found'} the home {home}; its token {name}, printed only once:"
-    return Report({"home": home, "is_new": is_new, "name": name, "token": made}, [told, made])
+    token_value = homes.add_token(url, key, home, name, clients, Trust(trust))
+    line = f"{'created' if is_new else 'found'} the home {home}; its token {name}, printed only once:"
+    return Report({"home": home, "is_new": is_new, "name": name, "token": token_value}, [line, token_value])
 
 
 @command("not listed")
 def fleet_home_list(*, ledger: Ledger = "") -> Report:
     """List the homes."""
-    url, _ = _database(ledger)
+    url, _ = _read_database(ledger)
     from muniment.fleet import homes
 
-    found = list(homes.homes(url))
+    found = list(homes.list_homes(url))
     return Report({"homes": found}, found)
 
 
@@ -164,7 +164,7 @@ def fleet_home_revoke(
     ledger: Ledger = "",
 ) -> Report:
     """Revoke a token of a home; it is invalid from the next request on."""
-    url, key = _database(ledger)
+    url, key = _read_database(ledger)
     from muniment.fleet import homes
 
     homes.revoke_token(url, key, home, token)
@@ -179,7 +179,7 @@ def fleet_home_remove(
     ledger: Ledger = "",
 ) -> Report:
     """Delete a home with all its entries, its history and its tokens."""
-    url, _ = _database(ledger)
+    url, _ = _read_database(ledger)
     from muniment.fleet import homes
 
     if not yes:

@@ -1,4 +1,4 @@
-"""Implement `muniment ls`, `show`, `index`, `edit` and `pin`."""
+"""Implement `muniment ls`, `show`, `rebuild_indexes`, `edit` and `pin`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muniment.cli.command import Report, command, place_at
+from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import cancel_on_interrupt, output, progress, say_notes
-from muniment.content.gates import decode, on_one_line, visible
+from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
+from muniment.content.gates import clean_foreign_line, decode, escape_invisible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
-from muniment.types.documents import members
+from muniment.types.documents import select_members
 
 if TYPE_CHECKING:
     from muniment.types import EntryList, IndexResult, ListedEntry
@@ -37,16 +37,20 @@ def ls(
     where: MemoryFlags,
 ) -> Report:
     """List the entries, and the files that were skipped, with the reason."""
-    with place_at(where, reads=True) as place:
+    with open_command_context(where, reads_entries=True) as context:
+        from muniment.operations.job_context import parse_address
         from muniment.operations.listing import list_entries
-        from muniment.operations.place import path_of_address
 
-        below = canonicalise(path_of_address(path).removesuffix("/"), place.policy.scopes) if path else None
+        below = canonicalise(parse_address(path).removesuffix("/"), context.policy.scopes) if path else None
         found = {
             scope: list_entries(
-                place, scope=scope, below="" if below is None else below.rel, expired=every, with_hidden=True
+                context,
+                scope=scope,
+                below="" if below is None else below.rel,
+                expired=every,
+                with_hidden=True,
             )
-            for scope in place.roots
+            for scope in context.roots
             if below is None or scope == below.scope
         }
         if (
@@ -55,26 +59,26 @@ def ls(
             and not any(each.entries or each.skipped or each.expired for each in found.values())
         ):
             raise NotFound(f"no entries at {below.text}")
-        missing = [scope for scope in place.policy.scopes if scope not in place.roots]
-    return Report(lambda: _listing(found.values()), _listing_lines(found, missing))
+        missing = [scope for scope in context.policy.scopes if scope not in context.roots]
+    return Report(lambda: _create_list_document(found.values()), _format_list(found, missing))
 
 
-def _listing(found: Collection[EntryList]) -> dict[str, object]:
+def _create_list_document(found: Collection[EntryList]) -> dict[str, object]:
     names = {"title": "name", "withheld": "held"}
-    told = "path title description type size trust expires ends readable withheld note"
+    member_names = "path title description type size trust expires ends readable withheld note"
     return {
         "entries": [
-            {names.get(name, name): value for name, value in members(entry, told).items()}
+            {names.get(name, name): value for name, value in select_members(entry, member_names).items()}
             for each in found
             for entry in each.entries
         ],
-        "odd": [members(item, "path reason") for each in found for item in each.skipped],
+        "odd": [select_members(item, "path reason") for each in found for item in each.skipped],
         "complete": all(each.complete for each in found),
         "expired": sum(each.expired for each in found),
     }
 
 
-def _listing_lines(found: Mapping[Scope, EntryList], missing: list[Scope]) -> Iterator[str]:
+def _format_list(found: Mapping[Scope, EntryList], missing: list[Scope]) -> Iterator[str]:
     from muniment.content.expiry import has_ended
 
     for scope in missing:
@@ -83,21 +87,24 @@ def _listing_lines(found: Mapping[Scope, EntryList], missing: list[Scope]) -> It
         count = len(each.entries)
         yield f"{scope}: {count} {'entry' if count == 1 else 'entries'}"
         for entry in each.entries:
-            notes = [f"ended on {entry.ends}" if has_ended(entry.ends) else "", on_one_line(entry.note)]
+            notes = [
+                f"ended on {entry.ends}" if has_ended(entry.ends) else "",
+                clean_foreign_line(entry.note),
+            ]
             note = f" ({'; '.join(filter(None, notes))})" if any(notes) else ""
-            yield f"  {entry.path}  {_named(entry)}{note}"
+            yield f"  {entry.path}  {_format_title(entry)}{note}"
         if each.expired:
             yield f"  {each.expired} expired, not listed; to list them: muniment ls --all"
         for item in each.skipped:
-            yield f"  skipped: {visible(item.path)} ({on_one_line(item.reason)})"
+            yield f"  skipped: {escape_invisible(item.path)} ({clean_foreign_line(item.reason)})"
         if not each.complete:
             yield f"  {scope} could not be read completely"
 
 
-def _named(entry: ListedEntry) -> str:
+def _format_title(entry: ListedEntry) -> str:
     if not entry.readable:
         return "cannot be read"
-    return f"withheld ({entry.withheld})" if entry.withheld else on_one_line(entry.title)
+    return f"withheld ({entry.withheld})" if entry.withheld else clean_foreign_line(entry.title)
 
 
 # -- show --------------------------------------------------------------------------------------------
@@ -115,25 +122,25 @@ def show(
     where: MemoryFlags,
 ) -> Report | None:
     """Print an entry."""
-    named, at, task = path.rpartition("@")
-    if not at or task.endswith(FILE_SUFFIX):  # A file name may contain an @.
-        named, task = path, ""
-    with place_at(where) as place:
-        found = place.path(named)
+    entry_path, separator, task = path.rpartition("@")
+    if not separator or task.endswith(FILE_SUFFIX):  # A file name may contain an @.
+        entry_path, task = path, ""
+    with open_command_context(where) as context:
+        found = context.resolve_path(entry_path)
         if task:
-            from muniment.operations.review import content_of
+            from muniment.operations.review import read_content
 
-            data = content_of(place, named, task)
+            data = read_content(context, entry_path, task)
         else:
-            data = place.read(found)
+            data = context.read_file(found)
     if data is None:
         removed = f"{task} removed {found.text}"
         return Report({"path": found.text, "content": None, "task": task}, problems=[removed])
     text = decode(data)
     if where["json"] or sys.stdout.isatty():  # On a terminal, make invisible characters visible.
         document = {"path": found.text, "content": text} | ({"task": task} if task else {})
-        return Report(document, [visible(text).removesuffix("\n")])
-    with output():
+        return Report(document, [escape_invisible(text).removesuffix("\n")])
+    with guard_output():
         sys.stdout.buffer.write(text.encode())
     return None
 
@@ -144,24 +151,27 @@ def show(
 @command("not rebuilt")
 def index_rebuild(*, where: MemoryFlags) -> Report:
     """Rebuild the index of every scope from its entries."""
-    from muniment.operations.owner import index
+    from muniment.operations.owner import rebuild_indexes
 
-    with place_at(where, reads=True) as place, progress("rebuilding", 2 * len(place.roots)) as observe:
-        return _checked(index(place, observe=observe), "rebuilt")
+    with (
+        open_command_context(where, reads_entries=True) as context,
+        show_progress("rebuilding", 2 * len(context.roots)) as observe,
+    ):
+        return _report_index(rebuild_indexes(context, observe=observe), "rebuilt")
 
 
 @command("not verified")
 def index_verify(*, where: MemoryFlags) -> Report:
     """Compare every index with its entries; exit 1 if one differs."""
-    from muniment.operations.owner import index
+    from muniment.operations.owner import rebuild_indexes
 
-    with place_at(where, reads=True) as place:
-        return _checked(index(place, dry_run=True), "correct")
+    with open_command_context(where, reads_entries=True) as context:
+        return _report_index(rebuild_indexes(context, dry_run=True), "correct")
 
 
-def _checked(result: IndexResult, done: str) -> Report:
+def _report_index(result: IndexResult, done: str) -> Report:
     return Report(
-        members(result, "correct problems notes"),
+        select_members(result, "correct problems notes"),
         [f"the indexes are {done}"] if result.correct else [],
         result.notes,
         result.problems,
@@ -181,28 +191,28 @@ def edit(
     """Open an entry in your editor; commit the text as yours after you close it."""
     from muniment.operations.edit import check_editable, replace_text
 
-    with place_at(where) as place:
-        editor = _editor()
-        found = place.path(path)
-        check_editable(place, found)
-        before = place.read(found)
+    with open_command_context(where) as context:
+        editor = _find_editor()
+        found = context.resolve_path(path)
+        check_editable(context, found)
+        before = context.read_file(found)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))
         copy = directory / found.name
         copy.write_bytes(before)
-        after = _after_editing(editor, copy)
+        after = _run_editor(editor, copy)
         if after == before:
             shutil.rmtree(directory)
             return Report({"task_id": None, "path": found.text, "notes": []}, ["nothing was changed"])
         try:
-            result = replace_text(place, found, before, after)
+            result = replace_text(context, found, before, after)
         except MunimentError:
-            say_notes([f"your text is saved in {copy}"])
+            print_notes([f"your text is saved in {copy}"])
             raise
         shutil.rmtree(directory)
     return Report(
-        members(result, "task_id path notes"),
+        select_members(result, "task_id path notes"),
         [
-            f"saved (changed): {on_one_line(result.path)}",
+            f"saved (changed): {clean_foreign_line(result.path)}",
             f"  to undo it: muniment undo {result.task_id}",
         ],
         result.notes,
@@ -219,16 +229,16 @@ def pin(
     """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned entry."""
     from muniment.operations import edit as operation
 
-    with place_at(where) as place, cancel_on_interrupt() as cancel:
-        result = operation.pin(place, path, dry_run=dry_run, cancel=cancel)
+    with open_command_context(where) as context, cancel_on_interrupt() as cancel:
+        result = operation.toggle_pin(context, path, dry_run=dry_run, cancel=cancel)
     done = "pinned" if result.pinned else "unpinned"
-    lines = [f"{'would be ' if dry_run else ''}{done}: {on_one_line(result.path)}"]
+    lines = [f"{'would be ' if dry_run else ''}{done}: {clean_foreign_line(result.path)}"]
     if result.task_id is not None:
         lines.append(f"  to undo it: muniment undo {result.task_id}")
-    return Report(members(result, "task_id path previous_path pinned notes"), lines, result.notes)
+    return Report(select_members(result, "task_id path previous_path pinned notes"), lines, result.notes)
 
 
-def _editor() -> list[str]:
+def _find_editor() -> list[str]:
     """Return the editor command of the environment.
 
     Raises:
@@ -243,18 +253,18 @@ def _editor() -> list[str]:
     return editor
 
 
-def _after_editing(editor: list[str], copy: Path) -> bytes:
+def _run_editor(editor: list[str], copy: Path) -> bytes:
     """Run an editor on a file; return the content of the file after the editor exits.
 
     Raises:
         ConfigInvalid: it cannot be started, or exits with an error.
     """
     try:
-        ended = subprocess.run([*editor, str(copy)], check=False).returncode  # noqa: S603  the owner configured it
-        if ended == 0:
+        exit_code = subprocess.run([*editor, str(copy)], check=False).returncode  # noqa: S603  the owner configured it
+        if exit_code == 0:
             return copy.read_bytes()
-        problem = f"exited with {ended}"
+        problem = f"exited with {exit_code}"
     except OSError as error:
         problem = f"cannot be used: {error.strerror}"
-    where = f"; your text is in {copy}" if copy.exists() else ""
-    raise ConfigInvalid(f"the editor {editor[0]!r} {problem}; nothing was saved{where}")
+    copy_hint = f"; your text is in {copy}" if copy.exists() else ""
+    raise ConfigInvalid(f"the editor {editor[0]!r} {problem}; nothing was saved{copy_hint}")

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import Report, command, place_at, settings_of
+from muniment.cli.command import Report, command, load_settings, open_command_context
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     cancel_on_interrupt,
-    is_asked_on_terminal,
-    read_named,
-    say,
-    says_yes,
+    confirm,
+    is_interactive,
+    print_line,
+    read_input_file,
 )
-from muniment.content.gates import on_one_line
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
-    from muniment.operations.place import Place
+    from muniment.operations.job_context import JobContext
     from muniment.store.audit import Head
-    from muniment.store.review import Pending
+    from muniment.store.review import PendingChange
     from muniment.store.state import State
     from muniment.types import CommittedStep, ErasePlan, EraseResult, Origin, ReviewDecision
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #
 # `muniment history`, `why` and `undo`: list, explain and undo committed changes.
 
-_WORDS: Final = {"create": "restored", "modify": "reverted", "delete": "removed"}
+_UNDO_LABELS: Final = {"create": "restored", "modify": "reverted", "delete": "removed"}
 
 
 @command("no history")
@@ -49,37 +49,37 @@ def history(
     where: MemoryFlags,
 ) -> Report:
     """List the committed changes, newest first."""
-    from muniment.operations.review import STATES, history_of
+    from muniment.operations.review import STATE_TEXTS, load_history
     from muniment.store.ledger import MAX_STEPS
 
-    with place_at(where) as place:
-        steps = history_of(place, path or None, MAX_STEPS)
-        is_edited = path.endswith(FILE_SUFFIX) and _is_edited(place, path)
-    lines = [on_one_line(f"{path} {STATES['edited']}")] if is_edited else []
-    lines += [_line(step) for step in steps] or ["no changes were committed yet"]
+    with open_command_context(where) as context:
+        steps = load_history(context, path or None, MAX_STEPS)
+        is_edited = path.endswith(FILE_SUFFIX) and _is_edited_by_hand(context, path)
+    lines = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
+    lines += [_format_step(step) for step in steps] or ["no changes were committed yet"]
     if len(steps) == MAX_STEPS:
         lines.append(f"only the newest {MAX_STEPS} are listed; give a path to list its older changes")
-    told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
-    return Report(told | ({"edited_by_hand": True} if is_edited else {}), lines)
+    document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
+    return Report(document | ({"edited_by_hand": True} if is_edited else {}), lines)
 
 
-def _is_edited(place: Place, unsafe_path: str) -> bool:
+def _is_edited_by_hand(context: JobContext, unsafe_path: str) -> bool:
     """Return whether an entry was edited by hand since its last task; False if it is deleted or erased."""
-    from muniment.operations.review import why_of
+    from muniment.operations.review import load_origin
 
     try:
-        return why_of(place, unsafe_path).state == "edited"
+        return load_origin(context, unsafe_path).state == "edited"
     except (NotFound, Erased, ToolError):
         return False
 
 
-def _line(step: CommittedStep) -> str:
-    of = f"{step.asked} of {step.undoes}" if step.undoes else step.asked
+def _format_step(step: CommittedStep) -> str:
+    origin = f"{step.asked} of {step.undoes}" if step.undoes else step.asked
     trust = f", trust {step.trust}" if step.trust is not None else ""
     erased = ", erased" if step.is_erased else ""
-    return on_one_line(
+    return clean_foreign_line(
         f"{step.at} {step.task}: {step.kind} {step.path} "
-        f"({of}{trust}, by {step.decided_by}, policy {step.policy}{erased})"
+        f"({origin}{trust}, by {step.decided_by}, policy {step.policy}{erased})"
     )
 
 
@@ -90,24 +90,24 @@ def why(
     where: MemoryFlags,
 ) -> Report:
     """Show where an entry comes from, and whether it was edited by hand since."""
-    from muniment.operations.review import why_of
+    from muniment.operations.review import load_origin
 
-    with place_at(where) as place:
-        found = why_of(place, path)
-    return Report(found.as_json, _why_lines(found))
+    with open_command_context(where) as context:
+        found = load_origin(context, path)
+    return Report(found.as_json, _format_origin(found))
 
 
-def _why_lines(found: Origin) -> Iterator[str]:
-    from muniment.operations.review import STATES
+def _format_origin(found: Origin) -> Iterator[str]:
+    from muniment.operations.review import STATE_TEXTS
 
     trust = f"; trust {found.trust}" if found.trust is not None else ""
-    yield on_one_line(f"{found.path} {STATES[found.state]}{trust}")
-    yield from (f"  {each.trust}: {on_one_line(each.text)}" for each in found.sentences)
+    yield clean_foreign_line(f"{found.path} {STATE_TEXTS[found.state]}{trust}")
+    yield from (f"  {each.trust}: {clean_foreign_line(each.text)}" for each in found.sentences)
     if found.task is None:
         return
-    yield "  " + on_one_line(f"task {found.task} ({found.asked}), {found.at}")
+    yield "  " + clean_foreign_line(f"task {found.task} ({found.asked}), {found.at}")
     decided = f"decided by {found.decided_by}, trust {found.request_trust}, policy {found.policy}"
-    yield "  " + on_one_line(decided)
+    yield "  " + clean_foreign_line(decided)
     if found.fact is not None:
         yield f"  fact {found.fact} (a keyed digest)"
 
@@ -121,9 +121,12 @@ def undo(
     """Undo a task; rejected if its files were changed since."""
     from muniment.operations import review
 
-    with place_at(where) as place, cancel_on_interrupt() as cancel:
-        result = review.undo(task, place, cancel=cancel)
-    lines = [f"undone ({_WORDS[change.kind]}): {on_one_line(change.path)}" for change in result.changes]
+    with open_command_context(where) as context, cancel_on_interrupt() as cancel:
+        result = review.undo_task(task, context, cancel=cancel)
+    lines = [
+        f"undone ({_UNDO_LABELS[change.kind]}): {clean_foreign_line(change.path)}"
+        for change in result.changes
+    ]
     lines += [f"  to redo it: muniment undo {result.task_id}"] if result.error is None else []
     return Report(result.as_json, lines, result.notes, error=result.error)
 
@@ -140,26 +143,27 @@ ReviewId = Annotated[
 @command("not listed")
 def review_list(*, where: MemoryFlags) -> Report:
     """List the pending reviews."""
-    from muniment.operations.review import waiting
-    from muniment.store.review import pending
+    from muniment.operations.review import list_pending
+    from muniment.store.review import read_pending
 
-    with place_at(where) as place:
-        here = waiting(place)
-        elsewhere = len(pending(place.state)) - len(here)
+    with open_command_context(where) as context:
+        reviews = list_pending(context)
+        other_count = len(read_pending(context.state)) - len(reviews)
     return Report(
-        {"reviews": [_summary(each) for each in here], "elsewhere": elsewhere}, _waiting(here, elsewhere)
+        {"reviews": [_summarize_review(each) for each in reviews], "elsewhere": other_count},
+        _format_reviews(reviews, other_count),
     )
 
 
-def _waiting(here: Sequence[Pending], elsewhere: int) -> Iterator[str]:
-    for each in here:
+def _format_reviews(reviews: Sequence[PendingChange], other_count: int) -> Iterator[str]:
+    for each in reviews:
         paths = ", ".join(path.text for path in each.change_set.paths)
-        yield on_one_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}")
-        yield f"  reason: {on_one_line('; '.join(each.reasons))}"
-    if not here:
+        yield clean_foreign_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}")
+        yield f"  reason: {clean_foreign_line('; '.join(each.reasons))}"
+    if not reviews:
         yield "no pending reviews"
-    if elsewhere:
-        yield f"{elsewhere} more in other workspaces"
+    if other_count:
+        yield f"{other_count} more in other workspaces"
 
 
 @command("not shown")
@@ -167,10 +171,10 @@ def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Show a pending review: its text with invisible characters made visible, and its digest."""
     from muniment.operations import review
 
-    with place_at(where) as place:
-        shown = review.show(review_id, place)
-    document = {"review_id": shown.review_id, "text": shown.text, "digest": shown.digest}
-    return Report(document, [shown.text.removesuffix("\n")])
+    with open_command_context(where) as context:
+        preview = review.show_review(review_id, context)
+    document = {"review_id": preview.review_id, "text": preview.text, "digest": preview.digest}
+    return Report(document, [preview.text.removesuffix("\n")])
 
 
 @command("not approved")
@@ -189,21 +193,21 @@ def review_approve(
     """Commit a pending review; on a terminal, show it first and ask for confirmation."""
     from muniment.operations import review
 
-    if not (digest or yes or is_asked_on_terminal()):
+    if not (digest or yes or is_interactive()):
         raise typer.BadParameter("without a terminal, give --digest (printed by `review show`) or --yes")
-    with place_at(where) as place:
-        bound_to = digest
-        if bound_to is None:
-            shown = review.show(review_id, place)
-            bound_to = shown.digest
+    with open_command_context(where) as context:
+        approved_digest = digest
+        if approved_digest is None:
+            preview = review.show_review(review_id, context)
+            approved_digest = preview.digest
             if not yes:
-                say(shown.text.removesuffix("\n"))
-                if not says_yes("approve this? [y/N] "):
+                print_line(preview.text.removesuffix("\n"))
+                if not confirm("approve this? [y/N] "):
                     print("not approved; the review is still pending", file=sys.stderr)
                     return EXIT_CANCELLED
         with cancel_on_interrupt() as cancel:
-            done = review.approve(review_id, bound_to, place, cancel=cancel)
-    return _decided(done)
+            done = review.approve_review(review_id, approved_digest, context, cancel=cancel)
+    return _report_decision(done)
 
 
 @command("not rejected")
@@ -211,29 +215,32 @@ def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Reject a pending review; its changes are never committed."""
     from muniment.operations import review
 
-    with place_at(where) as place, cancel_on_interrupt() as cancel:
-        return _decided(review.reject(review_id, place, cancel=cancel))
+    with open_command_context(where) as context, cancel_on_interrupt() as cancel:
+        return _report_decision(review.reject_review(review_id, context, cancel=cancel))
 
 
-def _decided(done: ReviewDecision) -> Report:
-    from muniment.operations.review import BECAME
+def _report_decision(done: ReviewDecision) -> Report:
+    from muniment.operations.review import CHANGE_TEXTS
 
     if done.task_id is None:
         lines = [f"rejected: {done.review_id}; nothing was written"]
     else:
-        lines = [f"approved ({BECAME[change.kind]}): {on_one_line(change.path)}" for change in done.changes]
+        lines = [
+            f"approved ({CHANGE_TEXTS[change.kind]}): {clean_foreign_line(change.path)}"
+            for change in done.changes
+        ]
         lines.append(f"  to undo it: muniment undo {done.task_id}")
     return Report(done.as_json, lines, done.notes)
 
 
-def _summary(waiting: Pending) -> dict[str, object]:
+def _summarize_review(review: PendingChange) -> dict[str, object]:
     return {
-        "review_id": waiting.id,
-        "at": waiting.run.at,
-        "kind": waiting.run.kind,
-        "task_id": waiting.run.task,
-        "paths": [path.text for path in waiting.change_set.paths],
-        "reasons": list(waiting.reasons),
+        "review_id": review.id,
+        "at": review.run.at,
+        "kind": review.run.kind,
+        "task_id": review.run.task,
+        "paths": [path.text for path in review.change_set.paths],
+        "reasons": list(review.reasons),
     }
 
 
@@ -242,13 +249,13 @@ def _summary(waiting: Pending) -> dict[str, object]:
 # `muniment erase`: preview, erase, or search for the remains of a text.
 
 
-def _not_erased(given: Mapping[str, Any]) -> str:
-    if given["verify"] is not None:
+def _describe_erase_failure(options: Mapping[str, Any]) -> str:
+    if options["verify"] is not None:
         return "not searched"
-    return "not erased" if given["yes"] else "not shown"
+    return "not erased" if options["yes"] else "not shown"
 
 
-@command(_not_erased)
+@command(_describe_erase_failure)
 def erase(
     *,
     target: Annotated[
@@ -265,25 +272,25 @@ def erase(
 ) -> Report:
     """Erase an entry and its history permanently; or, with --verify, search for remains of a text."""
     from muniment.operations.owner import erase
-    from muniment.store.erase import EraseGround, left_over
+    from muniment.store.erase import EraseContext, find_remains
     from muniment.types import ErasePlan
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
         raise typer.BadParameter(
             "give an entry or a task to erase, or a text to search for with --verify FILE"
         )
-    with place_at(where) as place:
+    with open_command_context(where) as context:
         if verify is not None:
-            ground = EraseGround(place.state, place.roots, place.policy, place.patience())
-            return _left(left_over(read_named(verify, MAX_FILE_BYTES), ground), place)
+            ground = EraseContext(context.state, context.roots, context.policy, context.start_deadline())
+            return _report_remains(find_remains(read_input_file(verify, MAX_FILE_BYTES), ground), context)
         with cancel_on_interrupt() as cancel:
-            done = erase(place, target, dry_run=not yes, cancel=cancel)
+            done = erase(context, target, dry_run=not yes, cancel=cancel)
     if isinstance(done, ErasePlan):
-        return Report(done.as_json, _plan_lines(done))
-    return Report(done.as_json, _receipt_lines(done, target), done.notes)
+        return Report(done.as_json, _format_plan(done))
+    return Report(done.as_json, _format_receipt(done, target), done.notes)
 
 
-def _left(found: Mapping[str, int], place: Place) -> Report:
+def _report_remains(found: Mapping[str, int], context: JobContext) -> Report:
     """Report the remains of a text for each file of the state directory; exit 1 if there are any."""
     from muniment.store.erase import NOT_COVERED
     from muniment.store.tasks import RUN_BYTES
@@ -291,36 +298,36 @@ def _left(found: Mapping[str, int], place: Place) -> Report:
     problems = [f"{name} contains {count} pieces of {RUN_BYTES} bytes" for name, count in found.items()]
     lines = ["no remains found, except in existing entries", f"not covered: {NOT_COVERED}"]
     if found:
-        where = f"in {place.state.directory}; erase the entry or task that wrote it, and delete your copies"
+        where = f"in {context.state.directory}; erase the entry or task that wrote it, and delete your copies"
         problems, lines = [*problems, where], []
     document = {"left": found, "run_bytes": RUN_BYTES, "not_covered": NOT_COVERED}
     return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
 
 
-def _plan_lines(plan: ErasePlan) -> Iterator[str]:
+def _format_plan(plan: ErasePlan) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
-    yield on_one_line(f"would be erased permanently: {plan.target}")
+    yield clean_foreign_line(f"would be erased permanently: {plan.target}")
     for path in plan.files:
-        yield "  " + on_one_line(f"the file {path}")
+        yield "  " + clean_foreign_line(f"the file {path}")
     yield f"  {plan.versions} versions in the history; undo and show will report them as erased"
     for path in plan.others:
-        yield "  " + on_one_line(f"including older versions of {path} that contain part of the text")
+        yield "  " + clean_foreign_line(f"including older versions of {path} that contain part of the text")
     for review in plan.reviews:
         yield f"  review {review}"
     yield f"  the content of {plan.records} audit records; the records themselves remain"
     if plan.lane_tasks:
         yield f"  requests and results of {plan.lane_tasks} daemon tasks; waiting tasks will fail"
     for name in plan.copies:
-        yield "  " + on_one_line(f"the copy {name}, which an older Muniment could be restored from")
+        yield "  " + clean_foreign_line(f"the copy {name}, which an older Muniment could be restored from")
     yield f"not covered: {NOT_COVERED}"
-    yield on_one_line(f"nothing was erased; to erase it: muniment erase {plan.target} --yes")
+    yield clean_foreign_line(f"nothing was erased; to erase it: muniment erase {plan.target} --yes")
 
 
-def _receipt_lines(receipt: EraseResult, target: str) -> Iterator[str]:
+def _format_receipt(receipt: EraseResult, target: str) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
-    yield on_one_line(
+    yield clean_foreign_line(
         f"erased: {target} ({receipt.files} files, {receipt.versions} versions, "
         f"{receipt.reviews} reviews, the content of {receipt.records} audit records)"
     )
@@ -347,9 +354,9 @@ def audit_verify(
     """Check the complete chain; exit 1 if a record was edited, removed or cut off."""
     from muniment.store.audit import verify
 
-    with _state() as state:
-        kept = None if head_file is None else _read_head(head_file)
-        found = verify(state, kept=kept)
+    with _open_state() as state:
+        expected_head = None if head_file is None else _read_head(head_file)
+        found = verify(state, expected_head=expected_head)
     document = {
         "whole": not found.problems,
         "records": found.records,
@@ -359,7 +366,7 @@ def audit_verify(
     if found.problems:
         return Report(document, problems=found.problems, code=EXIT_FAILED)
     lines = [f"{found.records} records; none was edited, removed or added without the key"]
-    if kept is None:
+    if expected_head is None:
         lines.append("to detect a ledger replaced by an earlier copy, use --head-file")
     return Report(document, lines)
 
@@ -367,10 +374,10 @@ def audit_verify(
 @command("no head")
 def audit_head() -> Report:
     """Print the end of the chain; store it apart from the ledger."""
-    from muniment.store.audit import head
+    from muniment.store.audit import read_head
 
-    with _state() as state:
-        found = head(state)
+    with _open_state() as state:
+        found = read_head(state)
     return Report({"head": str(found), "records": found.seq}, [str(found)])
 
 
@@ -379,28 +386,30 @@ def audit_show(
     *, task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None
 ) -> Report:
     """Print the audit records."""
-    from muniment.store.audit import records
+    from muniment.store.audit import read_records
 
-    with _state() as state:
-        found = list(records(state, task=task))
+    with _open_state() as state:
+        found = list(read_records(state, task=task))
     lines = []
     for record in found:
         about = "(erased)" if record.body is None else json.dumps(record.body, ensure_ascii=False)
-        lines.append(on_one_line(f"{record.seq} {record.at} {record.kind} {record.task or '-'} {about}"))
+        lines.append(
+            clean_foreign_line(f"{record.seq} {record.at} {record.kind} {record.task or '-'} {about}")
+        )
     if not found:
         lines = ["no records" if task is None else "no records of this task; see: muniment history"]
     return Report({"records": [asdict(record) for record in found]}, lines)
 
 
 @contextmanager
-def _state() -> Iterator[State]:
+def _open_state() -> Iterator[State]:
     """Open the state of the home; create nothing if it does not exist."""
     from muniment.store.state import State, is_writable
 
-    directory = settings_of().state
-    is_there = directory.is_dir()
-    is_read_only = is_there and not is_writable(directory)
-    with State(directory if is_there else None, read_only=is_read_only) as state:
+    directory = load_settings().state
+    exists = directory.is_dir()
+    is_read_only = exists and not is_writable(directory)
+    with State(directory if exists else None, is_read_only=is_read_only) as state:
         yield state
 
 
@@ -408,7 +417,7 @@ def _read_head(path: Path) -> Head:
     from muniment.store.audit import Head
 
     try:
-        text = read_named(path, MAX_HEAD_BYTES).decode("ascii")
+        text = read_input_file(path, MAX_HEAD_BYTES).decode("ascii")
     except UnicodeDecodeError:
         raise ConfigInvalid(
             f"{path} does not contain the head of an audit chain; use the output of `audit head`"

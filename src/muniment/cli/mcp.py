@@ -18,7 +18,7 @@ from typing import Annotated, Final
 
 import typer
 
-from muniment.cli.command import command, model_of, settings_of, trust_of
+from muniment.cli.command import command, load_settings, open_model_and_drop_key, parse_trust
 from muniment.cli.options import RunFlags, Workspace
 from muniment.cli.terminal import EXIT_FAILED
 from muniment.errors import ConfigInvalid
@@ -55,7 +55,7 @@ def mcp(
         raise typer.BadParameter("use either --url or --daemon")
     if any(flags.values()):
         raise typer.BadParameter("the daemon has its own policy, roots and model; remove these options")
-    _serve_pipe(url, workspace, trust_of(trust))
+    _forward_messages(url, workspace, parse_trust(trust))
     return 0
 
 
@@ -68,24 +68,26 @@ def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
         return EXIT_FAILED
     import asyncio
 
-    from muniment.integrations.mcp.memory import OpenedMemory
+    from muniment.integrations.mcp.memory import LazyMemory
     from muniment.integrations.mcp.stdio import serve
-    from muniment.integrations.mcp.wire import Wire, set_aside
+    from muniment.integrations.mcp.wire import Wire, redirect_streams
 
     # The SDK logs the messages it receives; the logs of Muniment follow the rules of `events`.
     logging.getLogger("mcp").propagate = False
     logging.getLogger("mcp").addHandler(logging.NullHandler())
-    granted = trust_of(trust)
-    with closing(OpenedMemory(lambda: settings_of(flags), workspace, model_of, _warn)) as opened:
-        asyncio.run(serve(Wire(*set_aside()), opened, granted))
+    client_trust = parse_trust(trust)
+    with closing(
+        LazyMemory(lambda: load_settings(flags), workspace, open_model_and_drop_key, _print_warning)
+    ) as opened:
+        asyncio.run(serve(Wire(*redirect_streams()), opened, client_trust))
     return 0
 
 
-def _warn(line: str) -> None:
+def _print_warning(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
+def _forward_messages(url: str | None, workspace: Path | None, trust: Trust) -> None:
     """Forward messages until the input ends, SIGTERM or Ctrl-C; without a URL, to the daemon of the home.
 
     Raises:
@@ -93,15 +95,15 @@ def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
     """
     import asyncio
 
-    from muniment.client.finding import name_workspace, place
-    from muniment.integrations.mcp.pipe import pass_on
-    from muniment.integrations.mcp.wire import Wire, set_aside
+    from muniment.client.discovery import create_locator, resolve_workspace
+    from muniment.integrations.mcp.pipe import forward_messages
+    from muniment.integrations.mcp.wire import Wire, redirect_streams
 
     token = os.environ.get(TOKEN_VARIABLE) or None
     if url is not None and token is None:
         raise ConfigInvalid(
             f"{TOKEN_VARIABLE} is not set; create a token of that daemon: muniment token add NAME"
         )
-    where = place(os.environ, url=url, token=token)
-    named = name_workspace(None if workspace is None else str(workspace))
-    asyncio.run(pass_on(Wire(*set_aside()), where, named, trust))
+    daemon = create_locator(os.environ, url=url, token=token)
+    workspace_name = resolve_workspace(None if workspace is None else str(workspace))
+    asyncio.run(forward_messages(Wire(*redirect_streams()), daemon, workspace_name, trust))

@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from muniment.cli.command import Report, command, place_at, settings_of
+from muniment.cli.command import Report, command, load_settings, open_command_context
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress, say_notes
-from muniment.content.gates import on_one_line
+from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, print_notes, show_progress
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported
-from muniment.files import new_file
+from muniment.files import create_file
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
     from muniment.operations.exporting import ExportFormat
-    from muniment.operations.place import Place
+    from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
-    from muniment.transfer.backup import BackedUp
+    from muniment.transfer.backup import BackupSummary
     from muniment.transfer.import_report import ImportResult
 
 
-def _require_links() -> None:
+def _require_nofollow() -> None:
     """Check that this system can open a file without following a link, which Windows cannot.
 
     Raises:
@@ -48,11 +48,11 @@ def _require_links() -> None:
 
 AUTO: Final = "auto"
 
-SHOWN: Final = 20
+MAX_LISTED: Final = 20
 """Maximum number of listed items of a kind; `--json` contains all."""
 
 
-@command("not imported", before=_require_links)
+@command("not imported", precheck=_require_nofollow)
 def import_(
     *,
     path: Annotated[Path, typer.Argument(help="A file, a folder, a zip or an exported tar.")],
@@ -81,53 +81,57 @@ def import_(
     """
     from muniment.transfer.formats import FORMATS
     from muniment.transfer.import_report import ImportRequest
-    from muniment.transfer.importing import bring_in
+    from muniment.transfer.importing import import_items
     from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:
         raise ConfigInvalid(f"invalid --from; use one of {AUTO}, {', '.join(FORMATS)}")
     if trust not in set(Trust):
         raise ConfigInvalid(f"invalid --trust; use one of {', '.join(Trust)}")
-    settings = settings_of(where)
+    settings = load_settings(where)
     source = read_source(path, format)
-    with place_at(where, settings=settings, asks=not dry_run, create=not dry_run, reads=dry_run) as place:
-        to_make = _to_make(place, settings, where["workspace"]) if dry_run else frozenset[Scope]()
+    with open_command_context(
+        where, settings=settings, can_ask=not dry_run, create=not dry_run, reads_entries=dry_run
+    ) as context:
+        to_make = (
+            _list_missing_scopes(context, settings, where["workspace"]) if dry_run else frozenset[Scope]()
+        )
         request = ImportRequest(source.format, Trust(trust), scope, dry_run, to_make)
-        with cancel_on_interrupt() as cancel, progress("importing", len(source.items)) as observe:
-            result = bring_in(
-                source.items, request, place, cancel=cancel, observe=observe, files=source.files
+        with cancel_on_interrupt() as cancel, show_progress("importing", len(source.items)) as observe:
+            result = import_items(
+                source.items, request, context, cancel=cancel, observe=observe, files=source.files
             )
     return Report(
         result.as_json,
-        _imported(result, path),
+        _format_import(result, path),
         result.notes,
         error=result.error,
-        what="not completed",
+        failure_prefix="not completed",
         code=EXIT_FAILED if result.refused else 0,
     )
 
 
-def _to_make(place: Place, settings: Settings, workspace: Path | None) -> frozenset[Scope]:
+def _list_missing_scopes(context: JobContext, settings: Settings, workspace: Path | None) -> frozenset[Scope]:
     """Return the scopes whose directories the import would create."""
     from muniment.workspaces.projects import find_project
 
-    missing = set(place.policy.scopes) - set(place.roots)
-    is_project = workspace is not None or "user" not in place.policy.scopes
+    missing = set(context.policy.scopes) - set(context.roots)
+    is_project = workspace is not None or "user" not in context.policy.scopes
     is_project = is_project or find_project(settings.home, Path()).checkout.is_repository
     return frozenset(missing if is_project else missing - {"project"})
 
 
-def _imported(result: ImportResult, path: Path) -> Iterator[str]:
+def _format_import(result: ImportResult, path: Path) -> Iterator[str]:
     is_dry, counts = result.request.dry_run, result.counts
-    for each in result.refused[:SHOWN]:
-        yield f"rejected: {on_one_line(each.name)} ({on_one_line(each.reason)})"
-    if len(result.refused) > SHOWN:
-        yield f"  and {len(result.refused) - SHOWN} more rejected; --json lists them"
-    for each in result.not_taken[:SHOWN]:
+    for each in result.refused[:MAX_LISTED]:
+        yield f"rejected: {clean_foreign_line(each.name)} ({clean_foreign_line(each.reason)})"
+    if len(result.refused) > MAX_LISTED:
+        yield f"  and {len(result.refused) - MAX_LISTED} more rejected; --json lists them"
+    for each in result.not_taken[:MAX_LISTED]:
         lines = f":{each.lines}" if each.lines else ""
-        yield f"skipped: {on_one_line(each.name)}{lines} ({on_one_line(each.reason)})"
-    if len(result.not_taken) > SHOWN:
-        yield f"  and {len(result.not_taken) - SHOWN} more skipped; --json lists them"
+        yield f"skipped: {clean_foreign_line(each.name)}{lines} ({clean_foreign_line(each.reason)})"
+    if len(result.not_taken) > MAX_LISTED:
+        yield f"  and {len(result.not_taken) - MAX_LISTED} more skipped; --json lists them"
     yield (
         f"{'would be ' if is_dry else ''}imported: {counts['imported']}, already known: {counts['known']}, "
         f"{'would wait' if is_dry else 'waiting'} for review: {counts['held']}, "
@@ -135,17 +139,17 @@ def _imported(result: ImportResult, path: Path) -> Iterator[str]:
         f"({result.request.format}, trust {result.request.trust})"
     )
     reviews = list(dict.fromkeys(each.review for each in result.held if each.review))
-    for review in reviews[:SHOWN]:
+    for review in reviews[:MAX_LISTED]:
         yield f"  to decide about it: muniment review show {review}"
-    if len(reviews) > SHOWN:
-        yield f"  and {len(reviews) - SHOWN} more reviews; see: muniment review list"
+    if len(reviews) > MAX_LISTED:
+        yield f"  and {len(reviews) - MAX_LISTED} more reviews; see: muniment review list"
     for task in result.tasks:
         yield f"  to undo it: muniment undo {task}"
     if result.lowered:
-        again = f"muniment import {shlex.quote(str(path))} --trust owner"
+        command_line = f"muniment import {shlex.quote(str(path))} --trust owner"
         yield (
             f"  {result.lowered} entries claim more trust than {result.request.trust}; "
-            f"if you created this export, undo the import and run: {on_one_line(again)}"
+            f"if you created this export, undo the import and run: {clean_foreign_line(command_line)}"
         )
 
 
@@ -154,7 +158,7 @@ def _imported(result: ImportResult, path: Path) -> Iterator[str]:
 _KINDS: Final[Mapping[str, ExportFormat]] = {".tar": "tar", ".jsonl": "jsonl"}
 
 
-@command("not exported", before=_require_links)
+@command("not exported", precheck=_require_nofollow)
 def export(
     *,
     to: Annotated[str, typer.Option(metavar="FILE.tar|FILE.jsonl|-", help="A new file, or standard output.")],
@@ -167,27 +171,27 @@ def export(
     """
     from muniment.operations import exporting
 
-    with place_at(where, reads=True) as place:
+    with open_command_context(where, reads_entries=True) as context:
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
             raise ConfigInvalid(
                 "invalid --to; use FILE.tar, FILE.jsonl, or - for JSON lines (without --json)"
             )
-        with progress("exporting") as observe:
-            outgoing = exporting.collect(place, kind, scope=scope, observe=observe)
-        say_notes(outgoing.notes)
-        with _written(to) as file:
-            exporting.write(outgoing, file, kind)
+        with show_progress("exporting") as observe:
+            collected = exporting.collect(context, kind, scope=scope, observe=observe)
+        print_notes(collected.notes)
+        with _open_output(to) as file:
+            exporting.write(collected, file, kind)
     lines = [
-        on_one_line(f"exported {len(outgoing.entries)} entries to {to}"),
+        clean_foreign_line(f"exported {len(collected.entries)} entries to {to}"),
         "  it does not contain history and undo; for these: muniment backup FILE",
     ]
-    document = {"file": to, "entries": len(outgoing.entries), "notes": list(outgoing.notes)}
+    document = {"file": to, "entries": len(collected.entries), "notes": list(collected.notes)}
     return Report(document, [] if to == "-" else lines)
 
 
 @contextmanager
-def _written(target: str) -> Iterator[BinaryIO]:
+def _open_output(target: str) -> Iterator[BinaryIO]:
     """Open a new private file that appears under its name when it is complete; standard output for `-`.
 
     Raises:
@@ -197,7 +201,7 @@ def _written(target: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with new_file(target) as file:
+    with create_file(target) as file:
         yield file
 
 
@@ -206,24 +210,26 @@ def _written(target: str) -> Iterator[BinaryIO]:
 WAIT_SECONDS: Final = 60.0
 """Maximum seconds that a backup waits for processes that write."""
 
-NOT_IN_IT: Final = (
+NOT_INCLUDED: Final = (
     "keys of model servers, tokens, models, directories that only --root names, "
     "memory that init stores in a repository"
 )
 
 
-@command("not backed up", before=_require_links)
+@command("not backed up", precheck=_require_nofollow)
 def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Report:
     """Back up the complete home at one moment, while others write: files, ledger, configuration."""
     import resource  # missing on Windows
 
-    from muniment.kernel.cancel import Patience
+    from muniment.kernel.cancel import Deadline
     from muniment.opening import open_state
-    from muniment.transfer.backup import SCRATCH, back_up
+    from muniment.transfer.backup import SCRATCH_PREFIX, back_up
 
-    settings = settings_of()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Two descriptors for each project at once.
+    settings = load_settings()
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (maximum, maximum)
+    )  # Two descriptors for each project at once.
     if not settings.home.is_dir():
         raise ConfigInvalid(f"no memory found at {settings.home}; set MUNIMENT_HOME")
     if file == "-" or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(settings.home)):
@@ -231,8 +237,8 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
     with (
         open_state(settings) as state,
         cancel_on_interrupt() as cancel,
-        progress("backing up") as observe,
-        _written(file) as written,
+        show_progress("backing up") as observe,
+        _open_output(file) as written,
     ):
         done = back_up(
             settings.home,
@@ -240,49 +246,51 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
             settings.roots,
             written,
             scratch=Path(file).absolute().parent,
-            patience=Patience(time.monotonic() + WAIT_SECONDS, cancel),
-            observe=_stepping(observe, cancel),
+            deadline=Deadline(time.monotonic() + WAIT_SECONDS, cancel),
+            observe=_create_observer(observe, cancel),
         )
-    done.notes += _left_beside(Path(file), f".{escape(Path(file).name)}.*.unfinished", f"{SCRATCH}*")
+    done.notes += _find_leftovers(
+        Path(file), f".{escape(Path(file).name)}.*.unfinished", f"{SCRATCH_PREFIX}*"
+    )
     lines = [
-        on_one_line(f"backed up {done.files} files, {done.size} bytes, to {file}"),
+        clean_foreign_line(f"backed up {done.files} files, {done.size} bytes, to {file}"),
         "  it contains all entries unencrypted, including forgotten ones: protect it like the home",
-        f"  not included: {NOT_IN_IT}",
+        f"  not included: {NOT_INCLUDED}",
         f"  the head of its audit records, to store elsewhere: {done.head}",
     ]
-    return Report({"file": file, **_told(done), "not_in_it": NOT_IN_IT}, lines, done.notes)
+    return Report({"file": file, **_create_members(done), "not_in_it": NOT_INCLUDED}, lines, done.notes)
 
 
-@command("not restored", before=_require_links)
+@command("not restored", precheck=_require_nofollow)
 def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")]) -> Report:
     """Restore a home from a backup, after a complete check; a home that is not empty stays unchanged."""
-    from muniment.kernel.cancel import Patience
+    from muniment.kernel.cancel import Deadline
     from muniment.transfer import backup as backing
 
-    home = settings_of().home
-    with _backup_file(file) as source, cancel_on_interrupt() as cancel, progress("restoring") as observe:
-        patience = Patience(time.monotonic() + backing.RESTORE_SECONDS, cancel)
+    home = load_settings().home
+    with _open_backup(file) as source, cancel_on_interrupt() as cancel, show_progress("restoring") as observe:
+        deadline = Deadline(time.monotonic() + backing.RESTORE_SECONDS, cancel)
         try:
-            done = backing.restore(home, source, patience=patience, check=_check_projects, observe=observe)
+            done = backing.restore(home, source, deadline=deadline, check=_check_projects, observe=observe)
         except DeadlineExceeded as error:
             limit = f"{file} could not be restored within {backing.RESTORE_SECONDS:.0f} s"
             raise ConfigInvalid(
                 f"{limit}; use a faster disk, or another backup; nothing was restored"
             ) from error
-    done.notes += _left_beside(home, f".{escape(home.name)}.*.restoring")
+    done.notes += _find_leftovers(home, f".{escape(home.name)}.*.restoring")
     lines = [
-        on_one_line(
+        clean_foreign_line(
             f"restored {done.files} files, {done.size} bytes, to {home}; its audit records are complete"
         )
     ]
     for scope in done.outside:
-        lies = home / "restored" / scope
-        lines.append(on_one_line(f"  {scope} was outside the home; it is now in {lies}"))
+        path = home / "restored" / scope
+        lines.append(clean_foreign_line(f"  {scope} was outside the home; it is now in {path}"))
     lines.append(f"  compare the head of its audit records with the one you stored: {done.head}")
-    return Report({"home": str(home), **_told(done)}, lines, done.notes)
+    return Report({"home": str(home), **_create_members(done)}, lines, done.notes)
 
 
-def _backup_file(path: Path) -> BinaryIO:
+def _open_backup(path: Path) -> BinaryIO:
     """Open a backup to read; reject a pipe or device, which may never end.
 
     Raises:
@@ -298,13 +306,13 @@ def _backup_file(path: Path) -> BinaryIO:
     return file
 
 
-def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
+def _create_observer(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
     """Return a callback that reports each step, and raises if the token is cancelled."""
-    from muniment.kernel.cancel import Patience
+    from muniment.kernel.cancel import Deadline
 
     def step(files: int) -> None:
         observe(files)
-        Patience(math.inf, cancel).check()
+        Deadline(math.inf, cancel).check()
 
     return step
 
@@ -323,14 +331,14 @@ def _check_projects(home: Path) -> None:
         raise ConfigInvalid("its projects.json is damaged; nothing was restored") from error
 
 
-def _left_beside(path: Path, *patterns: str) -> Iterator[str]:
+def _find_leftovers(path: Path, *patterns: str) -> Iterator[str]:
     """Yield a note for each file that a killed process of the same kind left next to a path."""
     for pattern in patterns:
         for each in sorted(path.absolute().parent.glob(pattern)):
             yield f"{each} was left by a killed process: remove it, unless that process still runs"
 
 
-def _told(done: BackedUp) -> dict[str, object]:
+def _create_members(done: BackupSummary) -> dict[str, object]:
     return {
         "files": done.files,
         "bytes": done.size,

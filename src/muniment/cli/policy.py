@@ -1,4 +1,6 @@
-"""Implement `muniment policy lint`, `explain`, `test`, `prove` and `diff`: review and compare policies."""
+"""Implement `muniment policy lint`, `explain_decision`, `test`, `prove` and `compare_policies`: review and
+compare policies.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import Report, command, settings_of
+from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import PolicyArgument
-from muniment.cli.terminal import EXIT_FAILED, coloured, read_named
-from muniment.content.gates import one_line
+from muniment.cli.terminal import EXIT_FAILED, color_text, read_input_file
+from muniment.content.gates import clean_line
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
 
 if TYPE_CHECKING:
@@ -22,37 +24,37 @@ if TYPE_CHECKING:
     from muniment.lab.proofs import Cause, Difference, Gain, InvariantFinding, Mutant
     from muniment.lab.review import LintFinding
     from muniment.policy.family import PolicyText
-    from muniment.policy.load import Act, Loaded
+    from muniment.policy.load import Act, LoadedPolicy
 
 Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]
 
 # -- policy review -----------------------------------------------------------------------------------
 #
-# `muniment policy lint`, `explain`, `test` and `prove`: review one policy.
+# `muniment policy lint`, `explain_decision`, `test` and `prove`: review one policy.
 
 _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
 
 
-def load_for_review(policy: str, *, tested: bool = True) -> Loaded:
+def load_for_review(policy: str, *, tested: bool = True) -> LoadedPolicy:
     """Load a policy from its file, and ignore a lock next to it: the file may just have been edited."""
     from muniment.policy.load import load_files
     from muniment.policy.tables import is_path
 
     return load_files(
         policy,
-        policies_dir=settings_of().policies,
+        policies_dir=load_settings().policies,
         unlocked=Path(policy).parent if is_path(policy) else None,
-        tested=tested,
+        run_tests=tested,
     )
 
 
-def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, pattern: str | None) -> str:
+def locate_rule(files: Iterable[PolicyText], layer: str, kind: str, rule: str, pattern: str | None) -> str:
     """Return the location of a rule or its pattern: `policies/strict.toml:31`, without a line if unknown."""
-    from muniment.policy.tables import line_of
+    from muniment.policy.tables import find_line
 
     for file in files:
         if file.name == layer:
-            line = line_of(file.text, kind, rule, "paths", pattern) or line_of(file.text, kind, rule)
+            line = find_line(file.text, kind, rule, "paths", pattern) or find_line(file.text, kind, rule)
             return f"{file.where}:{line}" if line else file.where
     return layer
 
@@ -66,46 +68,46 @@ def policy_lint(*, policies: Policies) -> Report:
 
     Each finding has a line and a fix. Exit 1 if a policy is unfit.
     """
-    from muniment.lab.review import lint
+    from muniment.lab.review import lint_policy
 
-    folder = settings_of().policies
-    found = {policy: lint(policy, policies_dir=folder) for policy in policies}
+    folder = load_settings().policies
+    found = {policy: lint_policy(policy, policies_dir=folder) for policy in policies}
     errors = sum(each.is_error for findings in found.values() for each in findings)
-    shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
+    documents = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
     return Report(
-        {"status": "unfit" if errors else "fit", "findings": shown},
-        _lint_lines(found),
+        {"status": "unfit" if errors else "fit", "findings": documents},
+        _format_findings(found),
         code=EXIT_FAILED if errors else 0,
     )
 
 
-def _lint_lines(found: Mapping[str, Sequence[LintFinding]]) -> Iterator[str]:
+def _format_findings(found: Mapping[str, Sequence[LintFinding]]) -> Iterator[str]:
     for policy, findings in found.items():
         for each in findings:
             line = f":{each.line}" if each.line else ""
-            file, rule = _parted(each.where, printable(policy))
-            said = ": ".join(filter(None, [rule, each.problem]))
-            yield coloured(f"{file}{line}: {each.code} {said}", _COLOURS[each.code[0]])
-            yield coloured(f"    fix: {each.fix}", "dim")
+            file, rule = _split_location(each.where, printable(policy))
+            message = ": ".join(filter(None, [rule, each.problem]))
+            yield color_text(f"{file}{line}: {each.code} {message}", _COLOURS[each.code[0]])
+            yield color_text(f"    fix: {each.fix}", "dim")
         if not findings:
-            yield coloured(f"{policy}: no findings", "green")
+            yield color_text(f"{policy}: no findings", "green")
 
 
-def _parted(where: str, policy: str) -> tuple[str, str]:
+def _split_location(location: str, policy: str) -> tuple[str, str]:
     """Split a location into the file and the rule in it; the file is the policy or one that it extends."""
-    if where == policy or where.startswith(f"{policy} "):
-        return policy, where.removeprefix(policy).strip()
-    file, end, rule = where.partition(".toml ")
+    if location == policy or location.startswith(f"{policy} "):
+        return policy, location.removeprefix(policy).strip()
+    file, end, rule = location.partition(".toml ")
     return (
         (file + end.strip(), rule)
         if end
-        else (where, "")
-        if where.endswith(".toml")
-        else _policy_named(where)
+        else (location, "")
+        if location.endswith(".toml")
+        else _split_policy(location)
     )
 
 
-def _policy_named(where: str) -> tuple[str, str]:
+def _split_policy(where: str) -> tuple[str, str]:
     name, _, rule = where.partition(" ")
     return name, rule
 
@@ -126,17 +128,17 @@ def policy_explain(
 
     Also show the rules that were checked, and the messages for the model and the operator.
     """
-    from muniment.lab.explain import explain
+    from muniment.lab.explain import explain_decision
 
-    act = _act(verb)
+    act = _parse_act(verb)
     loaded = load_for_review(policy)
-    explained = explain(loaded.policy, act, path)
-    named = {"policy": loaded.policy.name, "digest": loaded.policy.digest}
-    told = {"status": "explained", **named, **_explained(loaded, explained)}
-    return Report(told, _explained_lines(loaded, explained))
+    explained = explain_decision(loaded.policy, act, path)
+    policy_document = {"policy": loaded.policy.name, "digest": loaded.policy.digest}
+    document = {"status": "explained", **policy_document, **_create_explanation(loaded, explained)}
+    return Report(document, _format_explanation(loaded, explained))
 
 
-def _act(verb: str) -> Act:
+def _parse_act(verb: str) -> Act:
     from muniment.policy.load import ACTS
 
     for act in ACTS:
@@ -145,15 +147,15 @@ def _act(verb: str) -> Act:
     raise ConfigInvalid(f"unknown verb {printable(verb)!r}; use one of {', '.join(ACTS)}")
 
 
-def _explained(loaded: Loaded, explained: Explanation) -> dict[str, Any]:
+def _create_explanation(loaded: LoadedPolicy, explained: Explanation) -> dict[str, Any]:
     document = asdict(explained)
     for each in document["consulted"]:
-        each["at"] = place_of(loaded.files, each["layer"], each["kind"], each["rule"], each["pattern"])
-        each["why"] = _why(loaded, each["layer"], each["kind"], each["rule"])
+        each["at"] = locate_rule(loaded.files, each["layer"], each["kind"], each["rule"], each["pattern"])
+        each["why"] = _find_reason(loaded, each["layer"], each["kind"], each["rule"])
     return document
 
 
-def _explained_lines(loaded: Loaded, explained: Explanation) -> Iterator[str]:
+def _format_explanation(loaded: LoadedPolicy, explained: Explanation) -> Iterator[str]:
     from muniment.kernel.decide import NO_GRANT
 
     allowed = explained.verdict == "allow"
@@ -164,21 +166,25 @@ def _explained_lines(loaded: Loaded, explained: Explanation) -> Iterator[str]:
         decided = f"no rule of the layer {explained.layer!r} allows it"
     else:
         decided = f"by the rule {explained.rule!r} of the layer {explained.layer!r}"
-    yield coloured(f"{explained.verdict.upper()}  {what}: {decided}", "green" if allowed else "red")
+    yield color_text(f"{explained.verdict.upper()}  {what}: {decided}", "green" if allowed else "red")
     if not allowed:
-        why = one_line(_why(loaded, explained.layer or "", "deny", explained.rule or ""))
-        told = {"why": why, "the model": _told(explained), "the operator": explained.operator_is_told}
-        for whom, words in told.items():
-            if words:
-                yield coloured(f"  {whom:15} {words}", "dim")
+        why = clean_line(_find_reason(loaded, explained.layer or "", "deny", explained.rule or ""))
+        messages = {
+            "why": why,
+            "the model": _format_model_message(explained),
+            "the operator": explained.operator_is_told,
+        }
+        for receiver, message in messages.items():
+            if message:
+                yield color_text(f"  {receiver:15} {message}", "dim")
     for each in explained.consulted:
         hit = f"matches {each.pattern!r}" if each.pattern is not None else "does not match"
-        at = place_of(loaded.files, each.layer, each.kind, each.rule, each.pattern)
+        at = locate_rule(loaded.files, each.layer, each.kind, each.rule, each.pattern)
         line = f"  {each.kind:5} {each.rule:24} {hit}  ({at})"
-        yield coloured(line, "dim" if each.pattern is None else "green" if each.kind == "allow" else "red")
+        yield color_text(line, "dim" if each.pattern is None else "green" if each.kind == "allow" else "red")
 
 
-def _told(explained: Explanation) -> str:
+def _format_model_message(explained: Explanation) -> str:
     return (
         f"receives: {explained.model_is_told}"
         if explained.model_is_told
@@ -186,7 +192,7 @@ def _told(explained: Explanation) -> str:
     )
 
 
-def _why(loaded: Loaded, layer: str, kind: str, rule: str) -> str:
+def _find_reason(loaded: LoadedPolicy, layer: str, kind: str, rule: str) -> str:
     for file in loaded.files:
         if file.name == layer:
             tables = file.tables.allow if kind == "allow" else file.tables.deny
@@ -203,57 +209,64 @@ def policy_test(*, policies: Policies) -> Report:
 
     Each rule is weakened in turn. Exit 1 if a test fails, or if no test detects a weakened rule.
     """
-    from muniment.lab.proofs import mutants
-    from muniment.policy.load import failed_tests
+    from muniment.lab.proofs import generate_mutants
+    from muniment.policy.load import find_failed_tests
 
-    results: list[tuple[Loaded, list[PolicyInvalid], list[Mutant]]] = []
+    results: list[tuple[LoadedPolicy, list[PolicyInvalid], list[Mutant]]] = []
     for policy in policies:
         loaded = load_for_review(policy, tested=False)
-        failed = list(failed_tests(loaded.files[0], loaded.policy))
-        results.append((loaded, failed, [] if failed else list(mutants(loaded))))
-    is_good = all(not failed and not _missed(made) for _, failed, made in results)
+        failed = list(find_failed_tests(loaded.files[0], loaded.policy))
+        results.append((loaded, failed, [] if failed else list(generate_mutants(loaded))))
+    is_good = all(not failed and not _select_undetected(made) for _, failed, made in results)
     return Report(
-        {"status": "passed" if is_good else "failed", "policies": [_result(*each) for each in results]},
-        (line for each in results for line in _result_lines(*each)),
+        {
+            "status": "passed" if is_good else "failed",
+            "policies": [_create_test_document(*each) for each in results],
+        },
+        (line for each in results for line in _format_test_result(*each)),
         code=0 if is_good else EXIT_FAILED,
     )
 
 
-def _missed(made: Iterable[Mutant]) -> list[Mutant]:
-    return [each for each in made if each.status in {"survived", "undecided"}]
+def _select_undetected(mutants: Iterable[Mutant]) -> list[Mutant]:
+    return [each for each in mutants if each.status in {"survived", "undecided"}]
 
 
-def _result(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> dict[str, Any]:
+def _create_test_document(
+    loaded: LoadedPolicy, failed: list[PolicyInvalid], mutants: list[Mutant]
+) -> dict[str, Any]:
     return {
         "policy": loaded.files[0].where,
         "tests": len(loaded.files[0].tables.test),
         "failed": [{"line": each.line, "problem": each.problem} for each in failed],
-        "mutants": [{**asdict(each), "suggestion": "\n".join(each.suggestion)} for each in made],
+        "mutants": [{**asdict(each), "suggestion": "\n".join(each.suggestion)} for each in mutants],
     }
 
 
-def _result_lines(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> Iterator[str]:
+def _format_test_result(
+    loaded: LoadedPolicy, failed: list[PolicyInvalid], mutants: list[Mutant]
+) -> Iterator[str]:
     where, tests = loaded.files[0].where, len(loaded.files[0].tables.test)
     for each in failed:
         at = f"{where}:{each.line}" if each.line else where
-        yield coloured(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red")
-    for mutant in _missed(made):
-        at = place_of(loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern)
-        yield coloured(f"{at}: no test detects {mutant.what}", "red")
-        for line in _fix(mutant):
-            yield coloured(f"    {line}", "dim")
-    count = Counter(each.status for each in made)
-    counted = ", ".join(
+        yield color_text(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red")
+    for mutant in _select_undetected(mutants):
+        at = locate_rule(loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern)
+        yield color_text(f"{at}: no test detects {mutant.what}", "red")
+        for line in _suggest_fix(mutant):
+            yield color_text(f"    {line}", "dim")
+    count = Counter(each.status for each in mutants)
+    counts = ", ".join(
         f"{count[status]} {status}" for status in ("caught", "equivalent", "survived", "undecided")
     )
-    told = f"{len(failed)} failed" if failed else f"all passed; {len(made)} weakened variants: {counted}"
-    yield coloured(
-        f"{where}: {tests} {'test' if tests == 1 else 'tests'}, {told}",
-        "red" if failed or _missed(made) else "green",
+    summary = f"{len(failed)} failed" if failed else f"all passed; {len(mutants)} weakened variants: {counts}"
+    yield color_text(
+        f"{where}: {tests} {'test' if tests == 1 else 'tests'}, {summary}",
+        "red" if failed or _select_undetected(mutants) else "green",
     )
 
 
-def _fix(mutant: Mutant) -> list[str]:
+def _suggest_fix(mutant: Mutant) -> list[str]:
     """Return a test to paste, or advice if no test is known."""
     if mutant.status == "undecided":
         return ["fix: simplify the policy; the effect of this rule could not be computed"]
@@ -281,29 +294,32 @@ def policy_prove(
     read, where = read_text(Path(invariants)), printable(invariants)
     if read is None:
         raise PolicyInvalid("E100", where, "file not found")
-    asked = proofs.read_invariants(parse_toml(read[0], where), where)
-    found = {policy: proofs.prove(asked, load_for_review(policy).policy) for policy in policies}
+    invariants_read = proofs.read_invariants(parse_toml(read[0], where), where)
+    found = {
+        policy: proofs.prove_invariants(invariants_read, load_for_review(policy).policy)
+        for policy in policies
+    }
     is_proved = all(each.status == "proved" for findings in found.values() for each in findings)
-    shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
+    documents = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
     return Report(
-        {"status": "proved" if is_proved else "not proved", "findings": shown},
+        {"status": "proved" if is_proved else "not proved", "findings": documents},
         (
             line
             for policy, findings in found.items()
             for each in findings
-            for line in _invariant(policy, each)
+            for line in _format_invariant(policy, each)
         ),
         code=0 if is_proved else EXIT_FAILED,
     )
 
 
-def _invariant(policy: str, finding: InvariantFinding) -> Iterator[str]:
-    shown = " and ".join(f"{each.act} {each.path}" for each in finding.witnesses)
-    told = {"proved": "", "broken": f": allows {shown}", "undecided": f": {finding.reason}"}[finding.status]
-    line = f"{finding.status:9} {policy}: {finding.kind}[{finding.id}]{told}"
-    yield coloured(line, "green" if finding.status == "proved" else "red")
+def _format_invariant(policy: str, finding: InvariantFinding) -> Iterator[str]:
+    paths = " and ".join(f"{each.act} {each.path}" for each in finding.witnesses)
+    detail = {"proved": "", "broken": f": allows {paths}", "undecided": f": {finding.reason}"}[finding.status]
+    line = f"{finding.status:9} {policy}: {finding.kind}[{finding.id}]{detail}"
+    yield color_text(line, "green" if finding.status == "proved" else "red")
     if finding.why and finding.status != "proved":
-        yield coloured(f"          {one_line(finding.why)}", "dim")
+        yield color_text(f"          {clean_line(finding.why)}", "dim")
 
 
 # -- policy diff -------------------------------------------------------------------------------------
@@ -336,43 +352,43 @@ def policy_diff(
 
     Otherwise show the shortest path that only NEW allows, with its rule. Exit 0 only if proved or accepted.
     """
-    from muniment.lab.proofs import diff
+    from muniment.lab.proofs import compare_policies
 
     before, after = load_for_review(old), load_for_review(new)
-    entries = read_named(accepted, MAX_ACCEPTED_BYTES).decode(errors="replace") if accepted else ""
-    found = diff(before.policy, after.policy)
-    is_accepted = found.verdict != "proved" and entry_for(before, after) in _entries(entries)
-    told = [*_diff_lines(before, after, found)]
+    entries = read_input_file(accepted, MAX_ACCEPTED_BYTES).decode(errors="replace") if accepted else ""
+    found = compare_policies(before.policy, after.policy)
+    is_accepted = found.verdict != "proved" and create_heading(before, after) in _read_headings(entries)
+    lines = [*_format_difference(before, after, found)]
     if is_accepted:
-        told += [coloured(f"accepted in {accepted}", "yellow")]
+        lines += [color_text(f"accepted in {accepted}", "yellow")]
     elif found.verdict != "proved":
         where = accepted or "a file given with --accepted"
-        told += [
-            coloured(
+        lines += [
+            color_text(
                 f"to accept it, add this heading to {where}, with the approver and the reason:", "yellow"
             )
         ]
-        told += [f"## {entry_for(before, after)}"]
+        lines += [f"## {create_heading(before, after)}"]
     return Report(
-        _document(before, after, found, is_accepted=is_accepted),
-        told,
+        _create_document(before, after, found, is_accepted=is_accepted),
+        lines,
         code=0 if found.verdict == "proved" or is_accepted else EXIT_FAILED,
     )
 
 
-def entry_for(before: Loaded, after: Loaded) -> str:
+def create_heading(before: LoadedPolicy, after: LoadedPolicy) -> str:
     """Return the heading under which this widening is accepted."""
     old, new = (each.policy.digest[:DIGEST_CHARS] for each in (before, after))
     return f"{after.policy.name} {old} → {new}"
 
 
-def _entries(text: str) -> set[str]:
+def _read_headings(text: str) -> set[str]:
     """Return the entries in headings of the second level, except in code blocks and comments."""
-    found = (re.fullmatch(r"## (\S+ \S+ → \S+)[ \t\r]*", line) for line in _prose(text))
+    found = (re.fullmatch(r"## (\S+ \S+ → \S+)[ \t\r]*", line) for line in _select_prose(text))
     return {match[1] for match in found if match}
 
 
-def _prose(text: str) -> Iterator[str]:
+def _select_prose(text: str) -> Iterator[str]:
     """Yield the lines of a Markdown text that are outside fenced blocks and comments."""
     fence: str | None = None
     for line in _COMMENT.sub("", text).split("\n"):
@@ -386,69 +402,73 @@ def _prose(text: str) -> Iterator[str]:
             yield line
 
 
-def _diff_lines(before: Loaded, after: Loaded, found: Difference) -> Iterator[str]:
+def _format_difference(before: LoadedPolicy, after: LoadedPolicy, found: Difference) -> Iterator[str]:
     old, new = before.policy.label, after.policy.label
     if found.verdict == "proved":
-        yield coloured(f"proved: {new} allows nothing that {old} denies", "green")
+        yield color_text(f"proved: {new} allows nothing that {old} denies", "green")
     elif found.verdict == "wider":
-        yield coloured(f"WIDER: {new} allows requests that {old} denies", "red")
+        yield color_text(f"WIDER: {new} allows requests that {old} denies", "red")
     else:
-        yield coloured(f"UNDECIDED, which counts as wider: {new} compared with {old}", "red")
+        yield color_text(f"UNDECIDED, which counts as wider: {new} compared with {old}", "red")
     for gain in found.widenings:
-        yield coloured(f"  wider     {', '.join(gain.acts)}  {gain.path}", "red")
-        yield coloured(f"            {_reason(gain.cause, before, after, wider=True)}", "red")
+        yield color_text(f"  wider     {', '.join(gain.acts)}  {gain.path}", "red")
+        yield color_text(f"            {_describe_cause(gain.cause, before, after, wider=True)}", "red")
     for why in found.undecided:
-        yield coloured(f"  undecided {why}", "red")
+        yield color_text(f"  undecided {why}", "red")
     for gain in found.narrowings:
-        yield coloured(f"  narrower  {', '.join(gain.acts)}  {gain.path}", "green")
-        yield coloured(f"            {_reason(gain.cause, after, before, wider=False)}", "dim")
-    for term in found.terms:
-        said = f"  {'LOOSER  ' if term.is_looser else 'stricter'}  {term.name}: {term.old} → {term.new}"
-        yield coloured(said, "red" if term.is_looser else "green")
+        yield color_text(f"  narrower  {', '.join(gain.acts)}  {gain.path}", "green")
+        yield color_text(f"            {_describe_cause(gain.cause, after, before, wider=False)}", "dim")
+    for option in found.terms:
+        line = (
+            f"  {'LOOSER  ' if option.is_looser else 'stricter'}  {option.name}: {option.old} → {option.new}"
+        )
+        yield color_text(line, "red" if option.is_looser else "green")
 
 
-def _reason(cause: Cause, less: Loaded, more: Loaded, *, wider: bool) -> str:
+def _describe_cause(cause: Cause, less: LoadedPolicy, more: LoadedPolicy, *, wider: bool) -> str:
     """Describe why `less` denies what `more` allows; `wider` if `more` is the new policy."""
     if cause.kind == "scope":
-        told = "is now declared" if wider else "is no longer declared"
-        return f"the scope {cause.rule!r} ({_at_revision(cause, less, more)}) {told}"
+        change = "is now declared" if wider else "is no longer declared"
+        return f"the scope {cause.rule!r} ({_locate_cause(cause, less, more)}) {change}"
     if cause.kind == "layer":
-        told = "is no longer part of the policy" if wider else "is now part of the policy"
-        at = _at_revision(cause, less, more)
-        return f"the file {cause.layer!r}{'' if at == cause.layer else f' ({at})'}, which denies it, {told}"
-    at = _at_revision(cause, less, more)
-    named = f"the {cause.kind} rule {cause.rule!r}, pattern {cause.pattern!r} ({at}),"
+        change = "is no longer part of the policy" if wider else "is now part of the policy"
+        at = _locate_cause(cause, less, more)
+        return f"the file {cause.layer!r}{'' if at == cause.layer else f' ({at})'}, which denies it, {change}"
+    at = _locate_cause(cause, less, more)
+    rule_text = f"the {cause.kind} rule {cause.rule!r}, pattern {cause.pattern!r} ({at}),"
     if cause.kind == "deny":
-        return f"{named} {'no longer denies it' if wider else 'now denies it'}"
-    return f"{named} {'now allows it' if wider else 'no longer allows it'}"
+        return f"{rule_text} {'no longer denies it' if wider else 'now denies it'}"
+    return f"{rule_text} {'now allows it' if wider else 'no longer allows it'}"
 
 
-def _at_revision(cause: Cause, less: Loaded, more: Loaded) -> str:
+def _locate_cause(cause: Cause, less: LoadedPolicy, more: LoadedPolicy) -> str:
     """Return the location of the rule or the scope, with its line; for a complete file, the file."""
-    from muniment.policy.tables import line_of
+    from muniment.policy.tables import find_line
 
     if cause.kind == "scope":
         file = next(each for each in more.files if cause.rule in (each.tables.scopes or ()))
-        line = line_of(file.text, "scopes", None, cause.rule)
+        line = find_line(file.text, "scopes", None, cause.rule)
         return f"{file.where}:{line}" if line else file.where
-    holder = more if cause.kind == "allow" else less
-    return place_of(holder.files, cause.layer, cause.kind, cause.rule, cause.pattern)
+    policy = more if cause.kind == "allow" else less
+    return locate_rule(policy.files, cause.layer, cause.kind, cause.rule, cause.pattern)
 
 
-def _document(before: Loaded, after: Loaded, found: Difference, *, is_accepted: bool) -> dict[str, Any]:
+def _create_document(
+    before: LoadedPolicy, after: LoadedPolicy, found: Difference, *, is_accepted: bool
+) -> dict[str, Any]:
     return {
         "status": "compared",
         "verdict": found.verdict,
         "accepted": is_accepted,
-        "entry": entry_for(before, after),
+        "entry": create_heading(before, after),
         "old": {"name": before.policy.name, "digest": before.policy.digest},
         "new": {"name": after.policy.name, "digest": after.policy.digest},
-        "widenings": _gains(found.widenings, before, after),
-        "narrowings": _gains(found.narrowings, after, before),
+        "widenings": _create_gains(found.widenings, before, after),
+        "narrowings": _create_gains(found.narrowings, after, before),
         "terms": [asdict(term) for term in found.terms],
         "undecided": list(found.undecided),
     }
 
 
-def _gains(gains: Sequence[Gain], less: Loaded, more: Loaded) -> list[dict[str, Any]]:
-    return [{**asdict(gain), "at": _at_revision(gain.cause, less, more)} for gain in gains]
+def _create_gains(gains: Sequence[Gain], less: LoadedPolicy, more: LoadedPolicy) -> list[dict[str, Any]]:
+    return [{**asdict(gain), "at": _locate_cause(gain.cause, less, more)} for gain in gains]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import Report, command, settings_of
+from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json, PolicyArgument
-from muniment.cli.terminal import EXIT_FAILED, output
-from muniment.content.gates import on_one_line, one_line, visible
+from muniment.cli.terminal import EXIT_FAILED, guard_output
+from muniment.content.gates import clean_foreign_line, clean_line, escape_invisible
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
-from muniment.files import placing
+from muniment.files import write_atomically
 
 if TYPE_CHECKING:
     from muniment.kernel.decide import Layer, Policy, Quota
     from muniment.kernel.names import Digest
     from muniment.policy.family import PolicyText
-    from muniment.policy.load import Loaded
+    from muniment.policy.load import LoadedPolicy
 
 
 # -- policy show -------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ DEFAULT: Final = "default"
 """The origin of a value that no file contains; it is the value of `strict`, or a stricter one."""
 
 
-def document(loaded: Loaded) -> dict[str, Any]:
+def create_document(loaded: LoadedPolicy) -> dict[str, Any]:
     """Return the effective policy, with the origin of each value."""
     from muniment.policy.tables import SECTIONS
 
@@ -41,133 +41,139 @@ def document(loaded: Loaded) -> dict[str, Any]:
     return {
         "label": policy.label,
         "files": [{"name": file.name, "path": str(file.path)} for file in loaded.files],
-        "layers": [_layer(layer, loaded.files) for layer in _in_order(policy, loaded.files)],
-        "scopes": [_scope(policy, index, loaded.files) for index in range(len(policy.scopes))],
-        "quotas": [_quota(quota, loaded.files) for quota in policy.quotas],
+        "layers": [_create_layer(layer, loaded.files) for layer in _sort_layers(policy, loaded.files)],
+        "scopes": [_create_scope(policy, index, loaded.files) for index in range(len(policy.scopes))],
+        "quotas": [_create_quota(quota, loaded.files) for quota in policy.quotas],
         "terms": [
-            _term(section, key, value, loaded.files)
+            _create_setting(section, key, value, loaded.files)
             for section in SECTIONS
             for key, value in asdict(getattr(policy, section)).items()
         ],
     }
 
 
-def lines(policy: Policy, shown: Mapping[str, Any]) -> Iterator[str]:
+def format_policy(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of an effective policy."""
-    yield f"{shown['label']}  {policy.digest}"
-    for file in shown["files"]:
+    yield f"{document['label']}  {policy.digest}"
+    for file in document["files"]:
         yield f"  {file['name']:12}  {file['path']}"
-    for layer in shown["layers"]:
+    for layer in document["layers"]:
         yield f"layer {layer['name']}: every layer must allow a request"
         for kind in ("allow", "deny"):
             for rule in layer[kind]:
-                yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{_at(layer['name'], rule['line'])}"
+                yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{_format_location(layer['name'], rule['line'])}"
                 yield f"         {'  '.join(rule['paths'])}"
                 if rule["why"]:
-                    yield f"         # {one_line(rule['why'])}"
+                    yield f"         # {clean_line(rule['why'])}"
     yield "scopes"
-    yield from _table(_scope_row(each) for each in shown["scopes"])
+    yield from _format_table(_create_scope_row(each) for each in document["scopes"])
     yield "quotas for each scope"
-    yield from _table(_quota_row(each) for each in shown["quotas"])
+    yield from _format_table(_create_quota_row(each) for each in document["quotas"])
     yield "settings"
-    yield from _table(
-        [f"  {term['key']}", _text(term["value"]), f"({term['from']}{_at('', term['line'])})"]
-        for term in shown["terms"]
+    yield from _format_table(
+        [
+            f"  {term['key']}",
+            _format_value(term["value"]),
+            f"({term['from']}{_format_location('', term['line'])})",
+        ]
+        for term in document["terms"]
     )
 
 
-def _scope_row(scope: dict[str, Any]) -> list[str]:
+def _create_scope_row(scope: dict[str, Any]) -> list[str]:
     trust = f"trust {scope['trust']} ({scope['trust_from']})"
     return [f"  {scope['name']}", trust, f"commit {scope['commit']} ({scope['commit_from']})"]
 
 
-def _quota_row(quota: dict[str, Any]) -> list[str]:
+def _create_quota_row(quota: dict[str, Any]) -> list[str]:
     return [
         f"  {quota['id']}",
         " ".join(quota["paths"]),
         f"{quota['max_file_bytes']} bytes a file",
         f"{quota['max_files']} files",
         f"{quota['max_total_bytes']} bytes",
-        f"({quota['from']}{_at('', quota['line'])})",
+        f"({quota['from']}{_format_location('', quota['line'])})",
     ]
 
 
-def _in_order(policy: Policy, files: tuple[PolicyText, ...]) -> list[Layer]:
+def _sort_layers(policy: Policy, files: tuple[PolicyText, ...]) -> list[Layer]:
     layers = {layer.name: layer for layer in policy.layers}
     return [layers[file.name] for file in files]
 
 
-def _layer(layer: Layer, files: tuple[PolicyText, ...]) -> dict[str, Any]:
-    from muniment.policy.tables import line_of
+def _create_layer(layer: Layer, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    from muniment.policy.tables import find_line
 
     (file,) = (each for each in files if each.name == layer.name)
-    shown: dict[str, Any] = {"name": layer.name, "path": str(file.path)}
+    layer_document: dict[str, Any] = {"name": layer.name, "path": str(file.path)}
     for kind in ("allow", "deny"):
         why = {table.id: table.why for table in getattr(file.tables, kind)}
-        shown[kind] = [
-            {**asdict(rule), "why": why[rule.id], "line": line_of(file.text, kind, rule.id)}
+        layer_document[kind] = [
+            {**asdict(rule), "why": why[rule.id], "line": find_line(file.text, kind, rule.id)}
             for rule in getattr(layer, kind)
         ]
-    return shown
+    return layer_document
 
 
-def _scope(policy: Policy, index: int, files: tuple[PolicyText, ...]) -> dict[str, Any]:
-    terms = policy.scope_terms[index]
-    shown: dict[str, Any] = {"name": terms.name}
+def _create_scope(policy: Policy, index: int, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    scope_options = policy.scope_options[index]
+    scope_document: dict[str, Any] = {"name": scope_options.name}
     for key in ("trust", "commit"):
-        value = getattr(terms, key)
-        tables = [(file, (file.tables.scopes or {}).get(terms.name)) for file in files]
-        saying = [
+        value = getattr(scope_options, key)
+        tables = [(file, (file.tables.scopes or {}).get(scope_options.name)) for file in files]
+        sources = [
             file.name
             for file, table in tables
             if table is not None and key in table.model_fields_set and getattr(table, key) == value
         ]
-        shown |= {key: value, f"{key}_from": next(iter(saying), DEFAULT)}
-    return shown
+        scope_document |= {key: value, f"{key}_from": next(iter(sources), DEFAULT)}
+    return scope_document
 
 
-def _quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
-    from muniment.policy.tables import line_of, quota_of
+def _create_quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    from muniment.policy.tables import build_quota, find_line
 
     for file in files:
         for table in file.tables.quota:
-            if quota_of(table) == quota:
-                return {**asdict(quota), "from": file.name, "line": line_of(file.text, "quota", quota.id)}
+            if build_quota(table) == quota:
+                return {**asdict(quota), "from": file.name, "line": find_line(file.text, "quota", quota.id)}
     return {**asdict(quota), "from": DEFAULT, "line": None}
 
 
-def _term(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+def _create_setting(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
     """Return a scalar or list with the first file that contains it; for a merged list, all its files."""
-    from muniment.policy.tables import line_of
+    from muniment.policy.tables import find_line
 
-    saying = []
+    sources = []
     for file in files:
         table = getattr(file.tables, section)
-        said = getattr(table, key) if key in table.model_fields_set else None
-        if said == value or (isinstance(value, tuple) and said and tuple(sorted(said)) == value):
+        file_value = getattr(table, key) if key in table.model_fields_set else None
+        if file_value == value or (
+            isinstance(value, tuple) and file_value and tuple(sorted(file_value)) == value
+        ):
             return {
                 "key": f"{section}.{key}",
                 "value": value,
                 "from": file.name,
-                "line": line_of(file.text, section, None, key),
+                "line": find_line(file.text, section, None, key),
             }
-        if isinstance(value, tuple) and said:
-            saying.append(file.name)
-    return {"key": f"{section}.{key}", "value": value, "from": ", ".join(saying) or DEFAULT, "line": None}
+        if isinstance(value, tuple) and file_value:
+            sources.append(file.name)
+    return {"key": f"{section}.{key}", "value": value, "from": ", ".join(sources) or DEFAULT, "line": None}
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return (" ".join(value) or "none") if isinstance(value, tuple) else str(value)
 
 
-def _at(name: str, line: int | None) -> str:
+def _format_location(name: str, line: int | None) -> str:
     return "" if line is None else f"  ({name}:{line})" if name else f":{line}"
 
 
-def _table(rows: Iterable[list[str]]) -> Iterator[str]:
-    kept = list(rows)
-    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
-    for row in kept:
+def _format_table(rows: Iterable[list[str]]) -> Iterator[str]:
+    row_list = list(rows)
+    widths = [max(map(len, column)) for column in zip(*row_list, strict=True)]
+    for row in row_list:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
@@ -175,7 +181,7 @@ def _table(rows: Iterable[list[str]]) -> Iterator[str]:
 #
 # `muniment policy lock`, `sign`, `verify` and `show`: print, pin and sign policy files.
 
-_SHOWN_CHARS = 8
+_DIGEST_CHARS = 8
 """Characters of a digest in a line, as in a label."""
 
 
@@ -194,16 +200,20 @@ def policy_show(
     """Print a policy."""
     if effective and normal:
         raise typer.BadParameter("use either --effective or --normal")
-    loaded = _loaded(policy)
+    loaded = _load(policy)
     if effective:
-        whole = {**_named(loaded), **document(loaded)}
-        return Report(whole, map(visible, lines(loaded.policy, whole)))
+        effective_document = {**_create_policy_members(loaded), **create_document(loaded)}
+        return Report(
+            effective_document, map(escape_invisible, format_policy(loaded.policy, effective_document))
+        )
     if not normal:
         text = loaded.files[0].text
-        return Report({**_named(loaded), "text": text}, map(visible, text.splitlines()))
+        return Report(
+            {**_create_policy_members(loaded), "text": text}, map(escape_invisible, text.splitlines())
+        )
     if json:
-        return Report({**_named(loaded), "normal": loaded.policy.text})
-    with output():  # All characters of the normal form are printable.
+        return Report({**_create_policy_members(loaded), "normal": loaded.policy.text})
+    with guard_output():  # All characters of the normal form are printable.
         sys.stdout.buffer.write(loaded.policy.text.encode())
     return None
 
@@ -220,12 +230,12 @@ def policy_lock(
     from muniment.policy.family import LOCK_NAME, render_lock
 
     path = folder / LOCK_NAME
-    old = _old_lock(path, check=check)
-    digests, skipped = _digests(folder)
+    old = _read_old_lock(path, check=check)
+    digests, skipped = _compute_digests(folder)
     is_current = old == digests
     if not check and not is_current:
         _write(path, render_lock(digests).encode())
-    changes = _changes(old or {}, digests)
+    changes = _compare_digests(old or {}, digests)
     return Report(
         {
             "status": "locked" if not check else "current" if is_current else "stale",
@@ -235,9 +245,9 @@ def policy_lock(
             "skipped": skipped,
         },
         [
-            *(on_one_line(f"skipped {name}: not a policy") for name in skipped),
-            *_change_lines(changes),
-            on_one_line(_verdict(path, len(digests), check=check, is_current=is_current)),
+            *(clean_foreign_line(f"skipped {name}: not a policy") for name in skipped),
+            *_format_changes(changes),
+            clean_foreign_line(_format_verdict(path, len(digests), check=check, is_current=is_current)),
         ],
         code=EXIT_FAILED if check and not is_current else 0,
     )
@@ -250,13 +260,13 @@ def policy_sign(
     key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
 ) -> Report:
     """Sign a policy with ssh-keygen, into a file next to it."""
-    from muniment.policy.signatures import sign, signature_path, statement
+    from muniment.policy.signatures import build_statement, get_signature_path, sign
 
-    loaded = _loaded(policy)
-    path = signature_path(loaded.files[0])
-    _write(path, sign(statement(loaded.policy), key))
-    document = {"status": "signed", **_named(loaded), "signature": str(path)}
-    return Report(document, [on_one_line(f"signed {loaded.policy.label}: {path}")])
+    loaded = _load(policy)
+    path = get_signature_path(loaded.files[0])
+    _write(path, sign(build_statement(loaded.policy), key))
+    document = {"status": "signed", **_create_policy_members(loaded), "signature": str(path)}
+    return Report(document, [clean_foreign_line(f"signed {loaded.policy.label}: {path}")])
 
 
 @command("not verified")
@@ -275,27 +285,27 @@ def policy_verify(
     """Verify the signature of a policy, and show its signer."""
     from muniment.policy.signatures import verify_policy
 
-    allowed = signers or settings_of().policy_signers
+    allowed = signers or load_settings().policy_signers
     if allowed is None:
         raise ConfigInvalid("no allowed signers are configured; set policy_signers, or use --signers FILE")
-    loaded = _loaded(policy)
+    loaded = _load(policy)
     signer = verify_policy(loaded, allowed)
-    document = {"status": "verified", **_named(loaded), "signer": signer}
-    return Report(document, [on_one_line(f"{loaded.policy.label} is signed by {signer}")])
+    document = {"status": "verified", **_create_policy_members(loaded), "signer": signer}
+    return Report(document, [clean_foreign_line(f"{loaded.policy.label} is signed by {signer}")])
 
 
-def _loaded(policy: str) -> Loaded:
+def _load(policy: str) -> LoadedPolicy:
     from muniment.policy.load import load_files
 
-    return load_files(policy, policies_dir=settings_of().policies)
+    return load_files(policy, policies_dir=load_settings().policies)
 
 
-def _named(loaded: Loaded) -> dict[str, Any]:
+def _create_policy_members(loaded: LoadedPolicy) -> dict[str, Any]:
     """Return the members that identify the policy in every document."""
     return {"name": loaded.policy.name, "path": str(loaded.files[0].path), "digest": loaded.policy.digest}
 
 
-def _old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
+def _read_old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
     """Read the existing lock; a writer of a new lock may ignore an invalid one."""
     from muniment.policy.family import read_lock
 
@@ -307,14 +317,14 @@ def _old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
         return None
 
 
-def _changes(
+def _compare_digests(
     old: Mapping[str, Digest], new: Mapping[str, Digest]
 ) -> dict[str, tuple[Digest | None, Digest | None]]:
     names = sorted({*old, *new})
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
-def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
+def _compute_digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
     """Return the digest of every policy in a folder by its name, and the TOML files that are not policies."""
     from muniment.policy.load import load_files
 
@@ -322,7 +332,7 @@ def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
         raise ConfigInvalid(f"{printable(str(folder))} is not a folder; give the folder of the policies")
     digests: dict[str, Digest] = {}
     skipped = []
-    policies_dir = settings_of().policies
+    policies_dir = load_settings().policies
     for path in sorted(folder.glob("*.toml")):
         if not _is_policy(path):
             skipped.append(path.name)
@@ -345,14 +355,14 @@ def _is_policy(path: Path) -> bool:
     return isinstance(schema, str) and schema.startswith("muniment-policy/")
 
 
-def _change_lines(changes: Mapping[str, tuple[Digest | None, Digest | None]]) -> Iterator[str]:
+def _format_changes(changes: Mapping[str, tuple[Digest | None, Digest | None]]) -> Iterator[str]:
     width = max(map(len, changes), default=0)
     for name, (old, new) in changes.items():
-        was, now = (f"{digest[:_SHOWN_CHARS]}…" if digest else "—" for digest in (old, new))
+        was, now = (f"{digest[:_DIGEST_CHARS]}…" if digest else "—" for digest in (old, new))
         yield f"  {name:{width}}  {was:9} → {now}"
 
 
-def _verdict(path: Path, count: int, *, check: bool, is_current: bool) -> str:
+def _format_verdict(path: Path, count: int, *, check: bool, is_current: bool) -> str:
     policies = "1 policy" if count == 1 else f"{count} policies"
     if not check:
         return f"locked {policies}{', unchanged' if is_current else ''}: {path}"
@@ -364,7 +374,7 @@ def _verdict(path: Path, count: int, *, check: bool, is_current: bool) -> str:
 def _write(path: Path, content: bytes) -> None:
     """Write a file completely or not at all."""
     try:
-        with placing(path, os.replace, 0o644) as file:
+        with write_atomically(path, os.replace, 0o644) as file:
             file.write(content)
     except OSError as error:
         raise ManagedMemoryUnavailable(

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from muniment.cli.command import Report, command, place_at
+from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import print_document
-from muniment.content.gates import on_one_line, visible
+from muniment.content.gates import clean_foreign_line, escape_invisible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
 
 if TYPE_CHECKING:
-    from muniment.kernel.cancel import Patience
-    from muniment.operations.place import Place
+    from muniment.kernel.cancel import Deadline
+    from muniment.operations.job_context import JobContext
     from muniment.recall.recaller import Recaller
     from muniment.types import Recalled
     from muniment.types.keys import EntryKey
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 HOOK_SECONDS: Final = 4.0
 """Seconds until a hook responds, in every case; less than 5 including the start of the program."""
 
-AFTER_SECONDS: Final = 0.5
+RECORD_SECONDS: Final = 0.5
 """Seconds after the response to record what was injected; milliseconds, unless another process writes."""
 
 MAX_EVENT_BYTES: Final = 4 << 20
@@ -50,7 +50,7 @@ characters, and Codex truncates a text longer than about that (docs/setup.md lin
 """
 
 
-class _RecallTerms(NamedTuple):
+class _RecallOptions(NamedTuple):
     """The limits and the scope of a recall."""
 
     limit: int
@@ -59,19 +59,19 @@ class _RecallTerms(NamedTuple):
     scope: str | None
 
 
-_ANEW: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
+_RESET_EVENT: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
 """Matches the names of events after which a conversation has lost what was injected, or starts."""
 
-_AGAIN: Final = "resume"
+_RESUME_SOURCE: Final = "resume"
 """The `source` of a session start that restores the old conversation, with its injected entries."""
 
-_PROMPTS: Final = ("submitted_prompt", "prompt")
+_PROMPT_MEMBERS: Final = ("submitted_prompt", "prompt")
 """Members of an event with the user's text, the best first: Qwen Code's `prompt` may contain added text."""
 
-_SESSIONS: Final = ("session_id", "conversation_id")
+_SESSION_MEMBERS: Final = ("session_id", "conversation_id")
 """The members of an event with the id of its conversation; Cursor uses the second."""
 
-_Give = Callable[[dict[str, Any]], bool]
+_Respond = Callable[[dict[str, Any]], bool]
 """Prints a response; returns whether it was printed in time."""
 
 
@@ -102,41 +102,41 @@ def recall(
 
     With --hook the exit code is always 0, and a response is printed within 5 seconds, even after an error.
     """
-    from muniment.kernel.cancel import Patience
-    from muniment.types.documents import document
+    from muniment.kernel.cancel import Deadline
+    from muniment.types.documents import create_document
 
-    query, terms = " ".join(words or []), _RecallTerms(limit, budget, exclude or [], scope)
+    query, options = " ".join(words or []), _RecallOptions(limit, budget, exclude or [], scope)
     if hook:
         if words or where["json"]:
             raise typer.BadParameter(
                 "it reads its query from standard input; remove WORDS and --json", param_hint="--hook"
             )
-        return _answer_hook(where, terms)
+        return _respond_to_hook(where, options)
     if not query.strip():
         raise typer.BadParameter("give a message or words to search for", param_hint="WORDS")
-    with _opened(where, terms, asks=True) as (_, recaller):
-        recalled = _recalled(recaller, query, terms, Patience(float("inf")))
+    with _open_recaller(where, options, can_ask=True) as (_, recaller):
+        recalled = _recall_entries(recaller, query, options, Deadline(float("inf")))
     if recalled.error is not None:
         raise recalled.error
-    return Report(document(recalled), _lines(recalled))
+    return Report(create_document(recalled), _format_recalled(recalled))
 
 
-def _lines(recalled: Recalled) -> Iterator[str]:
+def _format_recalled(recalled: Recalled) -> Iterator[str]:
     for entry in recalled.entries:
         ended = "" if entry.ended is None else f", ended on {entry.ended}"
-        yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at.partition('T')[0]}{ended})"
+        yield f"{clean_foreign_line(entry.path)} (trust: {entry.trust}, {entry.at.partition('T')[0]}{ended})"
         for line in entry.text.splitlines():
-            yield f"  {visible(line)}".rstrip()
+            yield f"  {escape_invisible(line)}".rstrip()
     if not recalled.entries:
         yield "no entry matches"
     for note in recalled.notes:
-        yield f"note: {on_one_line(note)}"
+        yield f"note: {clean_foreign_line(note)}"
 
 
 # -- the hook ----------------------------------------------------------------------------------------
 
 
-def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
+def _respond_to_hook(flags: MemoryFlags, options: _RecallOptions) -> int:
     """Respond to the event on standard input with entries for its prompt; return 0 in every case.
 
     Injected entries are recorded after the response is printed. If the process is killed in between, the
@@ -145,23 +145,23 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     # Imports count as part of the program's start, so they run before the clock.
     import muniment.opening
     import muniment.recall.recaller
-    import muniment.store.told  # noqa: F401
-    from muniment.kernel.cancel import Patience
+    import muniment.store.injected  # noqa: F401
+    from muniment.kernel.cancel import Deadline
 
-    answers: list[dict[str, Any]] = []
+    responses: list[dict[str, Any]] = []
     reasons: list[str] = []
     printed: list[dict[str, Any]] = []
-    ready, over = threading.Event(), threading.Event()
+    ready, finished = threading.Event(), threading.Event()
 
-    def give(answer: dict[str, Any]) -> bool:
-        answers.append(answer)
+    def respond(response: dict[str, Any]) -> bool:
+        responses.append(response)
         ready.set()
-        over.wait()
-        return answer in printed
+        finished.wait()
+        return response in printed
 
     def work() -> None:
         try:
-            _hooked(where, terms, Patience(end), give)
+            _handle_event(flags, options, Deadline(end), respond)
         except MunimentError as error:
             reasons.append(str(error))
         finally:
@@ -171,81 +171,88 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     is_ready = ready.wait(HOOK_SECONDS)
-    given = answers[:1]
-    if not given:
+    response = responses[:1]
+    if not response:
         if not reasons:
             reasons.append("internal error" if is_ready else f"it took longer than {HOOK_SECONDS:g} s")
-        print(f"nothing was recalled: {on_one_line(reasons[0])}", file=sys.stderr)
+        print(f"nothing was recalled: {clean_foreign_line(reasons[0])}", file=sys.stderr)
     try:
-        print_document(given[0] if given else {}, indent=None)
-        printed += given
+        print_document(response[0] if response else {}, indent=None)
+        printed += response
     finally:
-        over.set()
-    thread.join(max(0.0, end - time.monotonic()) + AFTER_SECONDS)
+        finished.set()
+    thread.join(max(0.0, end - time.monotonic()) + RECORD_SECONDS)
     return 0
 
 
-def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _Give) -> None:
+def _handle_event(flags: MemoryFlags, options: _RecallOptions, deadline: Deadline, respond: _Respond) -> None:
     """Respond to an event; raise if nothing can be recalled."""
-    from muniment.store.told import HookSession
+    from muniment.store.injected import HookSession
     from muniment.types.keys import EntryKey, RootKey
 
-    event = _event()
-    prompt, unsafe_id = _first_text(event, _PROMPTS), _first_text(event, _SESSIONS)
+    event = _read_event()
+    prompt, unsafe_id = _find_first_text(event, _PROMPT_MEMBERS), _find_first_text(event, _SESSION_MEMBERS)
     name = event.get("hook_event_name")
-    is_turn = isinstance(name, str) and _ANEW.search(name) is not None
-    if prompt is None and not is_turn:
+    is_reset = isinstance(name, str) and _RESET_EVENT.search(name) is not None
+    if prompt is None and not is_reset:
         raise ConfigInvalid('invalid event on standard input: expected an object with a string "prompt"')
-    with _opened(_where(where, event), terms, asks=False) as (place, recaller):
-        session = HookSession(place.state, unsafe_id) if unsafe_id else None
-        if session is not None and is_turn and event.get("source") != _AGAIN:
+    with _open_recaller(_select_workspace(flags, event), options, can_ask=False) as (context, recaller):
+        session = HookSession(context.state, unsafe_id) if unsafe_id else None
+        if session is not None and is_reset and event.get("source") != _RESUME_SOURCE:
             session.clear()
         if prompt is None:
-            give({})
+            respond({})
             return
-        told = () if session is None else session.told(datetime.now(UTC), patience)
-        shown_notes = [EntryKey(RootKey(""), RelPath("note"), digest(each.encode())) for each in place.advice]
+        injected = () if session is None else session.read_injected(datetime.now(UTC), deadline)
+        note_keys = [EntryKey(RootKey(""), RelPath("note"), digest(each.encode())) for each in context.advice]
         notes = (
-            [] if set(shown_notes) <= set(told) else [f"note: {on_one_line(each)}" for each in place.advice]
+            []
+            if set(note_keys) <= set(injected)
+            else [f"note: {clean_foreign_line(each)}" for each in context.advice]
         )
-        room = MAX_HOOK_TOKENS - recaller.count("\n".join(notes))
-        within = terms._replace(budget=min(terms.budget, room))
-        recalled = _recalled(recaller, prompt, within, patience, told)
+        remaining_tokens = MAX_HOOK_TOKENS - recaller.count("\n".join(notes))
+        limited_options = options._replace(budget=min(options.budget, remaining_tokens))
+        recalled = _recall_entries(recaller, prompt, limited_options, deadline, injected)
         if recalled.error is not None:
             raise recalled.error
         text = "\n".join(filter(None, [recalled.text, *notes]))
-        if give(_answer(text, event)) and text:
+        if respond(_build_response(text, event)) and text:
             if session is not None:
-                session.tell([*recalled.keys, *shown_notes], datetime.now(UTC))
+                session.record_injected([*recalled.keys, *note_keys], datetime.now(UTC))
             if recalled.entries:
                 recaller.record(recalled, "hook")
 
 
-def _is_cursors(event: dict[str, Any]) -> bool:
+def _is_cursor_event(event: dict[str, Any]) -> bool:
     return "cursor_version" in event or "conversation_id" in event
 
 
-def _where(where: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
+def _select_workspace(flags: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
     """Return the flags for an event: Cursor starts a hook anywhere and lists the workspace in the event."""
     roots = event.get("workspace_roots")
-    if where["workspace"] is not None or not _is_cursors(event) or not isinstance(roots, list) or not roots:
-        return where
-    return {**where, "workspace": Path(roots[0])} if isinstance(roots[0], str) else where
+    if (
+        flags["workspace"] is not None
+        or not _is_cursor_event(event)
+        or not isinstance(roots, list)
+        or not roots
+    ):
+        return flags
+    return {**flags, "workspace": Path(roots[0])} if isinstance(roots[0], str) else flags
 
 
-def _first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
+def _find_first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
     """Return the first of these members that is a string."""
     return next((text for name in names if isinstance(text := event.get(name), str)), None)
 
 
-def _event() -> dict[str, Any]:
+def _read_event() -> dict[str, Any]:
     """Read the event on standard input.
 
     Raises:
         ConfigInvalid: it is missing or invalid.
     """
     try:
-        event = json.loads(_input())
+        event = json.loads(_read_stdin())
     except (ValueError, RecursionError, OSError):
         raise ConfigInvalid("invalid event on standard input: not JSON") from None
     if not isinstance(event, dict):
@@ -253,7 +260,7 @@ def _event() -> dict[str, Any]:
     return event
 
 
-def _input() -> bytes:
+def _read_stdin() -> bytes:
     """Read standard input to its end.
 
     Bypass the buffer of `sys.stdin`: a thread that waits inside it would abort the program at exit.
@@ -265,7 +272,7 @@ def _input() -> bytes:
     return bytes(data)
 
 
-def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
+def _build_response(text: str, event: dict[str, Any]) -> dict[str, Any]:
     """Return the response for the host of an event: only accepted members; `{}` for an empty text.
 
     Codex rejects unknown members, and turns an empty text into a message. Claude Code rejects
@@ -277,42 +284,48 @@ def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(name, str):
         return {"additionalContext": text}
-    if _is_cursors(event):
+    if _is_cursor_event(event):
         return {"continue": True, "additional_context": text}
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
 
 
 @contextmanager
-def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[tuple[Place, Recaller]]:
-    """Open the memory and its recaller; raise as `find_place`."""
-    from muniment.opening import recaller_of
+def _open_recaller(
+    flags: MemoryFlags, options: _RecallOptions, *, can_ask: bool
+) -> Iterator[tuple[JobContext, Recaller]]:
+    """Open the memory and its recaller; raise as `open_context`."""
+    from muniment.opening import create_recaller
 
-    with place_at(where, asks=asks, reads=True, advises=False) as place:
-        if terms.scope is not None and terms.scope not in place.policy.scopes:
-            scopes = ", ".join(place.policy.scopes)
-            raise InvalidScope(f"unknown scope {terms.scope!r}; use one of {scopes}")
-        with closing(recaller_of(place)) as recaller:
-            yield place, recaller
+    with open_command_context(flags, can_ask=can_ask, reads_entries=True, prints_advice=False) as context:
+        if options.scope is not None and options.scope not in context.policy.scopes:
+            scopes = ", ".join(context.policy.scopes)
+            raise InvalidScope(f"unknown scope {options.scope!r}; use one of {scopes}")
+        with closing(create_recaller(context)) as recaller:
+            yield context, recaller
 
 
-def _recalled(
-    recaller: Recaller, query: str, terms: _RecallTerms, patience: Patience, told: Collection[EntryKey] = ()
+def _recall_entries(
+    recaller: Recaller,
+    query: str,
+    options: _RecallOptions,
+    deadline: Deadline,
+    injected: Collection[EntryKey] = (),
 ) -> Recalled:
     """Recall entries for a query.
 
     Args:
         recaller: the recaller of the memory.
         query: the text to search for.
-        terms: the limits.
-        patience: deadline of the search.
-        told: entries to exclude in addition.
+        options: the limits.
+        deadline: deadline of the search.
+        injected: entries to exclude in addition.
     """
     return recaller.recall(
         query,
-        exclude={*recaller.keys_of(terms.exclude), *told},
-        scopes=None if terms.scope is None else [terms.scope],
-        limit=terms.limit,
-        budget=terms.budget,
-        patience=patience,
+        exclude={*recaller.read_keys(options.exclude), *injected},
+        scopes=None if options.scope is None else [options.scope],
+        limit=options.limit,
+        budget=options.budget,
+        deadline=deadline,
         needs_entry=True,
     )

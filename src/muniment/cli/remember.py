@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
-from muniment.cli.command import Report, command, flags_of, forget_key, settings_of
+from muniment.cli.command import Report, command, drop_key, load_settings, parse_flags
 from muniment.cli.options import Expires, Json, PolicyName, Roots, RunFlags, Symlinks, Workspace
-from muniment.cli.terminal import say_notes
-from muniment.content.gates import on_one_line, visible
+from muniment.cli.terminal import print_notes
+from muniment.content.gates import clean_foreign_line, escape_invisible
 from muniment.errors import ConfigInvalid, InvalidContent
-from muniment.files import NEW, PRIVATE
+from muniment.files import CREATE_FLAGS, PRIVATE
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
+def open_transcript(path: Path | None, memory_roots: Iterable[Path]) -> Iterator[Witness]:
     """Open a new private file and yield a witness that writes a run's messages to it; for None, discard them.
 
     If the file can no longer be written, report it once on standard error; the run continues. An empty file
@@ -44,24 +44,25 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
 
     Args:
         path: the file to create.
-        outside: directories that must not contain it: a run that reads its own transcript would know every
+        memory_roots: directories that must not contain it: a run that reads its own transcript would know
+            every
             fact.
 
     Raises:
-        ConfigInvalid: `path` exists, is inside one of `outside`, or cannot be created.
+        ConfigInvalid: `path` exists, is inside one of `memory_roots`, or cannot be created.
     """
     if path is None:
         yield lambda _: None
         return
     where = path.parent.resolve()
-    if any(where.is_relative_to(root.resolve()) for root in outside):
+    if any(where.is_relative_to(root.resolve()) for root in memory_roots):
         raise ConfigInvalid(f"the transcript {str(path)!r} is inside the memory; use a file outside of it")
     try:
-        file = os.fdopen(os.open(path, NEW, PRIVATE), "w", encoding="utf-8")
+        file = os.fdopen(os.open(path, CREATE_FLAGS, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
         raise ConfigInvalid(f"cannot create the transcript {str(path)!r}: {error.strerror}") from None
     try:
-        yield to_file(file)
+        yield create_witness(file)
     finally:
         is_empty = os.fstat(file.fileno()).st_size == 0 if not file.closed else False
         _close(file)
@@ -69,7 +70,7 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
             path.unlink(missing_ok=True)
 
 
-def to_file(file: TextIO) -> Witness:
+def create_witness(file: TextIO) -> Witness:
     """Return a witness that writes each message to `file`, until a write fails."""
 
     def witness(message: Message) -> None:
@@ -97,7 +98,7 @@ def _close(file: TextIO) -> None:
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
 """Maximum bytes of standard input: a fact, and as much white space around it, which is trimmed."""
 
-BLANK: Final[Mapping[str, Any]] = MappingProxyType(
+FAILED_DOCUMENT: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "task_id": None,
         "status": "failed",
@@ -118,7 +119,7 @@ BLANK: Final[Mapping[str, Any]] = MappingProxyType(
 """The document of a request whose run could not start."""
 
 
-@command("not saved", interrupted="nothing was written", blank=BLANK)
+@command("not saved", interrupt_message="nothing was written", default_keys=FAILED_DOCUMENT)
 def remember(  # noqa: PLR0913  every argument is an option of the command
     *,
     fact: Annotated[str, typer.Argument(help="The fact, or - to read it from standard input.")],
@@ -147,37 +148,37 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment import api
     from muniment.cancelling import Cancel
     from muniment.cli.which_memory import ask_which_memory
-    from muniment.operations.job import id_of_task
+    from muniment.operations.job import choose_task_id
     from muniment.operations.remember_job import KIND
-    from muniment.store.tasks import note
+    from muniment.store.tasks import record_transcript
     from muniment.types import RememberRequest
 
     with Cancel() as cancel:
         # Both before the handler is installed: a read continues after a signal handler, and Ctrl-C must end a
         # wait for the fact on standard input, or for a key that the user must unlock.
         text = _read_fact(fact)
-        ask_which_memory(settings_of({"root": flags["root"] or []}), workspace, as_json=json)
-        with api.open(workspace, **flags_of(flags)) as memory:
-            forget_key()
-            say_notes(memory.place.notes)
+        ask_which_memory(load_settings({"root": flags["root"] or []}), workspace, as_json=json)
+        with api.open(workspace, **parse_flags(flags)) as memory:
+            drop_key()
+            print_notes(memory.context.notes)
             signal.signal(signal.SIGINT, lambda *_: cancel.set())
             request = RememberRequest(
                 text,
                 scope,
                 context,
                 dry_run=dry_run,
-                task_id=id_of_task(KIND, task_id),
+                task_id=choose_task_id(KIND, task_id),
                 detail=detail,
                 expires=expires,
             )
-            roots = [root.trusted_path for root in memory.place.roots.values()]
-            with writing(transcript, roots) as witness, _progress() as observe:
+            roots = [root.trusted_path for root in memory.context.roots.values()]
+            with open_transcript(transcript, roots) as witness, _show_progress() as observe:
                 if transcript is not None:
-                    note(memory.place.state, request.task_id or "", transcript)
+                    record_transcript(memory.context.state, request.task_id or "", transcript)
                 result = memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The task is finished; only the output remains.
-    say_notes(each for each in result.notes if each not in memory.place.advice)
-    return Report(result.as_json, _lines(result, memory.place.advice), error=result.error)
+    print_notes(each for each in result.notes if each not in memory.context.advice)
+    return Report(result.as_json, _format_result(result, memory.context.advice), error=result.error)
 
 
 def _read_fact(argument: str) -> str:
@@ -193,37 +194,37 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _lines(result: RememberResult, advice: Iterable[str] = ()) -> Iterator[str]:
+def _format_result(result: RememberResult, advice: Iterable[str] = ()) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
-        yield visible(result.summary)
+        yield escape_invisible(result.summary)
     elif result.error is None:
-        yield from _saved(result)
+        yield from _format_changes(result)
     if result.detail is not None:
         yield result.detail
     for each in advice:
-        yield f"note: {on_one_line(each)}"
+        yield f"note: {clean_foreign_line(each)}"
 
 
-def _saved(result: RememberResult) -> Iterator[str]:
+def _format_changes(result: RememberResult) -> Iterator[str]:
     would = "would be " if result.status == "dry_run" else ""
     for change in result.changes:
         if change.superseded is not None:
-            yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
+            yield f'{would}updated: {change.path} (was: "{change.superseded.previous_text}")'
         elif change.kind != "delete":  # A deleted file was renamed.
             yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
     for similar in result.similar:
-        yield f"  similar entry, not changed: {visible(similar.path)}"
+        yield f"  similar entry, not changed: {escape_invisible(similar.path)}"
     if result.expires is not None:
         yield f"  expires: hidden after {result.expires}"
     if result.ends is not None:
         yield f"  ends on {result.ends}, according to its text; after that date recall marks it as ended"
     yield (
-        f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
-        f"policy {result.policy}, enforcement {_enforcement(result)}"
+        f"  {clean_foreign_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
+        f"policy {result.policy}, enforcement {_format_enforcement(result)}"
     )
 
 
-def _enforcement(result: RememberResult) -> str:
+def _format_enforcement(result: RememberResult) -> str:
     """Return the enforcement of the run, with its missing layers if it is partial."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)
@@ -231,7 +232,7 @@ def _enforcement(result: RememberResult) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Observer]:
+def _show_progress() -> Iterator[Observer]:
     """Show on a terminal, in one line, the last tool call of the agent."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -239,10 +240,10 @@ def _progress() -> Iterator[Observer]:
     from rich.console import Console
 
     with Console(stderr=True).status("starting") as status:
-        yield _telling(status.update)
+        yield _create_observer(status.update)
 
 
-def _telling(update: Callable[[str], None]) -> Observer:
+def _create_observer(update: Callable[[str], None]) -> Observer:
     from muniment.sandbox.tools.calls import TOOLS
 
     def observe(decision: ToolDecision) -> None:
@@ -279,14 +280,14 @@ def tool(
     "code" and "text". Bind directories with --root; the default ones are not used.
     """
     from muniment.sandbox.sandbox import Sandbox
-    from muniment.settings import load_configured, parse_roots, read_settings
+    from muniment.settings import load_configured_policy, parse_roots, read_settings
 
-    loaded = load_configured(read_settings(os.environ, policy=policy or "strict"))
+    loaded = load_configured_policy(read_settings(os.environ, policy=policy or "strict"))
     roots, links = parse_roots(root or ()), symlinks or "refuse"
     with Sandbox(loaded, roots, symlinks=links, state=state, in_process=in_process) as box:
         while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
-                _print(
+                _print_json(
                     {
                         "verdict": "error",
                         "code": "too_large",
@@ -295,15 +296,15 @@ def tool(
                 )
                 return 1
             if line.strip():
-                _print(_answer(box, line))
+                _print_json(_call_tool(box, line))
         if commit:  # On standard error: standard output contains one response per request.
             done = box.commit()
-            for told in (*(f"committed: {change.path}" for change in done.changes), *done.notes):
-                print(visible(told), file=sys.stderr)
+            for message in (*(f"committed: {change.path}" for change in done.changes), *done.notes):
+                print(escape_invisible(message), file=sys.stderr)
     return 0
 
 
-def _answer(box: Sandbox, line: bytes) -> dict[str, Any]:
+def _call_tool(sandbox: Sandbox, line: bytes) -> dict[str, Any]:
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):
@@ -311,9 +312,9 @@ def _answer(box: Sandbox, line: bytes) -> dict[str, Any]:
     if not isinstance(request, dict) or set(request) != {"tool", "args"}:
         text = 'invalid request: expected a JSON object {"tool": …, "args": {…}} on one line'
         return {"verdict": "error", "code": "bad_arguments", "text": text}
-    outcome = box.call(request["tool"], request["args"])
+    outcome = sandbox.call(request["tool"], request["args"])
     return {"verdict": outcome.verdict, "code": outcome.code, "text": outcome.text}
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document), flush=True)

@@ -31,32 +31,32 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from muniment.cli.command import Report, command, settings_of
+from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json, ToolName
 from muniment.cli.terminal import (
     EXIT_FAILED,
-    coloured,
-    is_asked_on_terminal,
-    say,
-    say_notes,
-    says_yes,
+    color_text,
+    confirm,
+    is_interactive,
+    print_line,
+    print_notes,
 )
-from muniment.content.gates import on_one_line
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, printable
-from muniment.files import opened
+from muniment.files import open_descriptor
 from muniment.integrations.coding_tools.edits import Edit, edit_text
 from muniment.integrations.coding_tools.files import (
     ChangedMeanwhile,
-    KeptFile,
-    MadeDirectory,
+    CreatedDirectory,
+    SavedFile,
     SettingsFile,
-    kept_files,
-    make_directories,
+    create_directories,
+    list_saved_files,
     read_settings_file,
     remove_directories,
     write_settings_file,
 )
-from muniment.integrations.coding_tools.tools import NAME, TOOLS, CodingTool, Part, Program
+from muniment.integrations.coding_tools.tools import NAME, TOOLS, CodingTool, Program, SettingsPart
 from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
 
@@ -71,7 +71,7 @@ _TRIES: Final = 3
 
 _BOM: Final = "\ufeff"
 
-_SECRET: Final = re.compile(
+_PRIVATE_MEMBER: Final = re.compile(
     r'(?i)("?[\w.-]*(?:key|token|secret|passw|auth)[\w.-]*"?\s*[:=]\s*)("(?:\\.|[^"\\])*"|\S+)'
 )
 """A member with a private value, recognised by its name."""
@@ -84,9 +84,9 @@ class Piece(NamedTuple):
     """A piece of a change: its line, the removed and the added text, and the preview of both."""
 
     line: int
-    gone: str
-    come: str
-    shown: tuple[str, str]
+    removed: str
+    added: str
+    preview: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +98,19 @@ class SettingsChange:
         file: as it was read.
         after: the new content; None: the file is removed.
         pieces: the preview of the change.
-        before: the content that `--remove` restores.
+        original: the content that `--remove` restores.
     """
 
-    part: Part
+    part: SettingsPart
     file: SettingsFile
     after: bytes | None
     pieces: tuple[Piece, ...]
-    before: bytes | None
+    original: bytes | None
 
     @property
-    def words(self) -> list[tuple[str, str]]:
+    def replacements(self) -> list[tuple[str, str]]:
         """Return the removed and added texts, without their positions."""
-        return [(piece.gone, piece.come) for piece in self.pieces]
+        return [(piece.removed, piece.added) for piece in self.pieces]
 
     @property
     def lines(self) -> list[str]:
@@ -118,19 +118,21 @@ class SettingsChange:
         lines = []
         for piece in self.pieces:
             lines.append(f"@@ line {piece.line} @@")
-            for sign, text in zip("-+", piece.shown, strict=True):
-                lines += [f"{sign}{_SECRET.sub(_masked, line)}" for line in text.splitlines() if line.strip()]
+            for sign, text in zip("-+", piece.preview, strict=True):
+                lines += [
+                    f"{sign}{_PRIVATE_MEMBER.sub(_mask, line)}" for line in text.splitlines() if line.strip()
+                ]
         return lines
 
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; required without a terminal.")]
 
 
-def _not_done(given: Mapping[str, Any]) -> str:
-    return f"{'not removed from' if given['remove'] else 'not set up:'} {TOOLS[given['tool']].title}"
+def _describe_failure(options: Mapping[str, Any]) -> str:
+    return f"{'not removed from' if options['remove'] else 'not set up:'} {TOOLS[options['tool']].title}"
 
 
-@command(_not_done)
+@command(_describe_failure)
 def setup(
     *,
     tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
@@ -142,30 +144,30 @@ def setup(
 
     The change is shown first; nothing is written before you confirm it.
     """
-    require_setup_here()
-    home = settings_of().home
-    setting = Setting(tool.value, TOOLS[tool], home, None if remove else find_program(home))
+    require_setup_support()
+    home = load_settings().home
+    setting = ToolSetup(tool.value, TOOLS[tool], home, None if remove else find_program(home))
     changes, notes = setting.changes(), setting.notes()
     if not json:
-        _show(changes)
-        say_notes(notes)
+        _print_changes(changes)
+        print_notes(notes)
     status = "not_written" if changes else "unchanged"
-    if changes and (yes or (not json and _agrees("write this?"))):
+    if changes and (yes or (not json and _confirm("write this?"))):
         setting.write(changes)
         status = "removed" if remove else "written"
     elif not changes and remove:
         setting.forget()
-    files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
-    refused = "nothing was written; to write this: answer yes at a terminal, or use --yes"
+    files = [{"path": printable(str(each.file.configured_path)), "change": each.lines} for each in changes]
+    hint = "nothing was written; to write this: answer yes at a terminal, or use --yes"
     return Report(
         {"tool": tool.value, "status": status, "files": files, "notes": notes},
-        _done_lines(setting, status),
-        problems=[refused] if status == "not_written" else [],
+        _format_setup_result(setting, status),
+        problems=[hint] if status == "not_written" else [],
         code=EXIT_FAILED if status == "not_written" else 0,
     )
 
 
-def require_setup_here() -> None:
+def require_setup_support() -> None:
     """Check that this is not Windows, where the owner of a settings file is unknown (F2 of `files`).
 
     Raises:
@@ -183,17 +185,17 @@ def find_program(home: Path) -> Program:
     Raises:
         ConfigInvalid: no command works without the variables of this shell.
     """
-    beside = Path(sys.executable).absolute().with_name(NAME)
+    sibling = Path(sys.executable).absolute().with_name(NAME)
     called = Path(sys.argv[0])
-    candidates = [[str(each)] for each in (called, beside) if each.name == NAME and each.is_absolute()]
+    candidates = [[str(each)] for each in (called, sibling) if each.name == NAME and each.is_absolute()]
     candidates += [[sys.executable, "-m", NAME]]
-    usual = {name: value for name in ("HOME", "PATH") if (value := os.environ.get(name))}
-    for words in candidates:
+    environment = {name: value for name in ("HOME", "PATH") if (value := os.environ.get(name))}
+    for arguments in candidates:
         try:
-            words[0].encode()
+            arguments[0].encode()
             done = subprocess.run(  # noqa: S603  this program itself
-                [*words, "--version"],
-                env=usual,
+                [*arguments, "--version"],
+                env=environment,
                 cwd="/",
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
@@ -203,7 +205,7 @@ def find_program(home: Path) -> Program:
         except (OSError, ValueError, subprocess.TimeoutExpired):
             continue
         if done.returncode == 0 and done.stdout.startswith(f"{NAME} ".encode()):
-            return Program(tuple(words), str(home) if os.environ.get(HOME_VARIABLE) else None)
+            return Program(tuple(arguments), str(home) if os.environ.get(HOME_VARIABLE) else None)
     raise ConfigInvalid(
         f"{NAME} cannot be started from another directory, as a coding tool does; install it, such as with: "
         f"pip install '{NAME}[mcp]'"
@@ -211,7 +213,7 @@ def find_program(home: Path) -> Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ToolSetup:
     """The setup of a tool, or its removal.
 
     Attributes:
@@ -232,7 +234,7 @@ class Setting:
         Raises:
             ConfigInvalid: a file does not belong to the user alone, or cannot be read or edited.
         """
-        return [each for part in self._parts() if (each := self._change(part)) is not None]
+        return [each for part in self._get_parts() if (each := self._compute_change(part)) is not None]
 
     def write(self, changes: list[SettingsChange]) -> None:
         """Write the changes.
@@ -240,27 +242,27 @@ class Setting:
         Raises:
             ConfigInvalid: a change cannot be written, or is outdated (S3). Earlier writes stay.
         """
-        made: list[MadeDirectory] = []
+        created: list[CreatedDirectory] = []
         try:
             for change in changes:
-                self._write_as_shown(change, made)
+                self._write_previewed(change, created)
         except BaseException:
-            remove_directories(made)
+            remove_directories(created)
             raise
         if self.program is None:
             self.forget()
 
     def notes(self) -> list[str]:
         """Return remarks for the user."""
-        read = [(part, self._document(part)) for part in self._parts()]
-        notes = [note for part, document in read for note in part.notes_of_own(document)]
+        documents = [(part, self._read_document(part)) for part in self._get_parts()]
+        notes = [note for part, document in documents for note in part.list_user_hook_notes(document)]
         if self.program is None:
             return notes
-        notes += [note for part, document in read for note in part.notes(document)]
-        directory = self._parts()[-1].file.parent
+        notes += [note for part, document in documents for note in part.notes(document)]
+        directory = self._get_parts()[-1].file.parent
         if not directory.is_dir():
             notes.append(f"{directory} does not exist: {self.tool.title} was never started here")
-        first = self.program.words[0]
+        first = self.program.arguments[0]
         if _TEMPORARY.search(first):
             notes.append(
                 f"{first} is in a temporary environment that may be deleted; better: uv tool install "
@@ -272,115 +274,117 @@ class Setting:
 
     def forget(self) -> None:
         """Delete the saved files, and the directories that setup created and that are now unused (S5)."""
-        kept = [self._kept(part) for part in self._parts()]
-        unused = {directory for each in kept for directory in each.unused_directories()}
-        for each in kept:
-            each.drop()
+        saved = [self._get_saved_file(part) for part in self._get_parts()]
+        unused = {directory for each in saved for directory in each.list_unused_directories()}
+        for each in saved:
+            each.delete()
         remove_directories(unused)
 
     def files(self) -> list[Path]:
         """Return the paths of the tool's settings files, existing or not."""
-        return [part.file for part in self._parts()]
+        return [part.file for part in self._get_parts()]
 
-    def is_there(self) -> list[Path]:
+    def list_installed(self) -> list[Path]:
         """Return the settings files with entries of Muniment; raise as `changes`."""
-        return [part.file for part in self._parts() if part.is_ours_in(self._document(part))]
+        return [part.file for part in self._get_parts() if part.has_entry(self._read_document(part))]
 
-    def _parts(self) -> tuple[Part, ...]:
+    def _get_parts(self) -> tuple[SettingsPart, ...]:
         return self.tool.parts(os.environ, Path(os.environ.get("HOME") or Path.home()))
 
-    def _kept(self, part: Part) -> KeptFile:
-        return KeptFile(self.home / "setup", self.name, part.file)
+    def _get_saved_file(self, part: SettingsPart) -> SavedFile:
+        return SavedFile(self.home / "setup", self.name, part.file)
 
-    def _document(self, part: Part) -> dict[str, Any]:
+    def _read_document(self, part: SettingsPart) -> dict[str, Any]:
         file = read_settings_file(part.file)
-        return self._parsed(part, file, _text_of(file)[1])
+        return self._parse(part, file, _decode_file(file)[1])
 
-    def _parsed(self, part: Part, file: SettingsFile, text: str) -> dict[str, Any]:
+    def _parse(self, part: SettingsPart, file: SettingsFile, text: str) -> dict[str, Any]:
         try:
-            return part.form.parse(text)
+            return part.file_format.parse(text)
         except ConfigInvalid as error:
-            raise self._broken(part, file, error) from None
+            raise self._create_error(part, file, error) from None
 
-    def _broken(self, part: Part, file: SettingsFile, error: ConfigInvalid) -> ConfigInvalid:
-        by_hand = "" if self.program is None else f"; or add this yourself:\n{part.pasted(self.program)}"
-        return ConfigInvalid(f"{file.shown} {error}; nothing was written; fix it and run this again{by_hand}")
+    def _create_error(self, part: SettingsPart, file: SettingsFile, error: ConfigInvalid) -> ConfigInvalid:
+        by_hand = (
+            "" if self.program is None else f"; or add this yourself:\n{part.render_entries(self.program)}"
+        )
+        return ConfigInvalid(f"{file.label} {error}; nothing was written; fix it and run this again{by_hand}")
 
-    def _change(self, part: Part) -> SettingsChange | None:
+    def _compute_change(self, part: SettingsPart) -> SettingsChange | None:
         """Return the change of a file; None if it does not change."""
         file = read_settings_file(part.file)
-        bom, text = _text_of(file)
-        document = self._parsed(part, file, text)
-        is_whole, original = self._kept(part).before(file.content)
-        known = _text_of(SettingsFile(file.named, file.path, original, None))[1]
-        before, existed = self._before(part, known), self._kept(part).existed
-        elsewhere = set[str]() if self.program is None else self._elsewhere(part)
+        bom, text = _decode_file(file)
+        document = self._parse(part, file, text)
+        is_unchanged, original = self._get_saved_file(part).read_original(file.content)
+        original_text = _decode_file(SettingsFile(file.configured_path, file.path, original, None))[1]
+        before, existed = self._parse_or_empty(part, original_text), self._get_saved_file(part).did_exist
+        other_events = set[str]() if self.program is None else self._list_other_events(part)
         try:
-            bare, taken = _edited(part, text, part.remove(document, before))
-            if is_whole:
-                plain = original
+            bare, removed = _apply_edits(part, text, part.remove(document, before))
+            if is_unchanged:
+                uninstalled = original
             else:
-                gone = existed is False and part.is_empty(bare)
-                plain = None if gone else (bom + bare).encode()
+                is_deleted = existed is False and part.is_empty(bare)
+                uninstalled = None if is_deleted else (bom + bare).encode()
             if self.program is None:
-                taken = (_piece(part, text, ""),) if taken and plain is None else taken
-                return SettingsChange(part, file, plain, taken, plain) if taken else None
-            after, put = _edited(part, text, part.install(document, self.program, elsewhere))
+                removed = (_create_piece(part, text, ""),) if removed and uninstalled is None else removed
+                return SettingsChange(part, file, uninstalled, removed, uninstalled) if removed else None
+            after, added = _apply_edits(part, text, part.install(document, self.program, other_events))
         except ConfigInvalid as error:
-            raise self._broken(part, file, error) from None
-        if not put:
+            raise self._create_error(part, file, error) from None
+        if not added:
             return None
         # At the first setup, an existing entry belongs to the user; a setup that was killed wrote nothing.
         is_first = existed is None or file.content == original
-        before_ours = plain if taken and not is_first else file.content
-        return SettingsChange(part, file, (bom + after).encode(), put, before_ours)
+        before_setup = uninstalled if removed and not is_first else file.content
+        return SettingsChange(part, file, (bom + after).encode(), added, before_setup)
 
-    def _before(self, part: Part, text: str) -> Mapping[str, Any]:
+    def _parse_or_empty(self, part: SettingsPart, text: str) -> Mapping[str, Any]:
         try:
-            return part.form.parse(text)
+            return part.file_format.parse(text)
         except ConfigInvalid:
             return {}
 
-    def _elsewhere(self, part: Part) -> set[str]:
+    def _list_other_events(self, part: SettingsPart) -> set[str]:
         """Return the events whose hook is in another file of the tool."""
-        others = [each for each in self._parts() if each.file != part.file]
-        return {event for each in others for event in each.events_in(self._document(each))}
+        others = [each for each in self._get_parts() if each.file != part.file]
+        return {event for each in others for event in each.collect_events(self._read_document(each))}
 
-    def _write_as_shown(self, shown: SettingsChange, made: list[MadeDirectory]) -> None:
-        change: SettingsChange | None = shown
+    def _write_previewed(self, previewed: SettingsChange, created: list[CreatedDirectory]) -> None:
+        change: SettingsChange | None = previewed
         for _ in range(_TRIES):
             if change is None:
                 return  # Another process has written it.
-            if change.words != shown.words:
+            if change.replacements != previewed.replacements:
                 break
             try:
-                self._write(change, made)
+                self._write(change, created)
             except ChangedMeanwhile:
-                change = self._change(shown.part)
+                change = self._compute_change(previewed.part)
             else:
                 return
         raise ConfigInvalid(
-            f"{shown.file.shown} was changed by another program; run this again and check the new preview"
+            f"{previewed.file.label} was changed by another program; run this again and check the new preview"
         )
 
-    def _write(self, change: SettingsChange, made: list[MadeDirectory]) -> None:
-        kept = self._kept(change.part)
+    def _write(self, change: SettingsChange, created: list[CreatedDirectory]) -> None:
+        saved = self._get_saved_file(change.part)
         if change.after is None:
-            kept.begin_removal()
+            saved.begin_removal()
         elif self.program is not None:
-            made += (each for each in self._known_directories() if each not in made)
-            make_directories(change.file, made)
-            kept.keep(change.file.path, change.before, change.after, made)
+            created += (each for each in self._list_known_directories() if each not in created)
+            create_directories(change.file, created)
+            saved.save(change.file.path, change.original, change.after, created)
         write_settings_file(change.file, change.after)
 
-    def _known_directories(self) -> Iterator[MadeDirectory]:
+    def _list_known_directories(self) -> Iterator[CreatedDirectory]:
         """Return the directories that an earlier setup made for files that are still there."""
-        for part in self._parts():
+        for part in self._get_parts():
             if part.file.exists():
-                yield from self._kept(part).directories()
+                yield from self._get_saved_file(part).list_directories()
 
 
-def _text_of(file: SettingsFile) -> tuple[str, str]:
+def _decode_file(file: SettingsFile) -> tuple[str, str]:
     """Return the byte order mark of a file, if it has one, and its text.
 
     Raises:
@@ -389,11 +393,11 @@ def _text_of(file: SettingsFile) -> tuple[str, str]:
     try:
         text = (file.content or b"").decode()
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{file.shown} is not UTF-8; nothing was written") from None
+        raise ConfigInvalid(f"{file.label} is not UTF-8; nothing was written") from None
     return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
 
 
-def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Piece, ...]]:
+def _apply_edits(part: SettingsPart, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Piece, ...]]:
     """Return a text after edits, and the pieces that changed.
 
     Raises:
@@ -401,44 +405,44 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Pi
     """
     pieces = []
     for edit in edits:
-        after = edit_text(part.form, text, edit)
-        pieces.append(_piece(part, text, after))
+        after = edit_text(part.file_format, text, edit)
+        pieces.append(_create_piece(part, text, after))
         text = after
     return text, tuple(pieces)
 
 
-def _piece(part: Part, text: str, after: str) -> Piece:
+def _create_piece(part: SettingsPart, text: str, after: str) -> Piece:
     """Return the piece that an edit changed. Private values are masked first, so no part is shown."""
-    known = [part.secrets_in(part.form.parse(each)) for each in (text, after)]
-    secrets = known[0] | known[1]
-    _, *shown = _difference(*(part.form.masked(each, secrets) for each in (text, after)))
-    line, gone, come = _difference(text, after)
-    return Piece(line, gone, come, (shown[0], shown[1]) if any(shown) else ('"…"', '"…"'))
+    private_values = [part.collect_secrets(part.file_format.parse(each)) for each in (text, after)]
+    secrets = private_values[0] | private_values[1]
+    _, *preview = _find_difference(*(part.file_format.mask(each, secrets) for each in (text, after)))
+    line, removed, added = _find_difference(text, after)
+    return Piece(line, removed, added, (preview[0], preview[1]) if any(preview) else ('"…"', '"…"'))
 
 
-def _difference(text: str, after: str) -> tuple[int, str, str]:
+def _find_difference(text: str, after: str) -> tuple[int, str, str]:
     """Return where two texts differ; whole lines if only whole lines differ."""
-    begin = _alike(text, after)
-    rest = _alike(text[begin:][::-1], after[begin:][::-1])
-    gone, come = (each[begin : len(each) - rest] for each in (text, after))
+    begin = _count_common_prefix(text, after)
+    rest = _count_common_prefix(text[begin:][::-1], after[begin:][::-1])
+    removed, added = (each[begin : len(each) - rest] for each in (text, after))
     while (
         begin
-        and not (gone and come)
-        and (gone + come)[:1] not in {",", "\n"}
-        and (gone + come)[-1:] == text[begin - 1]
+        and not (removed and added)
+        and (removed + added)[:1] not in {",", "\n"}
+        and (removed + added)[-1:] == text[begin - 1]
     ):
         begin -= 1  # The same piece, starting one character earlier.
-        gone, come = (text[begin] + each[:-1] if each else "" for each in (gone, come))
-    while gone and come and begin and text[begin - 1] not in '"\n':
+        removed, added = (text[begin] + each[:-1] if each else "" for each in (removed, added))
+    while removed and added and begin and text[begin - 1] not in '"\n':
         begin -= 1  # Show a replaced value completely.
-        gone, come = text[begin] + gone, text[begin] + come
-    while gone and come and rest and text[len(text) - rest] not in '"\n':
-        gone, come = gone + text[len(text) - rest], come + text[len(text) - rest]
+        removed, added = text[begin] + removed, text[begin] + added
+    while removed and added and rest and text[len(text) - rest] not in '"\n':
+        removed, added = removed + text[len(text) - rest], added + text[len(text) - rest]
         rest -= 1
-    return text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n")
+    return text.count("\n", 0, begin) + 1, removed.lstrip(",\r\n"), added.lstrip(",\r\n")
 
 
-def _alike(one: str, other: str) -> int:
+def _count_common_prefix(one: str, other: str) -> int:
     """Return the length of the common prefix. Cost: some comparisons of slices."""
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -450,25 +454,25 @@ def _alike(one: str, other: str) -> int:
     return low
 
 
-def _masked(found: re.Match[str]) -> str:
+def _mask(found: re.Match[str]) -> str:
     return f'{found[1]}"…"'
 
 
-def _show(changes: list[SettingsChange]) -> None:
+def _print_changes(changes: list[SettingsChange]) -> None:
     """Print the changes, before the user is asked."""
     for change in changes:
         what = "new file" if change.file.content is None else "file"
-        say(f"{'file to remove' if change.after is None else what} {change.file.shown}")
+        print_line(f"{'file to remove' if change.after is None else what} {change.file.label}")
         for line in change.lines:
-            say(coloured(line, {"+": "green", "-": "red"}.get(line[0], "dim")))
+            print_line(color_text(line, {"+": "green", "-": "red"}.get(line[0], "dim")))
 
 
-def _agrees(question: str) -> bool:
+def _confirm(question: str) -> bool:
     """Return whether a user at a terminal confirms (S1, U1)."""
-    return is_asked_on_terminal() and says_yes(f"{question} [y/N] ")
+    return is_interactive() and confirm(f"{question} [y/N] ")
 
 
-def _done_lines(setting: Setting, status: str) -> Iterator[str]:
+def _format_setup_result(setting: ToolSetup, status: str) -> Iterator[str]:
     title = setting.tool.title
     if status == "unchanged" and setting.program is None:
         yield f"the settings of {title} do not contain Muniment"
@@ -478,35 +482,35 @@ def _done_lines(setting: Setting, status: str) -> Iterator[str]:
         yield f"removed from {title}"
     elif status == "written":
         yield f"{title} is set up; the previous files are saved in {setting.home / 'setup'}"
-        for step in setting.tool.then:
+        for step in setting.tool.manual_steps:
             yield f"  {step}"
         yield f"  to undo it: {NAME} setup {setting.name} --remove"
 
 
 # -- uninstall --------------------------------------------------------------------------------------
 
-_OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
+_GENERATED: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
 """The files and directories that Muniment creates in its home."""
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installation:
     """The parts of Muniment on this machine, for this user.
 
     Attributes:
         settings: the home and the bound roots.
         tools: tools with entries of Muniment, with the files.
-        runs: a daemon runs.
+        is_daemon_running: a daemon runs.
         entries: number of markdown files of the memory in the home.
-        stays: files that are not removed with the memory, or are outside of the home, with the reason.
+        remaining: files that are not removed with the memory, or are outside of the home, with the reason.
         notes: problems, such as files that were set up with other variables.
     """
 
     settings: Settings
-    tools: tuple[tuple[Setting, tuple[Path, ...]], ...]
-    runs: bool
+    tools: tuple[tuple[ToolSetup, tuple[Path, ...]], ...]
+    is_daemon_running: bool
     entries: int
-    stays: tuple[str, ...]
+    remaining: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -524,78 +528,80 @@ def uninstall(
 
     The command first shows the existing parts, the removed ones and those that stay.
     """
-    require_setup_here()
+    require_setup_support()
     done: list[str] = []
     erased = False
-    found = look()
+    found = find_installation()
     home = found.settings.home
     if not json:
-        _tell(found, erase_memory=erase_memory)
+        _print_installation(found, erase_memory=erase_memory)
     if erase_memory:
         _check_erasable(found)
-    agreed = yes or not found.tools or (not json and _agrees("remove it from these tools?"))
-    for setting, _ in found.tools if agreed else ():
+    is_confirmed = yes or not found.tools or (not json and _confirm("remove it from these tools?"))
+    for setting, _ in found.tools if is_confirmed else ():
         setting.write(setting.changes())
         done.append(setting.name)
-    if agreed and erase_memory:
-        agreed = erased = yes or (not json and _agrees(f"erase all memory in {on_one_line(str(home))}?"))
+    if is_confirmed and erase_memory:
+        is_confirmed = erased = yes or (
+            not json and _confirm(f"erase all memory in {clean_foreign_line(str(home))}?")
+        )
         if erased:
             _erase(home)
     return Report(
         {
             "taken_out_of": done,
             "in_tools": [each.name for each, _ in found.tools if each.name not in done],
-            "daemon_runs": found.runs,
+            "daemon_runs": found.is_daemon_running,
             "home": printable(str(home)) if home.exists() else None,
             "entries": 0 if erased else found.entries,
             "erased": erased,
         },
-        _left_lines(found, done, erased=erased),
-        code=0 if agreed else EXIT_FAILED,
+        _format_uninstall_result(found, done, erased=erased),
+        code=0 if is_confirmed else EXIT_FAILED,
     )
 
 
-def look() -> Installed:
+def find_installation() -> Installation:
     """Find the parts of Muniment on this machine.
 
     Raises:
         ConfigInvalid: the home cannot be used.
     """
-    settings = settings_of()
-    tools: list[tuple[Setting, tuple[Path, ...]]] = []
+    settings = load_settings()
+    tools: list[tuple[ToolSetup, tuple[Path, ...]]] = []
     notes: list[str] = []
-    usual: set[Path] = set()
+    default_files: set[Path] = set()
     for name, tool in TOOLS.items():
-        setting = Setting(name, tool, settings.home, None)
-        usual.update(setting.files())
+        setting = ToolSetup(name, tool, settings.home, None)
+        default_files.update(setting.files())
         try:
-            files = tuple(setting.is_there())
+            files = tuple(setting.list_installed())
             notes += setting.notes()
         except ConfigInvalid as error:
             notes.append(str(error))
             continue
         tools += [(setting, files)] if files else []
     notes += [
-        f"{each.named} was set up with other variables; set these, then: {NAME} setup {each.tool} --remove"
-        for each in kept_files(settings.home / "setup")
-        if each.named not in usual and each.named.exists()
+        f"{each.configured_path} was set up with other variables; set these, then: {NAME} setup {each.tool} --remove"
+        for each in list_saved_files(settings.home / "setup")
+        if each.configured_path not in default_files and each.configured_path.exists()
     ]
     memory = (settings.home / "user", settings.home / "projects")
     entries = sum(1 for each in memory for path in each.rglob("*.md") if path.name != "MEMORY.md")
-    stays = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
-    stays += [f"{path} (not created by {NAME}, or a link)" for path in _foreign(settings.home)]
-    return Installed(
-        settings, tuple(tools), _daemon_runs(settings.state), entries, tuple(stays), tuple(notes)
+    remaining = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
+    remaining += [f"{path} (not created by {NAME}, or a link)" for path in _list_foreign_files(settings.home)]
+    return Installation(
+        settings, tuple(tools), _is_daemon_running(settings.state), entries, tuple(remaining), tuple(notes)
     )
 
 
-def _foreign(home: Path) -> list[Path]:
+def _list_foreign_files(home: Path) -> list[Path]:
     """Return the files in a home that Muniment did not create, and links."""
-    here = list(home.iterdir()) if home.is_dir() else []
+    home_files = list(home.iterdir()) if home.is_dir() else []
     projects = home / "projects"
-    inside = list(projects.iterdir()) if projects in here and not projects.is_symlink() else []
-    kept = [each for each in here if each.name not in _OURS or each.is_symlink()]
-    return sorted([*kept, *(each for each in inside if not _is_project(each))])
+    project_files = list(projects.iterdir()) if projects in home_files and not projects.is_symlink() else []
+    foreign = [each for each in home_files if each.name not in _GENERATED or each.is_symlink()]
+    return sorted([*foreign, *(each for each in project_files if not _is_project(each))])
 
 
 def _is_project(path: Path) -> bool:
@@ -604,29 +610,29 @@ def _is_project(path: Path) -> bool:
     return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
-def _daemon_runs(state: Path) -> bool:
+def _is_daemon_running(state: Path) -> bool:
     """Return whether a daemon holds the lock of a state directory."""
     from muniment.store.state import try_lock
 
-    with ExitStack() as held:
+    with ExitStack() as resources:
         try:
-            fd = held.enter_context(opened(state / "daemon.lock"))
+            fd = resources.enter_context(open_descriptor(state / "daemon.lock"))
         except OSError:
             return False
         return not try_lock(fd, shared=True)
 
 
-def _check_erasable(found: Installed) -> None:
+def _check_erasable(found: Installation) -> None:
     """Check that the home may be erased (U2, U3).
 
     Raises:
         ConfigInvalid: a daemon runs, or the directory is not a home of Muniment.
     """
     home = found.settings.home
-    if found.runs:
+    if found.is_daemon_running:
         raise ConfigInvalid(f"a daemon runs for {home}; stop it first, then run this again; nothing was done")
-    is_bare = home.is_dir() and not _foreign(home)
-    if not is_bare and not (found.settings.state / "ledger.db").is_file():
+    is_muniment_home = home.is_dir() and not _list_foreign_files(home)
+    if not is_muniment_home and not (found.settings.state / "ledger.db").is_file():
         raise ConfigInvalid(f"{home} contains no ledger of {NAME}; nothing was erased")
     if Path.home().resolve().is_relative_to(home.resolve()):
         raise ConfigInvalid(f"{home} is or contains your home directory; erase the files by hand")
@@ -638,8 +644,8 @@ def _erase(home: Path) -> None:
     Raises:
         ConfigInvalid: a file cannot be removed; run the command again to erase the rest.
     """
-    foreign = set(_foreign(home))
-    targets = [each for each in (home / name for name in _OURS) if each not in foreign]
+    foreign = set(_list_foreign_files(home))
+    targets = [each for each in (home / name for name in _GENERATED) if each not in foreign]
     projects = home / "projects"
     has_projects = projects in targets and projects.is_dir()
     inside = [each for each in projects.iterdir() if each not in foreign] if has_projects else []
@@ -657,34 +663,38 @@ def _erase(home: Path) -> None:
         raise ConfigInvalid(f"cannot remove {error.filename}: {error.strerror}; run this again") from None
 
 
-def _tell(found: Installed, *, erase_memory: bool) -> None:
+def _print_installation(found: Installation, *, erase_memory: bool) -> None:
     """Print the existing parts, and the planned change of each (U1)."""
     for setting, files in found.tools:
-        say(on_one_line(f"to remove: the entries in {setting.tool.title} ({', '.join(map(str, files))})"))
+        print_line(
+            clean_foreign_line(
+                f"to remove: the entries in {setting.tool.title} ({', '.join(map(str, files))})"
+            )
+        )
     if not found.tools:
-        say("no coding tool has entries of Muniment")
-    if found.runs:
-        say("stays: the running daemon; stop it where it was started")
+        print_line("no coding tool has entries of Muniment")
+    if found.is_daemon_running:
+        print_line("stays: the running daemon; stop it where it was started")
     if found.settings.home.exists():
         what = "to erase permanently, after a second question" if erase_memory else "stays"
-        say(
-            on_one_line(
+        print_line(
+            clean_foreign_line(
                 f"{what}: {found.settings.home}, with {found.entries} entries, their history and settings"
             )
         )
-    for each in found.stays:
-        say(on_one_line(f"stays: {each}"))
+    for each in found.remaining:
+        print_line(clean_foreign_line(f"stays: {each}"))
     for note in found.notes:
-        say(on_one_line(f"note: {note}"))
+        print_line(clean_foreign_line(f"note: {note}"))
 
 
-def _left_lines(found: Installed, done: list[str], *, erased: bool) -> Iterator[str]:
+def _format_uninstall_result(found: Installation, done: list[str], *, erased: bool) -> Iterator[str]:
     if done:
         yield f"removed from {', '.join(done)}"
     elif found.tools:
         yield "nothing was changed; answer yes at a terminal, or use --yes"
     if erased:
-        yield on_one_line(f"erased: the memory in {found.settings.home}")
+        yield clean_foreign_line(f"erased: the memory in {found.settings.home}")
     elif found.settings.home.exists():
         yield f"to also erase the memory: {NAME} uninstall --erase-memory"
     yield f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it"

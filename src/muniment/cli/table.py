@@ -28,7 +28,9 @@ class CommandRow(NamedTuple):
     core: str = ""
 
     def load_core(self) -> Any:
-        """Return the function `core_of` of the module `core`, which creates the core of a fleet's node."""
+        """Return the function `create_core` of the module `core`, which creates the core of a fleet's
+        node.
+        """
         return import_module(f"muniment.cli.{self.core}").core_of
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from muniment.content.gates import on_one_line, visible
+from muniment.content.gates import clean_foreign_line, escape_invisible
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ LOG_VARIABLE: Final = "MUNIMENT_LOG"
 _COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "dim": "2"}
 """Select Graphic Rendition; ECMA-48, 8.3.117."""
 
-_BREAK: Final = re.compile("[\r\n\u2028\u2029]")
-"""Characters that start another line; `visible` does not escape them, since texts have lines."""
+_LINE_BREAK: Final = re.compile("[\r\n\u2028\u2029]")
+"""Characters that start another line; `escape_invisible` does not escape them, since texts have lines."""
 
 EXIT_FAILED: Final = 1
 """The command was rejected or failed, with a stable code."""
@@ -52,43 +52,43 @@ def configure_logging() -> None:
 
 def print_document(document: dict[str, Any], *, indent: int | None = 2) -> None:
     """Print one JSON document on standard output, in ASCII: safe in every terminal and encoding."""
-    say(json.dumps(document, indent=indent))
+    print_line(json.dumps(document, indent=indent))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line on standard output."""
-    with output():
+    with guard_output():
         print(text)
 
 
 @contextmanager
-def output() -> Iterator[None]:
+def guard_output() -> Iterator[None]:
     """Handle failures of standard output in the block. They change no exit code: the work is already done."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()
+        _discard_output()
     except OSError as error:
-        _drop_output()
+        _discard_output()
         print(f"cannot write standard output: {error.strerror}", file=sys.stderr)
 
 
-def coloured(text: str, colour: str) -> str:
+def color_text(text: str, colour: str) -> str:
     """Return `text` as one line without control characters; in a colour if output is a terminal."""
-    shown = _BREAK.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", visible(text))
+    line = _LINE_BREAK.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", escape_invisible(text))
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return shown
-    return f"\x1b[{_COLOURS[colour]}m{shown}\x1b[0m"
+        return line
+    return f"\x1b[{_COLOURS[colour]}m{line}\x1b[0m"
 
 
-def say_notes(notes: Iterable[str]) -> None:
+def print_notes(notes: Iterable[str]) -> None:
     """Print each note as a line on standard error."""
     for note in notes:
-        print(f"note: {on_one_line(note)}", file=sys.stderr)
+        print(f"note: {clean_foreign_line(note)}", file=sys.stderr)
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Discard the buffered output; otherwise the interpreter would fail on it at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
@@ -99,8 +99,8 @@ def print_failure(
     error: MunimentError,
     *,
     as_json: bool,
-    what: str,
-    blank: Mapping[str, Any] = MappingProxyType({}),
+    prefix: str,
+    default_keys: Mapping[str, Any] = MappingProxyType({}),
     indent: int | None = 2,
 ) -> int:
     """Print the failure of a command; return its exit code.
@@ -108,18 +108,18 @@ def print_failure(
     Args:
         error: the cause.
         as_json: print a document instead of a line.
-        what: prefix of the line, such as "not saved"; empty: print the error alone.
-        blank: the other keys of the document, so that every document has the same keys.
+        prefix: prefix of the line, such as "not saved"; empty: print the error alone.
+        default_keys: the other keys of the document, so that every document has the same keys.
         indent: of the document; None: one line.
     """
     is_cancelled = isinstance(error, Cancelled)
     if as_json:
         status = "cancelled" if is_cancelled else "failed"
         failure = {"status": status, "error": {"code": error.code, "message": str(error)}}
-        print_document({**blank, **failure}, indent=indent)
+        print_document({**default_keys, **failure}, indent=indent)
     else:
-        what = "cancelled: " if is_cancelled else f"{what}: " if what else ""
-        print(f"{what}{visible(str(error))} [{error.code}]", file=sys.stderr)
+        prefix = "cancelled: " if is_cancelled else f"{prefix}: " if prefix else ""
+        print(f"{prefix}{escape_invisible(str(error))} [{error.code}]", file=sys.stderr)
     return EXIT_CANCELLED if is_cancelled else EXIT_FAILED
 
 
@@ -127,11 +127,11 @@ def print_failure(
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def show_progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show the progress of some work on standard error while the block runs; removed afterwards.
 
     Args:
-        what: the work, such as `importing`.
+        label: the work, such as `importing`.
         total: its number of steps; None: unknown.
 
     Yields:
@@ -147,15 +147,15 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
 
     counted = () if total is None else (MofNCompleteColumn(),)
     columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total)
-        yield lambda steps: shown.advance(task, steps)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda steps: bar.advance(task, steps)
 
 
 # -- tables ------------------------------------------------------------------------------------------
 
 
-def draw(
+def draw_tables(
     tables: Iterable[tuple[Sequence[str], Iterable[tuple[Sequence[str], str | None]]]], above: str = ""
 ) -> None:
     """Draw tables on a terminal.
@@ -170,7 +170,7 @@ def draw(
     from rich.table import Table
 
     console = Console(markup=False, highlight=False, emoji=False)
-    with output():
+    with guard_output():
         if above:
             console.print(above)
         for heads, rows in tables:
@@ -183,12 +183,12 @@ def draw(
 # -- questions ---------------------------------------------------------------------------------------
 
 
-def is_asked_on_terminal() -> bool:
+def is_interactive() -> bool:
     """Return whether standard input and output are terminals, so that a user can answer."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def says_yes(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask a yes-or-no question; return whether the answer is yes."""
     print(question, end="", flush=True)  # `input` would write it to standard error.
     try:
@@ -200,13 +200,13 @@ def says_yes(question: str) -> bool:
 # -- input file --------------------------------------------------------------------------------------
 
 
-def read_named(path: Path, limit: int) -> bytes:
+def read_input_file(path: Path, limit: int) -> bytes:
     """Return the content of a file given on the command line, or of standard input for `-`.
 
     Raises:
         ConfigInvalid: it cannot be read, or contains more than `limit` bytes.
     """
-    shown = printable(str(path))
+    name = printable(str(path))
     try:
         if str(path) == "-":
             content = sys.stdin.buffer.read(limit + 1)
@@ -214,9 +214,9 @@ def read_named(path: Path, limit: int) -> bytes:
             with path.open("rb") as file:
                 content = file.read(limit + 1)
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {shown}: {error.strerror}") from error
+        raise ConfigInvalid(f"cannot read {name}: {error.strerror}") from error
     if len(content) > limit:
-        raise ConfigInvalid(f"{shown} is too long: at most {limit} bytes are allowed")
+        raise ConfigInvalid(f"{name} is too long: at most {limit} bytes are allowed")
     return content
 
 
@@ -226,9 +226,11 @@ def read_named(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def on_signals(act: Callable[..., object] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
-    """Handle signals with `act` during the block; `SIG_DFL`: they end the process, even during a wait."""
-    before = {number: signal.signal(number, act) for number in numbers}
+def handle_signals(
+    handler: Callable[..., object] | signal.Handlers, *numbers: signal.Signals
+) -> Iterator[None]:
+    """Handle signals with `handler` during the block; `SIG_DFL`: they end the process, even during a wait."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
@@ -241,5 +243,5 @@ def cancel_on_interrupt() -> Iterator[Cancel]:
     """Yield a token that Ctrl-C cancels, for the block."""
     from muniment.cancelling import Cancel
 
-    with Cancel() as cancel, on_signals(lambda *_: cancel.set(), signal.SIGINT):
+    with Cancel() as cancel, handle_signals(lambda *_: cancel.set(), signal.SIGINT):
         yield cancel

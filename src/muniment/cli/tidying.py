@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from muniment.cli.command import Report, command, model_of, place_at, settings_of
+from muniment.cli.command import Report, command, load_settings, open_command_context, open_model_and_drop_key
 from muniment.cli.options import MemoryFlags, ModelFlags
-from muniment.cli.terminal import cancel_on_interrupt, progress
-from muniment.content.gates import on_one_line, visible
+from muniment.cli.terminal import cancel_on_interrupt, show_progress
+from muniment.content.gates import clean_foreign_line, escape_invisible
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
-    from muniment.operations.place import Place
-    from muniment.types import Counts, DreamResult, ForgetResult, KeptEntry
+    from muniment.operations.job_context import JobContext
+    from muniment.types import Counts, DreamResult, ForgetResult, RetainedEntry
 
-SHOWN_GROUPS: Final = 5
+MAX_LISTED_GROUPS: Final = 5
 """Maximum number of groups of similar entries in the text output; `--json` contains all."""
 
 
@@ -38,9 +38,9 @@ def forget(
     from muniment.types import ForgetRequest
 
     request = ForgetRequest(" ".join(words), scope=scope, dry_run=not yes)
-    with _at_work(where, flags, yes=yes) as (place, model, cancel):
-        result = job.forget(request, place, model, cancel=cancel)
-    return _answer(result, _forgotten(result))
+    with _open_resources(where, flags, yes=yes) as (context, model, cancel):
+        result = job.forget(request, context, model, cancel=cancel)
+    return _create_report(result, _format_forget_result(result))
 
 
 @command("nothing tidied")
@@ -55,94 +55,96 @@ def dream(
     from muniment.operations import dream as job
     from muniment.types import DreamRequest
 
-    with _at_work(where, flags, yes=yes) as (place, model, cancel), progress("dreaming"):
-        result = job.dream(DreamRequest(scope, dry_run=not yes), place, model, cancel=cancel)
-    return _answer(result, _dreamt(result))
+    with _open_resources(where, flags, yes=yes) as (context, model, cancel), show_progress("dreaming"):
+        result = job.dream(DreamRequest(scope, dry_run=not yes), context, model, cancel=cancel)
+    return _create_report(result, _format_dream_result(result))
 
 
 @contextmanager
-def _at_work(where: MemoryFlags, flags: ModelFlags, *, yes: bool) -> Iterator[tuple[Place, Model, Cancel]]:
-    """Open the memory, the model and a token that Ctrl-C cancels; raise as `find_place`.
+def _open_resources(
+    memory_flags: MemoryFlags, model_flags: ModelFlags, *, yes: bool
+) -> Iterator[tuple[JobContext, Model, Cancel]]:
+    """Open the memory, the model and a token that Ctrl-C cancels; raise as `open_context`.
 
     Args:
-        where: the command line.
-        flags: its model options.
+        memory_flags: the command line.
+        model_flags: its model options.
         yes: the memory may be written, so create a missing history.
     """
-    settings = settings_of(where, flags)
+    settings = load_settings(memory_flags, model_flags)
     with (
-        place_at(where, settings=settings, create=yes) as place,
-        model_of(settings) as model,
+        open_command_context(memory_flags, settings=settings, create=yes) as context,
+        open_model_and_drop_key(settings) as model,
         cancel_on_interrupt() as cancel,
     ):
-        yield place, model, cancel
+        yield context, model, cancel
 
 
-def _answer(result: ForgetResult | DreamResult, lines: Iterable[str]) -> Report:
-    told = lines if result.error is None else ()
-    return Report(result.as_json, told, result.notes, error=result.error)
+def _create_report(result: ForgetResult | DreamResult, lines: Iterable[str]) -> Report:
+    printed_lines = lines if result.error is None else ()
+    return Report(result.as_json, printed_lines, result.notes, error=result.error)
 
 
-def _forgotten(result: ForgetResult) -> Iterator[str]:
+def _format_forget_result(result: ForgetResult) -> Iterator[str]:
     done = "forgotten" if result.status == "completed" else "would be forgotten"
     for each in result.removed_entries:
-        yield f"{done}: {on_one_line(each.path)} ({on_one_line(each.summary)})"
+        yield f"{done}: {clean_foreign_line(each.path)} ({clean_foreign_line(each.summary)})"
         if result.status == "preview" and each.line is not None:
             for number, line in enumerate(re.split("\r\n|\n|\r", each.text or ""), each.line):
-                yield f"  {number} | {visible(line)}"
-    yield from _kept(result.kept)
+                yield f"  {number} | {escape_invisible(line)}"
+    yield from _format_unchanged(result.kept)
     if not result.removed_entries:
-        yield on_one_line(result.summary)
-    yield from _how(result)
+        yield clean_foreign_line(result.summary)
+    yield from _format_decision(result)
     if result.status == "preview" and result.removed_entries:
         yield "  preview only; to remove it, run this again with --yes"
 
 
-def _dreamt(result: DreamResult) -> Iterator[str]:
+def _format_dream_result(result: DreamResult) -> Iterator[str]:
     would = "" if result.status == "completed" else "would be "
     for path in result.deduped_paths:
-        yield f"{would}merged: {on_one_line(path)}"
+        yield f"{would}merged: {clean_foreign_line(path)}"
     for path in result.expired_paths:
-        yield f"{would}removed (expired): {on_one_line(path)}"
+        yield f"{would}removed (expired): {clean_foreign_line(path)}"
     for path in result.ended_paths:
-        yield f"ended, according to its text: {on_one_line(path)}"
-        yield f"  to remove it: muniment forget {on_one_line(path)} --yes"
-    yield from _kept(result.kept)
-    for group in result.alike[:SHOWN_GROUPS]:
-        yield f"similar: {', '.join(map(on_one_line, group))}"
-    if len(result.alike) > SHOWN_GROUPS:
-        yield f"  and {len(result.alike) - SHOWN_GROUPS} more groups of similar entries; --json lists them"
-    yield on_one_line(result.summary)
-    yield from _counted(result.counts)
-    yield from _how(result)
+        yield f"ended, according to its text: {clean_foreign_line(path)}"
+        yield f"  to remove it: muniment forget {clean_foreign_line(path)} --yes"
+    yield from _format_unchanged(result.kept)
+    for group in result.alike[:MAX_LISTED_GROUPS]:
+        yield f"similar: {', '.join(map(clean_foreign_line, group))}"
+    if len(result.alike) > MAX_LISTED_GROUPS:
+        yield f"  and {len(result.alike) - MAX_LISTED_GROUPS} more groups of similar entries; --json lists them"
+    yield clean_foreign_line(result.summary)
+    yield from _format_counts(result.counts)
+    yield from _format_decision(result)
     if result.status == "preview" and (result.deduped_paths or result.expired_paths):
         yield "  preview only; to apply it, run this again with --yes"
 
 
-def _counted(counts: Counts) -> Iterator[str]:
-    told = {
+def _format_counts(counts: Counts) -> Iterator[str]:
+    labels = {
         "cannot be read": counts.unreadable,
         "are similar": counts.near_duplicates,
         "were rewritten": counts.rewritten,
         "groups changed during the run": counts.rejected,
         "links are broken": counts.broken_links,
     }
-    some = [f"{number} {what}" for what, number in told.items() if number]
+    some = [f"{number} {what}" for what, number in labels.items() if number]
     if some:
         yield f"  {', '.join(some)}"
 
 
-def _kept(kept: Iterable[KeptEntry]) -> Iterator[str]:
+def _format_unchanged(unchanged: Iterable[RetainedEntry]) -> Iterator[str]:
     """Format the entries that matched but stay, one line each."""
-    for path, reason in kept:
-        yield f"not changed: {on_one_line(path)} ({on_one_line(reason)})"
+    for path, reason in unchanged:
+        yield f"not changed: {clean_foreign_line(path)} ({clean_foreign_line(reason)})"
 
 
-def _how(result: ForgetResult | DreamResult) -> Iterator[str]:
+def _format_decision(result: ForgetResult | DreamResult) -> Iterator[str]:
     """Format who decided, the duration, and how to undo."""
     yield (
-        f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
-        f"policy {on_one_line(result.policy)}"
+        f"  {clean_foreign_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
+        f"policy {clean_foreign_line(result.policy)}"
     )
     if result.status == "completed" and result.touched_scopes:
         yield f"  to undo it: muniment undo {result.task_id}"

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from muniment import events
-from muniment.cli.terminal import say_notes
+from muniment.cli.terminal import print_notes
 from muniment.errors import ConfigInvalid
 from muniment.names import __version__
 
@@ -41,31 +41,31 @@ _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORT
 
 
 @contextmanager
-def exported() -> Iterator[None]:
+def export_spans() -> Iterator[None]:
     """Export the spans of a block, if the environment enables it.
 
     If they cannot be sent, print one line on standard error; nothing else changes.
     """
-    counted = _Counts()
+    counts = _Counts()
     try:
-        provider = _provider(counted)
+        provider = _create_provider(counts)
     except ConfigInvalid as error:
-        say_notes([f"no traces are sent: {error}"])
+        print_notes([f"no traces are sent: {error}"])
         provider = None
     if provider is None:
         yield
         return
     try:
-        with events.to(provider.get_tracer("muniment", __version__)):
+        with events.export_spans_to(provider.get_tracer("muniment", __version__)):
             yield
     finally:
         ending = threading.Thread(target=provider.shutdown, name="traces-end", daemon=True)
         ending.start()
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the wait; the work is already done.
             ending.join(FLUSH_SECONDS)
-        if counted.ended > counted.sent:
-            lost = f"{counted.ended - counted.sent} of {counted.ended} spans"
-            say_notes(
+        if counts.ended > counts.sent:
+            lost = f"{counts.ended - counts.sent} of {counts.ended} spans"
+            print_notes(
                 [f"{lost} were not sent: the collector did not accept them (OTEL_EXPORTER_OTLP_ENDPOINT)"]
             )
 
@@ -77,39 +77,43 @@ class _Counts:
         self.ended = self.sent = 0
         self._is_lost = False
 
-    def took(self, spans: int, *, is_taken: bool) -> None:
+    def record(self, spans: int, *, is_accepted: bool) -> None:
         """Count spans that were sent; log if the collector starts or stops accepting them."""
-        self.sent += spans if is_taken else 0
-        if self._is_lost == is_taken:
-            self._is_lost = not is_taken
-            events.emit("traces_sent" if is_taken else "traces_not_sent", spans=spans)
+        self.sent += spans if is_accepted else 0
+        if self._is_lost == is_accepted:
+            self._is_lost = not is_accepted
+            events.emit("traces_sent" if is_accepted else "traces_not_sent", spans=spans)
 
 
-def _provider(counted: _Counts) -> TracerProvider | None:
+def _create_provider(counts: _Counts) -> TracerProvider | None:
     """Create a provider that exports over OTLP; None if exporting is not enabled.
 
     Raises:
         ConfigInvalid: the configuration is invalid, or a package is missing.
     """
-    asked = {name.strip() for name in os.environ.get(EXPORTER_VARIABLE, "").lower().split(",")} - {""}
-    if not asked or asked == {"none"} or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    exporters = {name.strip() for name in os.environ.get(EXPORTER_VARIABLE, "").lower().split(",")} - {""}
+    if (
+        not exporters
+        or exporters == {"none"}
+        or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    ):
         return None
-    if "otlp" not in asked:
+    if "otlp" not in exporters:
         raise ConfigInvalid(f"invalid {EXPORTER_VARIABLE}: use otlp or none")
-    said = next((os.environ[name] for name in _PROTOCOL_VARIABLES if os.environ.get(name)), _PROTOCOL)
-    if said.strip().lower() != _PROTOCOL:
+    protocol = next((os.environ[name] for name in _PROTOCOL_VARIABLES if os.environ.get(name)), _PROTOCOL)
+    if protocol.strip().lower() != _PROTOCOL:
         raise ConfigInvalid(
             f"{_PROTOCOL_VARIABLES[1]} must be {_PROTOCOL}, with an endpoint that supports it"
         )
     try:
-        return _built(counted)
+        return _build_provider(counts)
     except ImportError:
         raise ConfigInvalid("traces need the extra `otel`: pip install 'muniment[otel]'") from None
     except (ValueError, OSError) as error:  # An invalid variable, or an unreadable certificate.
         raise ConfigInvalid(f"OpenTelemetry reports: {error}") from error
 
 
-def _session() -> requests.Session:
+def _create_session() -> requests.Session:
     """Return the HTTP session for the collector (X1)."""
     import requests
 
@@ -118,7 +122,7 @@ def _session() -> requests.Session:
     return session
 
 
-def _built(counted: _Counts) -> TracerProvider:
+def _build_provider(counts: _Counts) -> TracerProvider:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -127,19 +131,21 @@ def _built(counted: _Counts) -> TracerProvider:
     class CountingExporter(OTLPSpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             result = super().export(spans)
-            counted.took(len(spans), is_taken=result is SpanExportResult.SUCCESS)
+            counts.record(len(spans), is_accepted=result is SpanExportResult.SUCCESS)
             return result
 
     class CountingProcessor(BatchSpanProcessor):
         def on_end(self, span: ReadableSpan) -> None:
-            counted.ended += span.context.trace_flags.sampled
+            counts.ended += span.context.trace_flags.sampled
             super().on_end(span)
 
     # `_Counts` reports failures once; the library would log one for every batch.
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    named = Resource({"service.name": "muniment", "service.version": __version__})
-    provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-    provider.add_span_processor(CountingProcessor(CountingExporter(session=_session())))
+    resource = Resource({"service.name": "muniment", "service.version": __version__})
+    provider = TracerProvider(
+        resource=resource.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
+    )
+    provider.add_span_processor(CountingProcessor(CountingExporter(session=_create_session())))
     return provider

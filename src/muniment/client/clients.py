@@ -18,11 +18,18 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from muniment.client.core import CALL_SECONDS, MARK, Accepted, ClientCore, Exported, named_kind
+from muniment.client.core import (
+    CALL_SECONDS,
+    MARK,
+    AcceptedTask,
+    ClientCore,
+    ReceivedExport,
+    parse_caller_kind,
+)
+from muniment.client.discovery import create_locator, resolve_workspace
 from muniment.client.exchange import Plan
-from muniment.client.finding import name_workspace, place
 from muniment.client.results import Event, Result, Task
-from muniment.client.transport import Loop, Threads
+from muniment.client.transport import AsyncShell, ThreadShell
 from muniment.types import ExportResult, Kind
 
 P = ParamSpec("P")
@@ -40,33 +47,35 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
 
     def __init__(self, plan: Callable[Concatenate[ClientCore, P], Plan[T]]) -> None:
         @wraps(plan)
-        def threaded(client: Client, *args: P.args, **more: P.kwargs) -> object:
+        def call_in_thread(client: Client, *args: P.args, **more: P.kwargs) -> object:
             return client._call(plan, *args, **more)  # noqa: SLF001  of this module
 
         @wraps(plan)
-        async def looped(client: AsyncClient, *args: P.args, **more: P.kwargs) -> object:
+        async def call_in_loop(client: AsyncClient, *args: P.args, **more: P.kwargs) -> object:
             return await client._call(plan, *args, **more)  # noqa: SLF001  of this module
 
-        for made, handle in ((threaded, "TaskHandle"), (looped, "AsyncTaskHandle")):
-            asked = inspect.signature(plan)
-            told = asked.return_annotation.removeprefix("Plan[")[:-1].replace("Accepted", handle)
-            told = told.replace("Exported", "ExportResult")
-            vars(made)["__signature__"] = asked.replace(return_annotation=told)
-        self._threaded, self._looped = threaded, looped
+        for method, handle in ((call_in_thread, "TaskHandle"), (call_in_loop, "AsyncTaskHandle")):
+            signature = inspect.signature(plan)
+            return_type = signature.return_annotation.removeprefix("Plan[")[:-1].replace("Accepted", handle)
+            return_type = return_type.replace("Exported", "ExportResult")
+            vars(method)["__signature__"] = signature.replace(return_annotation=return_type)
+        self._thread_method, self._loop_method = call_in_thread, call_in_loop
 
     @overload
     def __get__(
-        self: operation[P, Accepted[R]], client: Client, owner: object
+        self: operation[P, AcceptedTask[R]], client: Client, owner: object
     ) -> Callable[P, TaskHandle[R]]: ...
     @overload
     def __get__(
-        self: operation[P, Accepted[R]], client: AsyncClient, owner: object
+        self: operation[P, AcceptedTask[R]], client: AsyncClient, owner: object
     ) -> Callable[P, Coroutine[Any, Any, AsyncTaskHandle[R]]]: ...
     @overload
-    def __get__(self: operation[P, Exported], client: Client, owner: object) -> Callable[P, ExportResult]: ...
+    def __get__(
+        self: operation[P, ReceivedExport], client: Client, owner: object
+    ) -> Callable[P, ExportResult]: ...
     @overload
     def __get__(
-        self: operation[P, Exported], client: AsyncClient, owner: object
+        self: operation[P, ReceivedExport], client: AsyncClient, owner: object
     ) -> Callable[P, Coroutine[Any, Any, ExportResult]]: ...
     @overload
     def __get__(self, client: Client, owner: object) -> Callable[P, T]: ...
@@ -75,7 +84,7 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
     @overload
     def __get__(self, client: None, owner: object) -> Callable[..., object]: ...
     def __get__(self, client: object, owner: Any) -> Callable[..., object]:
-        made: Any = self._looped if issubclass(owner, AsyncClient) else self._threaded
+        made: Any = self._loop_method if issubclass(owner, AsyncClient) else self._thread_method
         method: Callable[..., object] = made.__get__(client, owner)
         return method
 
@@ -84,8 +93,8 @@ class _Operations:
     """The methods of both clients."""
 
     _shell: Any
-    _shells: ClassVar[type[Any]]
-    _handles: ClassVar[type[Any]]
+    _shell_class: ClassVar[type[Any]]
+    _handle_class: ClassVar[type[Any]]
 
     remember = operation(ClientCore.remember)
     forget = operation(ClientCore.forget)
@@ -150,22 +159,24 @@ class _Operations:
 
         Cost: connects at the first call.
         """
-        self._shell = self._shells(place(os.environ, url=url, socket=socket, token=token, home=home))
+        self._shell = self._shell_class(
+            create_locator(os.environ, url=url, socket=socket, token=token, home=home)
+        )
         self._core = ClientCore(
             new_key=lambda: str(uuid.uuid4()),
             clock=time.monotonic,
             client_id=client_id,
-            workspace=name_workspace(workspace),
+            workspace=resolve_workspace(workspace),
             timeout=timeout,
         )
 
-    def _given(self, result: object) -> object:
+    def _convert_result(self, result: object) -> object:
         """Return the result of a call: a handle for an accepted task, the written result for an export."""
-        if isinstance(result, Exported):
+        if isinstance(result, ReceivedExport):
             return result.write()
-        if not isinstance(result, Accepted):
+        if not isinstance(result, AcceptedTask):
             return result
-        return self._handles(self, result.task.task_id, replayed=result.replayed)
+        return self._handle_class(self, result.task.task_id, replayed=result.is_replayed)
 
 
 class _Handle(Generic[C, R]):
@@ -179,7 +190,7 @@ class _Handle(Generic[C, R]):
 
     def __init__(self, client: C, task_id: str, *, replayed: bool = False) -> None:
         self._client, self.task_id, self.replayed = client, task_id, replayed
-        self.kind: Kind = named_kind(task_id)
+        self.kind: Kind = parse_caller_kind(task_id)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.task_id!r})"
@@ -236,8 +247,8 @@ class Client(_Operations):
     Methods document the exceptions that they raise in addition.
     """
 
-    _shell: Threads
-    _shells, _handles = Threads, TaskHandle
+    _shell: ThreadShell
+    _shell_class, _handle_class = ThreadShell, TaskHandle
 
     def __enter__(self) -> Self:
         return self
@@ -250,7 +261,7 @@ class Client(_Operations):
     def close(self) -> None:
         """Close the connections; tasks continue. A connection attempt in progress may delay this by seconds.
 
-        A call in progress ends with `client_closed`, or with `Unreachable` if its request may have been
+        A call in progress ends with `build_closed_error`, or with `Unreachable` if its request may have been
         processed.
         """
         self._shell.close()
@@ -273,20 +284,20 @@ class Client(_Operations):
         Yields:
             Events, each once. An event of the type `resync`: some events were missed.
         """
-        with closing(self._shell.follow(self._core, after)) as told:
-            for event in told:
+        with closing(self._shell.follow(self._core, after)) as stream:
+            for event in stream:
                 if event.type != MARK:
                     yield event
 
     def cursor(self) -> str:
         """Return the current position of the events; `events` after it misses no later event."""
-        with closing(self._shell.follow(self._core, None)) as told:
-            return next(told).id
+        with closing(self._shell.follow(self._core, None)) as stream:
+            return next(stream).id
 
     def _call(
         self, plan: Callable[Concatenate[ClientCore, P], Plan[T]], *args: P.args, **more: P.kwargs
     ) -> object:
-        return self._given(self._shell.run(plan(self._core, *args, **more)))
+        return self._convert_result(self._shell.run(plan(self._core, *args, **more)))
 
 
 class AsyncClient(_Operations):
@@ -299,8 +310,8 @@ class AsyncClient(_Operations):
     An object belongs to one event loop. Cancelling a call closes its connection, but cancels no task.
     """
 
-    _shell: Loop
-    _shells, _handles = Loop, AsyncTaskHandle
+    _shell: AsyncShell
+    _shell_class, _handle_class = AsyncShell, AsyncTaskHandle
 
     async def __aenter__(self) -> Self:
         return self
@@ -320,17 +331,17 @@ class AsyncClient(_Operations):
 
     async def events(self, after: str | None = None) -> AsyncGenerator[Event]:
         """Yield the events, as `Client.events`."""
-        async with aclosing(self._shell.follow(self._core, after)) as told:
-            async for event in told:
+        async with aclosing(self._shell.follow(self._core, after)) as stream:
+            async for event in stream:
                 if event.type != MARK:
                     yield event
 
     async def cursor(self) -> str:
         """Return the current position of the events, as `Client.cursor`."""
-        async with aclosing(self._shell.follow(self._core, None)) as told:
-            return (await anext(told)).id
+        async with aclosing(self._shell.follow(self._core, None)) as stream:
+            return (await anext(stream)).id
 
     async def _call(
         self, plan: Callable[Concatenate[ClientCore, P], Plan[T]], *args: P.args, **more: P.kwargs
     ) -> object:
-        return self._given(await self._shell.run(plan(self._core, *args, **more)))
+        return self._convert_result(await self._shell.run(plan(self._core, *args, **more)))

@@ -18,29 +18,29 @@ from os import PathLike
 from typing import IO, Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
+from muniment.client.discovery import check_header_value
 from muniment.client.errors import BadAnswer, Problem, Unreachable, WaitTimeout
 from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
     OK,
-    Ask,
-    Frames,
-    HttpReply,
-    Lost,
+    Attempt,
+    FrameParser,
+    HttpRequest,
+    HttpResponse,
+    NoResponse,
     Plan,
-    Try,
-    checked,
-    decoded,
-    document_of,
+    check_response,
+    decode_json,
     exchange,
-    retry_after,
-    then,
-    without,
+    map_result,
+    parse_retry_after,
+    read_document,
+    remove_secret,
 )
-from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
-from muniment.errors import NOT_NOW, ConfigInvalid
-from muniment.files import new_file
+from muniment.errors import RETRYABLE_STATUSES, ConfigInvalid
+from muniment.files import create_file
 from muniment.names import MAX_RECALLED, ContextMode, __version__
 from muniment.types import (
     AuditHead,
@@ -70,14 +70,14 @@ from muniment.types import (
     UiOpened,
     UndoResult,
 )
-from muniment.types.arguments import check_optional_texts, check_texts, parse_whole_number
-from muniment.types.documents import WireAnswer, read
+from muniment.types.arguments import check_optional_texts, check_texts, parse_integer
+from muniment.types.documents import WireDocument, parse_document
 
 # -- reading -----------------------------------------------------------------------------------------
 #
-# Reads the daemon's responses into the values of `results`, see `types.documents.read`.
+# Reads the daemon's responses into the values of `results`, see `types.documents.parse_document`.
 
-A = TypeVar("A", bound=WireAnswer)
+A = TypeVar("A", bound=WireDocument)
 R = TypeVar("R", bound=Result)
 
 _RESULTS: Final[Mapping[Kind, type[Result]]] = {
@@ -87,19 +87,19 @@ _RESULTS: Final[Mapping[Kind, type[Result]]] = {
 }
 
 
-def answer_of(kind: type[A], said: object, what: str) -> A:
+def read_response(kind: type[A], document: object, what: str) -> A:
     """Return a response of a kind, read from a JSON value of the daemon.
 
     Raises:
         BadAnswer: invalid response; the other functions here raise this too.
     """
     try:
-        return read(kind, said, what)
+        return parse_document(kind, document, what)
     except ValueError as error:
         raise BadAnswer(str(error)) from None
 
 
-def kind_of(task_id: str) -> Kind:
+def parse_kind(task_id: str) -> Kind:
     """Return the kind of a task, which is the beginning of its id."""
     kind = task_id.partition("-")[0]
     for each in KINDS:
@@ -108,48 +108,50 @@ def kind_of(task_id: str) -> Kind:
     raise BadAnswer("invalid task id: it does not begin with the kind of the task")
 
 
-def task_of(said: object) -> Task:
+def read_task(document: object) -> Task:
     """Return a task, read from a JSON value of the daemon."""
-    told = said if isinstance(said, dict) else {}
-    bare = {**told, "kind": _kind(told), "result": None, "error": None}
-    task = answer_of(Task, bare if told else said, "a task")
-    kind, error = kind_of(task.task_id), told.get("error")
+    members = document if isinstance(document, dict) else {}
+    bare = {**members, "kind": _get_kind(members), "result": None, "error": None}
+    task = read_response(Task, bare if members else document, "a task")
+    kind, error = parse_kind(task.task_id), members.get("error")
     if task.status not in STATUSES:
         raise BadAnswer("a task has an unknown status; a newer client may know it")
     if task.status == "completed":
-        result = answer_of(_RESULTS[kind], told.get("result"), "a result")
+        result = read_response(_RESULTS[kind], members.get("result"), "a result")
         return replace(task, result=replace(result, task_id=task.task_id))
     if task.status != "failed":
         return task
     if isinstance(error, dict):
         instead = {"message": "The daemon gave no reason.", "reviewId": task.review_id}
         error |= {name: value for name, value in instead.items() if error.get(name) in {None, ""}}
-    return replace(task, error=answer_of(TaskError, error, "an error"))
+    return replace(task, error=read_response(TaskError, error, "an error"))
 
 
-def tasks_of(page: Document) -> list[Task]:
+def read_tasks(page: Document) -> list[Task]:
     """Return the tasks of a page, without those whose kind or status is newer than this client."""
     listed = page.get("tasks")
     if not isinstance(listed, list):
         raise BadAnswer("`tasks` of a task list is not a list")
-    return [task_of(each) for each in listed if not _is_newer(each)]
+    return [read_task(each) for each in listed if not _is_newer(each)]
 
 
-def _is_newer(said: object) -> bool:
-    if not isinstance(said, dict) or not all(
-        isinstance(said.get(each), str) for each in ("taskId", "status")
+def _is_newer(document: object) -> bool:
+    if not isinstance(document, dict) or not all(
+        isinstance(document.get(each), str) for each in ("taskId", "status")
     ):
-        return False  # It is invalid, which `task_of` reports.
-    return _kind(said) not in KINDS or said["status"] not in STATUSES
+        return False  # It is invalid, which `read_task` reports.
+    return _get_kind(document) not in KINDS or document["status"] not in STATUSES
 
 
-def _kind(task: Mapping[str, Any]) -> str:
+def _get_kind(task: Mapping[str, Any]) -> str:
     return str(task.get("taskId")).partition("-")[0]
 
 
-def event_of(frame_id: str, said: object) -> Event:
+def read_event(frame_id: str, document: object) -> Event:
     """Return an event, read from the data of a frame."""
-    return answer_of(Event, {**said, "id": frame_id} if isinstance(said, dict) else said, "an event")
+    return read_response(
+        Event, {**document, "id": frame_id} if isinstance(document, dict) else document, "an event"
+    )
 
 
 # -- core --------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ def event_of(frame_id: str, said: object) -> Event:
 CALL_SECONDS: Final = 30.0
 """Seconds of a call with all its tries; a restarted daemon is available again after one or two."""
 
-HOLD_SECONDS: Final = 20
+LONG_POLL_SECONDS: Final = 20
 """Seconds for which the daemon is requested to delay its response for an unfinished task."""
 
 LAST_POLL_PAUSE: Final = 1.0
@@ -177,19 +179,19 @@ MAX_PAGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted(Generic[R]):
+class AcceptedTask(Generic[R]):
     """The response to an accepted task, whose result will be an `R`.
 
     Attributes:
-        replayed: whether the same request was accepted before, with the same key.
+        is_replayed: whether the same request was accepted before, with the same key.
     """
 
     task: Task
-    replayed: bool
+    is_replayed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ReceivedExport:
     """A received export, and the file to write it to."""
 
     result: ExportResult
@@ -203,7 +205,7 @@ class Exported:
             ConfigInvalid: the file exists or cannot be written.
         """
         file = self.file
-        with new_file(file) if isinstance(file, str | PathLike) else nullcontext(file) as target:
+        with create_file(file) if isinstance(file, str | PathLike) else nullcontext(file) as target:
             target.write(self.data)
         return self.result
 
@@ -215,7 +217,7 @@ class ClientCore:
         new_key: creates a new idempotency key.
         clock: returns monotonic seconds.
         client_id: sent with every request.
-        workspace: its key or real path, see `finding.name_workspace`; None: the daemon's only one.
+        workspace: its key or real path, see `finding.resolve_workspace`; None: the daemon's only one.
         timeout: seconds of a call with all its tries.
 
     Raises:
@@ -236,10 +238,10 @@ class ClientCore:
         self.clock, self.timeout, self._new_key = clock, timeout, new_key
         self._headers = {"accept": "application/json", "user-agent": f"muniment/{__version__}"}
         if client_id is not None:
-            self._headers["x-muniment-client-id"] = check_word("client id", client_id)
+            self._headers["x-muniment-client-id"] = check_header_value("client id", client_id)
         self._base, self._workspace = "/workspace/memory", workspace or ""
         if workspace is not None:
-            self._base = f"/workspaces/{segment(workspace)}/memory"
+            self._base = f"/workspaces/{encode_segment(workspace)}/memory"
 
     # -- tasks ---------------------------------------------------------------------------------------------
 
@@ -253,7 +255,7 @@ class ClientCore:
         ref: str | None = None,
         expires: str | date | None = None,
         task_id: str | None = None,
-    ) -> Plan[Accepted[RememberResult]]:
+    ) -> Plan[AcceptedTask[RememberResult]]:
         """Remember a fact.
 
         Args:
@@ -272,10 +274,10 @@ class ClientCore:
         """
         check_texts(content=content)
         check_optional_texts(scope=scope, context=context, trust=trust, ref=ref)
-        source = _given(trust=None if trust == "owner" else trust, ref=ref)
+        source = _drop_missing(trust=None if trust == "owner" else trust, ref=ref)
         mode = None if context == ContextMode.WORKSPACE else context
         until = None if expires is None else str(expires)
-        more = _given(contextMode=mode, scope=scope, source=source or None, expires=until)
+        more = _drop_missing(contextMode=mode, scope=scope, source=source or None, expires=until)
         return self._queue("remember", {"content": content, **more}, task_id)
 
     def forget(
@@ -286,7 +288,7 @@ class ClientCore:
         dry_run: bool = False,
         digest: str | None = None,
         task_id: str | None = None,
-    ) -> Plan[Accepted[ForgetResult]]:
+    ) -> Plan[AcceptedTask[ForgetResult]]:
         """Forget an entry, given by its path, or the entries that match `query`.
 
         Args:
@@ -298,12 +300,12 @@ class ClientCore:
         """
         check_texts(query=query)
         check_optional_texts(scope=scope, digest=digest)
-        body = {"query": query, **_given(scope=scope, dryRun=dry_run or None, digest=digest)}
+        body = {"query": query, **_drop_missing(scope=scope, dryRun=dry_run or None, digest=digest)}
         return self._queue("forget", body, task_id)
 
     def dream(
         self, *, scope: str | None = None, dry_run: bool = False, task_id: str | None = None
-    ) -> Plan[Accepted[DreamResult]]:
+    ) -> Plan[AcceptedTask[DreamResult]]:
         """Tidy the memory.
 
         Args:
@@ -312,15 +314,15 @@ class ClientCore:
             task_id: as in `remember`.
         """
         check_optional_texts(scope=scope)
-        return self._queue("dream", _given(scope=scope, dryRun=dry_run or None), task_id)
+        return self._queue("dream", _drop_missing(scope=scope, dryRun=dry_run or None), task_id)
 
     def get(self, task_id: str) -> Plan[Task]:
         """Return the current state of a task."""
-        return then(self._told(self._of_task("GET", task_id)), task_of)
+        return map_result(self._request_document(self._build_task_request("GET", task_id)), read_task)
 
     def cancel(self, task_id: str) -> Plan[Task]:
         """Cancel a task if it is not over; return its state after that."""
-        return then(self._told(self._of_task("DELETE", task_id)), task_of)
+        return map_result(self._request_document(self._build_task_request("DELETE", task_id)), read_task)
 
     def wait(self, task_id: str, timeout: float | None = None) -> Plan[Result]:
         """Wait until a task is over, and return its result; the daemon may restart in the meantime (C2).
@@ -333,41 +335,47 @@ class ClientCore:
             TaskFailed: the task failed or was cancelled; a subclass states the reason.
             WaitTimeout: it is not over yet. With a timeout, `Unreachable` is not raised before it.
         """
-        end = None if timeout is None else self.clock() + timeout
+        deadline = None if timeout is None else self.clock() + timeout
         status, pause = None, 0.0
         while True:
-            left = HOLD_SECONDS if end is None else min(end - self.clock() - pause, HOLD_SECONDS)
-            hold = max(int(left), 0)
-            ask = self._of_task("GET", task_id, hold=hold)
-            asked = self.clock() + pause
+            left = (
+                LONG_POLL_SECONDS
+                if deadline is None
+                else min(deadline - self.clock() - pause, LONG_POLL_SECONDS)
+            )
+            long_poll = max(int(left), 0)
+            request = self._build_task_request("GET", task_id, long_poll=long_poll)
+            requested_at = self.clock() + pause
             try:
-                limit = asked + hold + self.timeout if end is None else end
-                task = task_of(document_of((yield from exchange(ask, self.clock, limit, pause))))
+                limit = requested_at + long_poll + self.timeout if deadline is None else deadline
+                task = read_task(read_document((yield from exchange(request, self.clock, limit, pause))))
             except (Unreachable, Problem) as problem:
-                if end is None or (isinstance(problem, Problem) and problem.status not in NOT_NOW):
+                if deadline is None or (
+                    isinstance(problem, Problem) and problem.status not in RETRYABLE_STATUSES
+                ):
                     raise
-                if self.clock() >= end:
+                if self.clock() >= deadline:
                     raise WaitTimeout(task_id, status) from problem
-                pause = end - self.clock()  # Retry after the end, for a last request.
+                pause = deadline - self.clock()  # Retry after the end, for a last request.
                 continue
-            if task.is_over:
+            if task.is_finished:
                 return task.outcome
             status = task.status
             # If the daemon does not delay its responses, or only briefly, the intervals grow.
-            was_held = self.clock() - asked >= 1
-            pause = FIRST_PAUSE if was_held or not pause else min(pause * 2, LAST_POLL_PAUSE)
-            if end is not None:
-                if self.clock() >= end:
+            was_delayed = self.clock() - requested_at >= 1
+            pause = FIRST_PAUSE if was_delayed or not pause else min(pause * 2, LAST_POLL_PAUSE)
+            if deadline is not None:
+                if self.clock() >= deadline:
                     raise WaitTimeout(task_id, status)
-                pause = min(pause, end - self.clock())
+                pause = min(pause, deadline - self.clock())
 
     def tasks(self, status: str | None = None) -> Plan[tuple[Task, ...]]:
         """Return the tasks that this client may see, newest first; optionally only those with one status."""
         found: list[Task] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = yield from self._seen("tasks", **_given(status=status, cursor=cursor))
-            found += tasks_of(page)
+            page = yield from self._get_document("tasks", **_drop_missing(status=status, cursor=cursor))
+            found += read_tasks(page)
             cursor = page.get("nextCursor")
             if cursor is None:
                 return tuple(found)
@@ -382,27 +390,33 @@ class ClientCore:
     ) -> Plan[Task]:
         """Remember a fact, as `remember`, but return the accepted task."""
         context = context_mode or ContextMode.WORKSPACE
-        return then(self.remember(content, scope=scope, context=context), _task)
+        return map_result(self.remember(content, scope=scope, context=context), _get_task)
 
     def forget_workspace_memory(self, query: str, *, scope: str | None = None) -> Plan[Task]:
         """Forget entries, as `forget`, but return the accepted task."""
-        return then(self.forget(query, scope=scope), _task)
+        return map_result(self.forget(query, scope=scope), _get_task)
 
     def dream_workspace_memory(self) -> Plan[Task]:
         """Tidy the memory, as `dream`, but return the accepted task."""
-        return then(self.dream(), _task)
+        return map_result(self.dream(), _get_task)
 
     def get_workspace_memory_remember_task(self, task_id: str) -> Plan[Task]:
         """Return the current state of a remember task."""
-        return then(self._told(self._of_task("GET", task_id, "remember")), task_of)
+        return map_result(
+            self._request_document(self._build_task_request("GET", task_id, "remember")), read_task
+        )
 
     def get_workspace_memory_forget_task(self, task_id: str) -> Plan[Task]:
         """Return the current state of a forget task."""
-        return then(self._told(self._of_task("GET", task_id, "forget")), task_of)
+        return map_result(
+            self._request_document(self._build_task_request("GET", task_id, "forget")), read_task
+        )
 
     def get_workspace_memory_dream_task(self, task_id: str) -> Plan[Task]:
         """Return the current state of a dream task."""
-        return then(self._told(self._of_task("GET", task_id, "dream")), task_of)
+        return map_result(
+            self._request_document(self._build_task_request("GET", task_id, "dream")), read_task
+        )
 
     # -- the rest ------------------------------------------------------------------------------------------
 
@@ -429,11 +443,14 @@ class ClientCore:
         check_texts(query=query)
         check_optional_texts(scope=scope)
         if limit is not None:
-            limit = parse_whole_number("limit", limit, least=1, most=MAX_RECALLED)
-        body = {"query": query, **_given(exclude=list(exclude or ()) or None, scope=scope, limit=limit)}
+            limit = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
+        body = {
+            "query": query,
+            **_drop_missing(exclude=list(exclude or ()) or None, scope=scope, limit=limit),
+        }
         # Safe to repeat: it changes nothing.
-        asked = self._told(self._ask("POST", f"{self._base}/recall", body))
-        return _answer(asked, Recalled, "a recall")
+        response = self._request_document(self._build_request("POST", f"{self._base}/recall", body))
+        return _read_plan_response(response, Recalled, "a recall")
 
     def list(
         self, scope: str | None = None, *, limit: int | None = None, expired: bool = False
@@ -447,14 +464,14 @@ class ClientCore:
         """
         check_optional_texts(scope=scope)
         if limit is not None:
-            limit = parse_whole_number("limit", limit, least=1)
+            limit = parse_integer("limit", limit, minimum=1)
         found = list[ListedEntry]()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             number = MAX_LISTED if limit is None else min(limit - len(found), MAX_LISTED)
-            asked = _given(scope=scope, cursor=cursor, expired="true" if expired else None)
-            said = yield from self._seen("entries", limit=str(number), **asked)
-            page = answer_of(EntryList, said, "a list of entries")
+            query = _drop_missing(scope=scope, cursor=cursor, expired="true" if expired else None)
+            document = yield from self._get_document("entries", limit=str(number), **query)
+            page = read_response(EntryList, document, "a list of entries")
             found += page.entries
             cursor = page.next_cursor
             if cursor is None or len(found) == limit:
@@ -468,7 +485,7 @@ class ClientCore:
             path: path of the entry, such as `user/editor.md`, or its address (`muniment://…`).
         """
         check_texts(path=path)
-        return _answer(self._seen("entry", path=path), EntryShown, "an entry")
+        return _read_plan_response(self._get_document("entry", path=path), EntryShown, "an entry")
 
     def export(
         self,
@@ -476,7 +493,7 @@ class ClientCore:
         *,
         scope: str | None = None,
         format: str | None = "tar",  # noqa: A002  as the command names it
-    ) -> Plan[Exported]:
+    ) -> Plan[ReceivedExport]:
         """Write the entries that this token may see, with their origin, to one file that can be imported.
 
         Args:
@@ -488,30 +505,32 @@ class ClientCore:
             ConfigInvalid: the file exists or cannot be written.
         """
         check_optional_texts(scope=scope, format=format)
-        query = _query(_given(scope=scope, format=format))
-        ask = self._ask("GET", f"{self._base}/export?{query}", hold=OWNER_SECONDS)
+        query = _encode_query(_drop_missing(scope=scope, format=format))
+        request = self._build_request("GET", f"{self._base}/export?{query}", long_poll=OWNER_SECONDS)
 
-        def exported(reply: HttpReply) -> Exported:
-            told = decoded(reply.headers.get(EXPORT_HEADER, ""), reply.secret)
-            return Exported(answer_of(ExportResult, told, "an export"), reply.body, file)
+        def receive_export(reply: HttpResponse) -> ReceivedExport:
+            document = decode_json(reply.headers.get(EXPORT_HEADER, ""), reply.secret)
+            return ReceivedExport(read_response(ExportResult, document, "an export"), reply.body, file)
 
-        return then(self._call(ask), exported)
+        return map_result(self._call(request), receive_export)
 
     def capabilities(self) -> Plan[Document]:
         """Return the daemon's features and limits, under its names."""
-        return self._told(self._ask("GET", "/capabilities"))
+        return self._request_document(self._build_request("GET", "/capabilities"))
 
     def open_ui(self) -> Plan[UiOpened]:
         """Open the page of the daemon, and return its URL with a sign-in code."""
-        asked = self._told(self._ask("POST", "/ui", {}))  # Safe to repeat: each code works once.
-        return _answer(asked, UiOpened, "the page")
+        response = self._request_document(
+            self._build_request("POST", "/ui", {})
+        )  # Safe to repeat: each code works once.
+        return _read_plan_response(response, UiOpened, "the page")
 
-    def follow_ask(self, last_id: str) -> Ask:
+    def build_follow_request(self, last_id: str) -> HttpRequest:
         """Return the request for the stream of events after the given one."""
         headers = {**self._headers, "accept": "text/event-stream"}
         if last_id:
-            headers["last-event-id"] = check_word("id of an event", last_id)
-        return Ask("GET", f"{self._base}/events", headers, workspace=self._workspace)
+            headers["last-event-id"] = check_header_value("id of an event", last_id)
+        return HttpRequest("GET", f"{self._base}/events", headers, workspace=self._workspace)
 
     # -- the owner's ---------------------------------------------------------------------------------------
 
@@ -528,8 +547,8 @@ class ClientCore:
         """
         check_texts(path=path, text=text)
         check_optional_texts(digest=digest)
-        body = _given(path=path, text=text, digest=digest, dryRun=dry_run or None)
-        return _answer(self._done("edit", **body), EditResult, "an edit")
+        body = _drop_missing(path=path, text=text, digest=digest, dryRun=dry_run or None)
+        return _read_plan_response(self._post_document("edit", **body), EditResult, "an edit")
 
     def pin(self, path: str, *, dry_run: bool = False) -> Plan[PinResult]:
         """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned one.
@@ -539,7 +558,7 @@ class ClientCore:
             dry_run: judge and report, but write nothing.
         """
         check_texts(path=path)
-        return _answer(self._done("pin", path=path, dryRun=dry_run), PinResult, "a pin")
+        return _read_plan_response(self._post_document("pin", path=path, dryRun=dry_run), PinResult, "a pin")
 
     def index(self, *, dry_run: bool = False) -> Plan[IndexResult]:
         """Rebuild the indexes from the entries, and verify them.
@@ -547,44 +566,52 @@ class ClientCore:
         Args:
             dry_run: only verify the indexes.
         """
-        return _answer(self._done("index", dryRun=dry_run), IndexResult, "the state of the indexes")
+        return _read_plan_response(
+            self._post_document("index", dryRun=dry_run), IndexResult, "the state of the indexes"
+        )
 
     def history(self, path: str | None = None) -> Plan[tuple[CommittedStep, ...]]:
         """List the committed changes of an entry, folder or scope, newest first; None: all."""
         check_optional_texts(path=path)
-        asked = _answer(self._seen("history", **_given(path=path)), HistoryList, "a history")
-        return then(asked, lambda listed: listed.steps)
+        response = _read_plan_response(
+            self._get_document("history", **_drop_missing(path=path)), HistoryList, "a history"
+        )
+        return map_result(response, lambda listed: listed.steps)
 
     def why(self, path: str) -> Plan[Origin]:
         """Return the origin of an entry, and whether it was edited by hand since."""
         check_texts(path=path)
-        return _answer(self._seen("why", path=path), Origin, "an origin")
+        return _read_plan_response(self._get_document("why", path=path), Origin, "an origin")
 
     def reviews(self) -> Plan[tuple[Review, ...]]:
         """Return the pending reviews."""
-        asked = _answer(self._seen("review"), ReviewList, "a list of reviews")
-        return then(asked, lambda listed: listed.reviews)
+        response = _read_plan_response(self._get_document("review"), ReviewList, "a list of reviews")
+        return map_result(response, lambda listed: listed.reviews)
 
     def review(self, review_id: str) -> Plan[ReviewShown]:
         """Return a pending review as it would be approved now, with its digest."""
         check_texts(review_id=review_id)
-        return _answer(self._seen(f"review/{segment(review_id)}"), ReviewShown, "a review")
+        return _read_plan_response(
+            self._get_document(f"review/{encode_segment(review_id)}"), ReviewShown, "a review"
+        )
 
     def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
         """Commit a change set exactly as `review` showed it."""
         check_texts(review_id=review_id, digest=digest)
-        asked = self._done(f"review/{segment(review_id)}/approve", digest=digest)
-        return _answer(asked, ReviewDecision, "a decision")
+        response = self._post_document(f"review/{encode_segment(review_id)}/approve", digest=digest)
+        return _read_plan_response(response, ReviewDecision, "a decision")
 
     def reject(self, review_id: str) -> Plan[ReviewDecision]:
         """Reject a change set."""
         check_texts(review_id=review_id)
-        return _answer(self._done(f"review/{segment(review_id)}/reject"), ReviewDecision, "a decision")
+        return _read_plan_response(
+            self._post_document(f"review/{encode_segment(review_id)}/reject"), ReviewDecision, "a decision"
+        )
 
     def undo(self, task_id: str) -> Plan[UndoResult]:
         """Undo the changes of a task."""
         check_texts(task_id=task_id)
-        return _answer(self._done("undo", taskId=task_id), UndoResult, "an undo")
+        return _read_plan_response(self._post_document("undo", taskId=task_id), UndoResult, "an undo")
 
     def erase(self, target: str, *, dry_run: bool = False) -> Plan[ErasePlan | EraseResult]:
         """Erase an entry, or the files that a task wrote, permanently and with their history.
@@ -599,44 +626,54 @@ class ClientCore:
         check_texts(target=target)
         if not isinstance(dry_run, bool):
             raise ConfigInvalid("invalid dry_run: use True or False")
-        return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
+        return map_result(self._post_document("erase", target=target, dryRun=dry_run), read_erasure)
 
     def audit_head(self) -> Plan[AuditHead]:
         """Return the head of the audit chain."""
-        return _answer(self._seen("audit/head"), AuditHead, "the end of the audit")
+        return _read_plan_response(self._get_document("audit/head"), AuditHead, "the end of the audit")
 
     def explain(self, verb: str, path: str) -> Plan[Explained]:
-        """Explain how the policy decides `list`, `read`, `create`, `modify` or `delete` on a path."""
+        """Explain how the policy decides `list`, `parse_document`, `create`, `modify` or `delete` on a
+        path.
+        """
         check_texts(verb=verb, path=path)
-        return _answer(self._seen("policy/explain", verb=verb, path=path), Explained, "an explanation")
+        return _read_plan_response(
+            self._get_document("policy/explain", verb=verb, path=path), Explained, "an explanation"
+        )
 
     # -- helpers ------------------------------------------------------------------------------------------
 
-    def _queue(self, kind: Kind, body: Document, key: str | None) -> Plan[Accepted[R]]:
-        key = check_word("id of a task", key) if key is not None else self._new_key()
-        ask = self._ask("POST", f"{self._base}/{kind}", body, headers={"idempotency-key": key})
+    def _queue(self, kind: Kind, body: Document, key: str | None) -> Plan[AcceptedTask[R]]:
+        key = check_header_value("id of a task", key) if key is not None else self._new_key()
+        request = self._build_request("POST", f"{self._base}/{kind}", body, headers={"idempotency-key": key})
 
-        def accepted(reply: HttpReply) -> Accepted[R]:
+        def read_accepted(reply: HttpResponse) -> AcceptedTask[R]:
             replayed = reply.headers.get("idempotency-replayed", "").lower() == "true"
-            return Accepted(task_of(document_of(reply)), replayed)
+            return AcceptedTask(read_task(read_document(reply)), replayed)
 
-        return then(self._call(ask), accepted)
+        return map_result(self._call(request), read_accepted)
 
-    def _seen(self, path: str, /, **query: str) -> Plan[Document]:
-        """Return the daemon's response to a GET on a path of the workspace. Raises as `_query`."""
-        asked = f"?{_query(query)}" if query else ""
-        return self._told(self._ask("GET", f"{self._base}/{path}{asked}"))
+    def _get_document(self, path: str, /, **query: str) -> Plan[Document]:
+        """Return the daemon's response to a GET on a path of the workspace. Raises as `_encode_query`."""
+        query_string = f"?{_encode_query(query)}" if query else ""
+        return self._request_document(self._build_request("GET", f"{self._base}/{path}{query_string}"))
 
-    def _done(self, path: str, /, **body: Any) -> Plan[Document]:
+    def _post_document(self, path: str, /, **body: Any) -> Plan[Document]:
         """Return the daemon's response to a POST, which is not repeated if it may have arrived."""
-        ask = self._ask("POST", f"{self._base}/{path}", body, repeatable=False, hold=OWNER_SECONDS)
-        return self._told(ask)
+        request = self._build_request(
+            "POST", f"{self._base}/{path}", body, repeatable=False, long_poll=OWNER_SECONDS
+        )
+        return self._request_document(request)
 
-    def _of_task(self, method: str, task_id: str, kind: Kind | None = None, *, hold: int = 0) -> Ask:
-        path = f"{self._base}/{kind or named_kind(task_id)}/{segment(task_id)}"
-        return self._ask(method, path, headers={"prefer": f"wait={hold}"} if hold else None, hold=hold)
+    def _build_task_request(
+        self, method: str, task_id: str, kind: Kind | None = None, *, long_poll: int = 0
+    ) -> HttpRequest:
+        path = f"{self._base}/{kind or parse_caller_kind(task_id)}/{encode_segment(task_id)}"
+        return self._build_request(
+            method, path, headers={"prefer": f"wait={long_poll}"} if long_poll else None, long_poll=long_poll
+        )
 
-    def _ask(
+    def _build_request(
         self,
         method: str,
         path: str,
@@ -644,54 +681,54 @@ class ClientCore:
         *,
         headers: Mapping[str, str] | None = None,
         repeatable: bool = True,
-        hold: float = 0.0,
-    ) -> Ask:
+        long_poll: float = 0.0,
+    ) -> HttpRequest:
         sent = {**self._headers, **(headers or {})}
         content = None
         if body is not None:
             sent["content-type"] = "application/json"
             content = json.dumps(body).encode()
-        return Ask(method, path, sent, content, repeatable, hold, self._workspace)
+        return HttpRequest(method, path, sent, content, repeatable, long_poll, self._workspace)
 
-    def _told(self, ask: Ask) -> Plan[Document]:
-        return then(self._call(ask), document_of)
+    def _request_document(self, request: HttpRequest) -> Plan[Document]:
+        return map_result(self._call(request), read_document)
 
-    def _call(self, ask: Ask) -> Plan[HttpReply]:
-        return exchange(ask, self.clock, self.clock() + self.timeout + ask.hold)
+    def _call(self, request: HttpRequest) -> Plan[HttpResponse]:
+        return exchange(request, self.clock, self.clock() + self.timeout + request.long_poll)
 
 
-def erased_of(said: object) -> ErasePlan | EraseResult:
+def read_erasure(document: object) -> ErasePlan | EraseResult:
     """Return the plan or the result of an erasure."""
-    if isinstance(said, dict) and said.get("status") == "preview":
-        return answer_of(ErasePlan, said, "an erasure")
-    return answer_of(EraseResult, said, "an erasure")
+    if isinstance(document, dict) and document.get("status") == "preview":
+        return read_response(ErasePlan, document, "an erasure")
+    return read_response(EraseResult, document, "an erasure")
 
 
-def _answer(plan: Plan[Document], kind: type[A], what: str) -> Plan[A]:
-    return then(plan, lambda said: answer_of(kind, said, what))
+def _read_plan_response(plan: Plan[Document], kind: type[A], what: str) -> Plan[A]:
+    return map_result(plan, lambda said: read_response(kind, said, what))
 
 
-def _task(accepted: Accepted[Any]) -> Task:
+def _get_task(accepted: AcceptedTask[Any]) -> Task:
     return accepted.task
 
 
-def named_kind(task_id: str) -> Kind:
+def parse_caller_kind(task_id: str) -> Kind:
     """Return the kind of a task id from the caller.
 
     Raises:
         ConfigInvalid: invalid task id.
     """
     try:
-        return kind_of(task_id)
+        return parse_kind(task_id)
     except BadAnswer:
         raise ConfigInvalid("invalid task id; it must begin with remember-, forget- or dream-") from None
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _drop_missing(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _query(fields: Mapping[str, str]) -> str:
+def _encode_query(fields: Mapping[str, str]) -> str:
     """Return fields as a query string.
 
     Raises:
@@ -703,7 +740,7 @@ def _query(fields: Mapping[str, str]) -> str:
         raise ConfigInvalid("invalid argument: it contains half a character") from None
 
 
-def segment(text: str) -> str:
+def encode_segment(text: str) -> str:
     """Return a text as a path segment.
 
     Raises:
@@ -733,7 +770,7 @@ MARK: Final = ""
 """The type of a position mark, which is not an event."""
 
 
-class Following:
+class Follower:
     """One follower.
 
     Args:
@@ -743,17 +780,22 @@ class Following:
 
     def __init__(self, core: ClientCore, after: str | None) -> None:
         self._core = core
-        self._frames = Frames(after or "")
-        self._pause, self._doubling, self._afresh = 0.0, FIRST_PAUSE, False
+        self._frames = FrameParser(after or "")
+        self._pause, self._next_pause, self._should_rediscover = 0.0, FIRST_PAUSE, False
         self._away_since: float | None = None
-        self._secret, self._workspace = "", core.follow_ask("").workspace
+        self._secret, self._workspace = "", core.build_follow_request("").workspace
 
-    def again(self) -> Try:
+    def build_attempt(self) -> Attempt:
         """Return the next connection attempt."""
-        self._frames = Frames(self._frames.last_id)
-        return Try(self._core.follow_ask(self._frames.last_id), QUIET_SECONDS, self._pause, self._afresh)
+        self._frames = FrameParser(self._frames.last_id)
+        return Attempt(
+            self._core.build_follow_request(self._frames.last_id),
+            QUIET_SECONDS,
+            self._pause,
+            self._should_rediscover,
+        )
 
-    def answered(self, reply: HttpReply) -> bool:
+    def accept_response(self, reply: HttpResponse) -> bool:
         """Return whether a stream begins with this response; otherwise its body is complete.
 
         Raises:
@@ -764,10 +806,10 @@ class Following:
             if not reply.headers.get("content-type", "").startswith("text/event-stream"):
                 raise BadAnswer("the response is not an event stream; check that this is the daemon")
             return True
-        if reply.status not in NOT_NOW or self._is_away_too_long():
-            checked(reply, self._workspace)
+        if reply.status not in RETRYABLE_STATUSES or self._is_away_too_long():
+            check_response(reply, self._workspace)
             raise BadAnswer(f"the response has status {reply.status} and is not an event stream")
-        self._wait(retry_after(reply))
+        self._set_pause(parse_retry_after(reply))
         return False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
@@ -776,31 +818,31 @@ class Following:
         Raises:
             BadAnswer: invalid stream.
         """
-        self._away_since, self._doubling = None, FIRST_PAUSE
+        self._away_since, self._next_pause = None, FIRST_PAUSE
         for frame in self._frames.feed(chunk):
-            event_id = without(self._secret, frame.id)
+            event_id = remove_secret(self._secret, frame.id)
             if frame.data is None:
                 yield Event(event_id, MARK, {})
             else:
-                yield event_of(event_id, decoded(frame.data, self._secret))
+                yield read_event(event_id, decode_json(frame.data, self._secret))
 
-    def lost(self, lost: Lost) -> None:
+    def record_loss(self, loss: NoResponse) -> None:
         """Record that a connection ended, or was not made.
 
         Raises:
             Unreachable: the daemon was not available for too long (V2).
             Unreachable: the server that accepts the connections does not prove that it is the daemon.
         """
-        if lost.is_stranger and self._afresh:
-            raise Unreachable(lost.why, is_stranger=True)
+        if loss.is_unverified and self._should_rediscover:
+            raise Unreachable(loss.reason, is_unverified=True)
         if self._is_away_too_long():
-            raise Unreachable(lost.why)
-        self._wait(None)
-        self._afresh = True
+            raise Unreachable(loss.reason)
+        self._set_pause(None)
+        self._should_rediscover = True
 
-    def _wait(self, told: float | None) -> None:
-        self._pause = self._doubling if told is None else told
-        self._doubling = min(self._doubling * 2, LAST_PAUSE)
+    def _set_pause(self, seconds: float | None) -> None:
+        self._pause = self._next_pause if seconds is None else seconds
+        self._next_pause = min(self._next_pause * 2, LAST_PAUSE)
 
     def _is_away_too_long(self) -> bool:
         now = self._core.clock()

@@ -39,18 +39,18 @@ class Unreachable(ClientError):
 
     codes = ("unreachable", "daemon_unproven")
 
-    def __init__(self, why: str, *, may_have_arrived: bool = False, is_stranger: bool = False) -> None:
+    def __init__(self, reason: str, *, may_have_arrived: bool = False, is_unverified: bool = False) -> None:
         self.may_have_arrived = may_have_arrived
-        text = f"the daemon did not respond: {why}"
-        if is_stranger:
+        text = f"the daemon did not respond: {reason}"
+        if is_unverified:
             text = (
-                f"the server did not prove that it knows this token ({why}), and did not receive it: either "
+                f"the server did not prove that it knows this token ({reason}), and did not receive it: either "
                 "it is not the daemon, which may have ended, or the token was revoked or created by an older "
                 "version"
             )
         elif may_have_arrived:
             text += "; the request may have been processed anyway"
-        super().__init__(text, code=self.codes[is_stranger])
+        super().__init__(text, code=self.codes[is_unverified])
 
 
 class WaitTimeout(ClientError):
@@ -76,7 +76,7 @@ class BadAnswer(ClientError):
     code = "bad_answer"
 
 
-def client_closed() -> ClientError:
+def build_closed_error() -> ClientError:
     """Return the error for a closed client."""
     return ClientError("this client is closed; create a new one", code="client_closed")
 
@@ -141,7 +141,7 @@ class TaskFailed(ClientError):
 E = TypeVar("E", Problem, TaskFailed)
 
 
-_UNTOLD: Final = {
+_DEFAULT_ATTRIBUTES: Final = {
     **dict.fromkeys(
         ("reasons", "requested", "decision", "by", "what", "reason", "rule", "layer", "where"), ""
     ),
@@ -153,9 +153,9 @@ _UNTOLD: Final = {
 
 
 @cache
-def _of_library() -> Mapping[str, type[MunimentError]]:
+def _list_library_errors() -> Mapping[str, type[MunimentError]]:
     """Return the error classes of the library by code."""
-    classes = [each for each in _below(MunimentError) if not issubclass(each, ClientError)]
+    classes = [each for each in _iterate_subclasses(MunimentError) if not issubclass(each, ClientError)]
     return {
         code: each
         for each in classes
@@ -164,13 +164,17 @@ def _of_library() -> Mapping[str, type[MunimentError]]:
     }
 
 
-def told_as(kind: type[E], code: str) -> type[E]:
+def choose_error_class(kind: type[E], code: str) -> type[E]:
     """Return the class to raise for a code; also a subclass of the library's error, if there is one."""
-    each = _of_library().get(code)
-    return kind if each is None else type(each.__name__, (kind, each), {**_UNTOLD, "__module__": __name__})
+    each = _list_library_errors().get(code)
+    return (
+        kind
+        if each is None
+        else type(each.__name__, (kind, each), {**_DEFAULT_ATTRIBUTES, "__module__": __name__})
+    )
 
 
-def _below(top: type[MunimentError]) -> Iterator[type[MunimentError]]:
+def _iterate_subclasses(top: type[MunimentError]) -> Iterator[type[MunimentError]]:
     for each in top.__subclasses__():
         yield each
-        yield from _below(each)
+        yield from _iterate_subclasses(each)

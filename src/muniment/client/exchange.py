@@ -12,14 +12,15 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeVar
 
-from muniment.client.errors import BadAnswer, Problem, Unreachable, told_as
-from muniment.errors import NOT_NOW
+from muniment.client.errors import BadAnswer, Problem, Unreachable, choose_error_class
+from muniment.errors import RETRYABLE_STATUSES
 
 # -- exchange ----------------------------------------------------------------------------------------
 #
 # One request, its response, and its retries; without I/O.
 #
-# A plan is a generator that yields each `Try`, receives its outcome, and returns the result. The two shells
+# A plan is a generator that yields each `Attempt`, receives its outcome, and returns the result. The two
+# shells
 # execute tries, one with threads, one with asyncio, and make no decisions.
 #
 # X1 A request that may have arrived is repeated only if that is safe: a GET, a DELETE, a POST that recalls,
@@ -29,7 +30,7 @@ from muniment.errors import NOT_NOW
 # X3 No try begins after the deadline of its call. A try gets the remaining time, or `GRACE_SECONDS` if that
 # is more. A 429 or 503 whose Retry-After is later than the deadline is raised at once.
 
-TRY_SECONDS: Final = 10.0
+ATTEMPT_SECONDS: Final = 10.0
 """Seconds of one try; the daemon responds in milliseconds."""
 
 GRACE_SECONDS: Final = 1.0
@@ -46,17 +47,17 @@ MIN_SECRET: Final = 20
 """Characters of the shortest token of a daemon. A shorter text may be a word of the contract."""
 
 OK: Final = 200
-_BROKEN_OFF: Final = 400
+_FIRST_ERROR_STATUS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class HttpRequest:
     """One request.
 
     Attributes:
         path: percent-encoded, with its query.
-        repeatable: whether it may be sent again although it may have arrived (X1).
-        hold: seconds for which the daemon may delay the response on purpose.
+        is_repeatable: whether it may be sent again although it may have arrived (X1).
+        long_poll: seconds for which the daemon may delay the response on purpose.
         workspace: its workspace, for messages.
     """
 
@@ -64,13 +65,13 @@ class Ask:
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    repeatable: bool = True
-    hold: float = 0.0
+    is_repeatable: bool = True
+    long_poll: float = 0.0
     workspace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpResponse:
     """One response.
 
     Attributes:
@@ -85,47 +86,49 @@ class HttpReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NoResponse:
     """A missing response.
 
     Attributes:
-        why: reason, an internal text.
+        reason: reason, an internal text.
         may_have_arrived: whether the request may have reached the daemon.
-        is_stranger: whether the server did not prove that it is the daemon.
+        is_unverified: whether the server did not prove that it is the daemon.
     """
 
-    why: str
+    reason: str
     may_have_arrived: bool
-    is_stranger: bool = False
+    is_unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class Attempt:
     """The next step of a shell: wait, find the daemon, send the request.
 
     Attributes:
         pause: seconds to wait first.
         seconds: time limit of the response.
-        afresh: whether the daemon may have moved in the meantime.
+        should_rediscover: whether the daemon may have moved in the meantime.
     """
 
-    ask: Ask
+    request: HttpRequest
     seconds: float
     pause: float = 0.0
-    afresh: bool = False
+    should_rediscover: bool = False
 
 
-Outcome = HttpReply | Lost
+Outcome = HttpResponse | NoResponse
 S = TypeVar("S")
 T = TypeVar("T")
-Plan = Generator[Try, Outcome, T]
+Plan = Generator[Attempt, Outcome, T]
 
 
-def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float = 0.0) -> Plan[HttpReply]:
+def exchange(
+    request: HttpRequest, clock: Callable[[], float], deadline: float, pause: float = 0.0
+) -> Plan[HttpResponse]:
     """Send a request until there is a valid response.
 
     Args:
-        ask: the request.
+        request: the request.
         clock: returns monotonic seconds.
         deadline: on that clock.
         pause: seconds before the first try.
@@ -136,47 +139,49 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
         Problem: the daemon rejected the request.
         BadAnswer: the response does not follow the contract.
     """
-    doubling, afresh = FIRST_PAUSE, False
+    next_pause, should_rediscover = FIRST_PAUSE, False
     while True:
-        left = deadline - clock() - pause
-        seconds = max(min(left, TRY_SECONDS + ask.hold), GRACE_SECONDS)
-        outcome = yield Try(ask, seconds, pause, afresh)
-        if isinstance(outcome, HttpReply) and outcome.status not in NOT_NOW:
-            return checked(outcome, ask.workspace)
-        left = deadline - clock()
-        if isinstance(outcome, Lost):
-            if outcome.is_stranger and afresh:  # Retry once first, because the daemon may have moved.
-                raise Unreachable(outcome.why, is_stranger=True)
-            is_over = left <= 0 or (outcome.may_have_arrived and not ask.repeatable)
+        remaining = deadline - clock() - pause
+        seconds = max(min(remaining, ATTEMPT_SECONDS + request.long_poll), GRACE_SECONDS)
+        outcome = yield Attempt(request, seconds, pause, should_rediscover)
+        if isinstance(outcome, HttpResponse) and outcome.status not in RETRYABLE_STATUSES:
+            return check_response(outcome, request.workspace)
+        remaining = deadline - clock()
+        if isinstance(outcome, NoResponse):
+            if (
+                outcome.is_unverified and should_rediscover
+            ):  # Retry once first, because the daemon may have moved.
+                raise Unreachable(outcome.reason, is_unverified=True)
+            is_over = remaining <= 0 or (outcome.may_have_arrived and not request.is_repeatable)
             if is_over:
                 raise Unreachable(
-                    outcome.why, may_have_arrived=outcome.may_have_arrived and ask.method != "GET"
+                    outcome.reason, may_have_arrived=outcome.may_have_arrived and request.method != "GET"
                 )
-            pause = min(doubling, left)
+            pause = min(next_pause, remaining)
         else:
-            told = retry_after(outcome)
-            pause = doubling if told is None else told
-            if pause >= left:
+            requested_pause = parse_retry_after(outcome)
+            pause = next_pause if requested_pause is None else requested_pause
+            if pause >= remaining:
                 raise_problem(outcome)
-        afresh = isinstance(outcome, Lost)
-        doubling = min(doubling * 2, LAST_PAUSE)
+        should_rediscover = isinstance(outcome, NoResponse)
+        next_pause = min(next_pause * 2, LAST_PAUSE)
 
 
-def checked(reply: HttpReply, workspace: str = "") -> HttpReply:
-    """Return `reply` if it is a successful response about a workspace.
+def check_response(response: HttpResponse, workspace: str = "") -> HttpResponse:
+    """Return `response` if it is a successful response about a workspace.
 
     Raises:
         Problem: it is an error response.
         BadAnswer: it is neither.
     """
-    if reply.status >= _BROKEN_OFF:
-        raise_problem(reply, workspace)
-    if reply.status not in {OK, 202}:
-        raise BadAnswer(f"the response has status {reply.status}; redirects are not followed")
-    return reply
+    if response.status >= _FIRST_ERROR_STATUS:
+        raise_problem(response, workspace)
+    if response.status not in {OK, 202}:
+        raise BadAnswer(f"the response has status {response.status}; redirects are not followed")
+    return response
 
 
-def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
+def raise_problem(response: HttpResponse, workspace: str = "") -> NoReturn:
     """Raise the error of a failed response about a workspace.
 
     Raises:
@@ -184,48 +189,48 @@ def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
         BadAnswer: the response contains no error of this contract.
     """
     try:
-        said = document_of(reply)
+        document = read_document(response)
     except BadAnswer:
-        raise BadAnswer(f"the response has status {reply.status} and gives no reason") from None
-    code, message = said.get("code"), said.get("error")
+        raise BadAnswer(f"the response has status {response.status} and gives no reason") from None
+    code, message = document.get("code"), document.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
-        raise BadAnswer(f"the response has status {reply.status} and gives no reason")
+        raise BadAnswer(f"the response has status {response.status} and gives no reason")
     if code == "untrusted_workspace" and workspace:
         message = f"{message} The requested workspace is {workspace}."
-    if isinstance(detail := said.get("detail"), str):
+    if isinstance(detail := document.get("detail"), str):
         message = f"{message} ({detail})"
-    fields = {name: said[name] for name in said.keys() - {"type", "title", "status", "error", "code"}}
-    raise told_as(Problem, code)(
-        code, message, status=reply.status, fields=fields, retry_after=retry_after(reply)
+    fields = {name: document[name] for name in document.keys() - {"type", "title", "status", "error", "code"}}
+    raise choose_error_class(Problem, code)(
+        code, message, status=response.status, fields=fields, retry_after=parse_retry_after(response)
     )
 
 
-def retry_after(reply: HttpReply) -> float | None:
+def parse_retry_after(response: HttpResponse) -> float | None:
     """Return the seconds of a Retry-After header, at most `MAX_RETRY_AFTER`; None without one in seconds."""
-    text = reply.headers.get("retry-after", "")
+    text = response.headers.get("retry-after", "")
     if not (text.isascii() and text.isdecimal()):
         return None
     return min(float(text), MAX_RETRY_AFTER)
 
 
-def then(plan: Plan[S], read: Callable[[S], T]) -> Plan[T]:
+def map_result(plan: Plan[S], read: Callable[[S], T]) -> Plan[T]:
     """Return a plan that converts the result of another one."""
     return read((yield from plan))
 
 
-def document_of(reply: HttpReply) -> dict[str, Any]:
+def read_document(response: HttpResponse) -> dict[str, Any]:
     """Return the JSON object in a response.
 
     Raises:
         BadAnswer: the body is not a JSON object.
     """
-    document = decoded(reply.body, reply.secret)
+    document = decode_json(response.body, response.secret)
     if not isinstance(document, dict):
         raise BadAnswer("the response is not a JSON object; check that this is the daemon")
     return document
 
 
-def decoded(text: str | bytes, secret: str) -> Any:
+def decode_json(text: str | bytes, secret: str) -> Any:
     """Return the value of a JSON text with the secret removed from its texts; None if it is not JSON.
 
     Args:
@@ -233,23 +238,23 @@ def decoded(text: str | bytes, secret: str) -> Any:
         secret: ignored if it is shorter than `MIN_SECRET`.
     """
     try:
-        return _without(secret, json.loads(text))
+        return _remove_secret(secret, json.loads(text))
     except (ValueError, RecursionError):
         return None
 
 
-def without(secret: str, text: str) -> str:
-    """Return a text without the secret, as `decoded`."""
+def remove_secret(secret: str, text: str) -> str:
+    """Return a text without the secret, as `decode_json`."""
     return text.replace(secret, "[token]") if len(secret) >= MIN_SECRET else text
 
 
-def _without(secret: str, value: Any) -> Any:
+def _remove_secret(secret: str, value: Any) -> Any:
     if isinstance(value, str):
-        return without(secret, value)
+        return remove_secret(secret, value)
     if isinstance(value, list):
-        return [_without(secret, each) for each in value]
+        return [_remove_secret(secret, each) for each in value]
     if isinstance(value, dict):
-        return {without(secret, name): _without(secret, each) for name, each in value.items()}
+        return {remove_secret(secret, name): _remove_secret(secret, each) for name, each in value.items()}
     return value
 
 
@@ -285,7 +290,7 @@ class Frame:
     data: str | None
 
 
-class Frames:
+class FrameParser:
     """The frames of one connection.
 
     Args:
@@ -319,7 +324,7 @@ class Frames:
             self._grow(end)
             line = bytes(self._line)
             self._line.clear()
-            if (frame := self._take(line)) is not None:
+            if (frame := self._parse_line(line)) is not None:
                 yield frame
         self._grow(rest)
 
@@ -328,7 +333,7 @@ class Frames:
             raise BadAnswer(f"the stream has an event of more than {MAX_FRAME_BYTES} bytes")
         self._line += piece
 
-    def _take(self, line: bytes) -> Frame | None:
+    def _parse_line(self, line: bytes) -> Frame | None:
         if self._is_first:
             line, self._is_first = line.removeprefix(_BOM), False
         if not line:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from muniment.client.errors import TaskFailed, told_as
+from muniment.client.errors import TaskFailed, choose_error_class
 from muniment.types import AnyTask, DreamResult, ForgetResult, Kind, RememberResult, Status, TaskError
-from muniment.types.documents import WireAnswer
+from muniment.types.documents import WireDocument
 
 # -- results -----------------------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ Document = Mapping[str, Any]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-_OVER: Final = frozenset({"completed", "failed", "cancelled"})
+_FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
 
 Result = RememberResult | ForgetResult | DreamResult
 
@@ -42,9 +42,9 @@ class Task(AnyTask):
     result: Result | None = None
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether it will never change again."""
-        return self.status in _OVER
+        return self.status in _FINISHED
 
     @property
     def outcome(self) -> Result:
@@ -63,7 +63,7 @@ class Task(AnyTask):
             message += f" {error.meant} items match, and at most {error.limit} may be deleted at once."
         if error.reason is not None:
             message += f" {error.reason}"
-        raise told_as(TaskFailed, error.code)(
+        raise choose_error_class(TaskFailed, error.code)(
             error.code,
             message,
             task_id=self.task_id,
@@ -75,7 +75,7 @@ class Task(AnyTask):
 
 
 @dataclass(frozen=True, slots=True)
-class Event(WireAnswer):
+class Event(WireDocument):
     """An event of a workspace.
 
     Attributes:
@@ -112,8 +112,8 @@ def normalize(event: Event | Document) -> dict[str, Any] | None:
         change of a context file, whose scope is `workspace` or `global`, `filePath`, `mode` and
         `bytesWritten` instead of the last three.
     """
-    wire = {"type": event.type, "data": event.data} if isinstance(event, Event) else event
-    kind, data = wire.get("type"), wire.get("data")
+    document = {"type": event.type, "data": event.data} if isinstance(event, Event) else event
+    kind, data = document.get("type"), document.get("data")
     if kind != "memory_changed" or not isinstance(data, dict):
         return None
     match data:
@@ -123,7 +123,7 @@ def normalize(event: Event | Document) -> dict[str, Any] | None:
             "taskId": str(task_id),
             "touchedScopes": list(scopes),
         }:
-            is_whole = bool(source and task_id) and all(isinstance(each, str) for each in scopes)
+            is_complete = bool(source and task_id) and all(isinstance(each, str) for each in scopes)
             names = ("scope", "source", "taskId", "touchedScopes")
         case {
             "scope": "workspace" | "global",
@@ -131,8 +131,8 @@ def normalize(event: Event | Document) -> dict[str, Any] | None:
             "mode": "append" | "replace",
             "bytesWritten": int(written),
         }:
-            is_whole = bool(path) and not isinstance(written, bool)
+            is_complete = bool(path) and not isinstance(written, bool)
             names = ("scope", "filePath", "mode", "bytesWritten")
         case _:
             return None
-    return {"type": _TYPE, **{name: data[name] for name in names}} if is_whole else None
+    return {"type": _TYPE, **{name: data[name] for name in names}} if is_complete else None

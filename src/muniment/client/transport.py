@@ -3,11 +3,12 @@
 H1 A request goes only to its address: redirects, proxies, cookies and environment variables are ignored, and
    certificates are verified against the system's store.
 H2 The token is in one header, which is added here. It is in no printed value, and it is removed from texts of
-   responses in every spelling, see `exchange.decoded`.
-H3 A response is read up to `MAX_ANSWER_BYTES`, as it was sent, without decompression.
+   responses in every spelling, see `exchange.decode_json`.
+H3 A response is read up to `MAX_RESPONSE_BYTES`, as it was sent, without decompression.
 H4 A server receives the token only after it has proved, on the same connection, that it knows it
-   (`Greeting`). On a Unix socket without a token, the listener must be this user.
-H5 A thread reads or writes only for the remaining time of its `TryPatience`, and only while the transport is
+   (`ServerProof`). On a Unix socket without a token, the listener must be this user.
+H5 A thread reads or writes only for the remaining time of its `AttemptTimeout`, and only while the transport
+   is
    open.
 
 Not guaranteed: the time limit of a connection, if the host name has many addresses, each of which has
@@ -36,22 +37,22 @@ import h11
 import httpcore2
 import httpx2
 
-from muniment.client.core import ClientCore, Following
-from muniment.client.errors import BadAnswer, client_closed
+from muniment.client.core import ClientCore, Follower
+from muniment.client.discovery import DaemonAddress, Locator
+from muniment.client.errors import BadAnswer, build_closed_error
 from muniment.client.exchange import (
     OK,
-    Ask,
-    HttpReply,
-    Lost,
+    Attempt,
+    HttpRequest,
+    HttpResponse,
+    NoResponse,
     Outcome,
     Plan,
-    Try,
-    decoded,
+    decode_json,
 )
-from muniment.client.finding import Place, Where
 from muniment.client.results import Event
-from muniment.errors import NOT_NOW
-from muniment.names import UNIX_ADDRESS, hello_key, hello_name, hello_proof
+from muniment.errors import RETRYABLE_STATUSES
+from muniment.names import UNIX_ADDRESS, compute_hello_proof, derive_hello_key, derive_hello_name
 from muniment.portable import IS_LINUX
 
 # -- greeting ----------------------------------------------------------------------------------------
@@ -59,7 +60,8 @@ from muniment.portable import IS_LINUX
 # Requires the server to prove that it knows the token before the token is sent; this part does no I/O.
 #
 # E1 Each connection that will carry a token begins with a new nonce. The token is sent only after the server
-#    returns the proof of `names.hello_proof` for that nonce and the dialled address. So a recorded proof is
+#    returns the proof of `names.compute_hello_proof` for that nonce and the dialled address. So a recorded
+# proof is
 #    useless, and so is a proof of a daemon at another address.
 # E2 A server learns only the token's name, from which the token cannot be computed.
 #
@@ -68,15 +70,15 @@ from muniment.portable import IS_LINUX
 #
 # Source: ADR 0026.
 
-MAX_BYTES: Final = 4096
+MAX_PROOF_BYTES: Final = 4096
 """Maximum bytes of the proof response; it has about 500."""
 
 
-class Stranger(httpx2.TransportError):
+class UnverifiedServer(httpx2.TransportError):
     """The server does not prove that it knows the token."""
 
 
-class Greeting:
+class ServerProof:
     """The proof exchange at the beginning of one connection.
 
     Args:
@@ -87,16 +89,16 @@ class Greeting:
         request: the bytes to send.
     """
 
-    def __init__(self, where: Where, nonce: str) -> None:
-        key = hello_key(where.token or "")
-        host = httpx2.URL(where.url).netloc.decode().lower()
-        address = host if where.socket is None else UNIX_ADDRESS
-        self._proof, self._body, self._read = hello_proof(key, nonce, address), b"", 0
+    def __init__(self, address: DaemonAddress, nonce: str) -> None:
+        key = derive_hello_key(address.token or "")
+        host = httpx2.URL(address.url).netloc.decode().lower()
+        dialled_address = host if address.socket is None else UNIX_ADDRESS
+        self._proof, self._body, self._read = compute_hello_proof(key, nonce, dialled_address), b"", 0
         self._status = 0
-        self._connection = h11.Connection(h11.CLIENT, MAX_BYTES)
-        target = f"/hello?token={hello_name(key)}&nonce={nonce}"
-        asked = h11.Request(method="GET", target=target, headers=[("host", host)])
-        self.request = (self._connection.send(asked) or b"") + (
+        self._connection = h11.Connection(h11.CLIENT, MAX_PROOF_BYTES)
+        target = f"/hello?token={derive_hello_name(key)}&nonce={nonce}"
+        proof_request = h11.Request(method="GET", target=target, headers=[("host", host)])
+        self.request = (self._connection.send(proof_request) or b"") + (
             self._connection.send(h11.EndOfMessage()) or b""
         )
 
@@ -123,25 +125,25 @@ class Greeting:
         except h11.RemoteProtocolError:
             if not data:
                 raise httpx2.ConnectError("the connection ended early") from None
-            raise Stranger("it does not use HTTP") from None
-        if self._read > MAX_BYTES:
-            raise Stranger("its response is too long")
+            raise UnverifiedServer("it does not use HTTP") from None
+        if self._read > MAX_PROOF_BYTES:
+            raise UnverifiedServer("its response is too long")
         return False
 
     def _check(self) -> None:
-        if self._status in NOT_NOW:
+        if self._status in RETRYABLE_STATUSES:
             raise httpx2.ConnectError("the daemon is busy")
-        said = decoded(self._body, "") if self._status == OK else None
-        proof = said.get("proof") if isinstance(said, dict) else None
+        document = decode_json(self._body, "") if self._status == OK else None
+        proof = document.get("proof") if isinstance(document, dict) else None
         if not isinstance(proof, str) or not hmac.compare_digest(proof.encode(), self._proof.encode()):
-            raise Stranger(f"its response has status {self._status}, without the proof")
+            raise UnverifiedServer(f"its response has status {self._status}, without the proof")
         if self._connection.their_state is not h11.DONE or self._connection.trailing_data[0]:
             raise httpx2.ConnectError("the connection ended early")
 
 
 # -- transport ---------------------------------------------------------------------------------------
 
-MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of a response; the largest is a page of tasks."""
 
 CONNECT_SECONDS: Final = 5.0
@@ -149,7 +151,7 @@ CONNECT_SECONDS: Final = 5.0
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=4.0)
 """The daemon closes idle connections after 75 s, others after 5 s; closing first avoids lost requests."""
 
-_BEFORE: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_NOT_SENT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED, _XUCRED_BYTES = 0, 1, struct.Struct("2I"), 76
@@ -159,7 +161,7 @@ _PIECE_BYTES: Final = 4096
 C = TypeVar("C")
 
 
-class Connections(Generic[C]):
+class ConnectionPool(Generic[C]):
     """The connections of a client, which are replaced after the daemon has moved.
 
     Args:
@@ -167,18 +169,18 @@ class Connections(Generic[C]):
         make: creates connections to an address.
     """
 
-    def __init__(self, place: Place, make: Callable[[Where], C]) -> None:
-        self._place, self._make = place, make
+    def __init__(self, locator: Locator, make: Callable[[DaemonAddress], C]) -> None:
+        self._locator, self._make = locator, make
         self._lock = threading.Lock()
-        self._current: tuple[Where, C] | None = None
+        self._current: tuple[DaemonAddress, C] | None = None
         self._retired: list[C] = []
         self._is_closed = False
 
-    def open(self, *, afresh: bool) -> tuple[Where, C] | Lost:
+    def open(self, *, should_rediscover: bool) -> tuple[DaemonAddress, C] | NoResponse:
         """Return the address of the daemon, and the connections to it.
 
         Args:
-            afresh: find the daemon again.
+            should_rediscover: find the daemon again.
 
         Raises:
             ClientError: the client is closed.
@@ -186,17 +188,17 @@ class Connections(Generic[C]):
         """
         with self._lock:
             if self._is_closed:
-                raise client_closed()
-            if afresh or self._current is None:
-                where = self._place.find()
-                if where is None:
-                    return Lost(self._place.nobody, may_have_arrived=False)
-                if self._current is None or self._current[0] != where:
+                raise build_closed_error()
+            if should_rediscover or self._current is None:
+                address = self._locator.find()
+                if address is None:
+                    return NoResponse(self._locator.missing_message, may_have_arrived=False)
+                if self._current is None or self._current[0] != address:
                     self._retire()
-                    self._current = where, self._make(where)
+                    self._current = address, self._make(address)
             return self._current
 
-    def retired(self) -> list[C]:
+    def pop_retired(self) -> list[C]:
         """Return the connections that are no longer used, and must be closed."""
         with self._lock:
             found, self._retired = self._retired, []
@@ -214,7 +216,7 @@ class Connections(Generic[C]):
             self._current = None
 
 
-class TryPatience:
+class AttemptTimeout:
     """The time limit of each wait in a try: the remaining seconds or, after `endless`, all of its seconds.
 
     Args:
@@ -225,17 +227,17 @@ class TryPatience:
         self._seconds = seconds
         self._end: float | None = time.monotonic() + seconds
 
-    def endless(self) -> None:
+    def remove_deadline(self) -> None:
         """Give each further wait the full time: a stream has begun."""
         self._end = None
 
-    def left(self) -> float:
+    def compute_remaining(self) -> float:
         """Return the seconds for the next wait; 0 or less: none are left."""
         return self._seconds if self._end is None else self._end - time.monotonic()
 
 
-def _peer_is_us(connection: socket.socket) -> None:
-    """Raise `Stranger` if another user listens on a Unix socket."""
+def _verify_peer_user(connection: socket.socket) -> None:
+    """Raise `UnverifiedServer` if another user listens on a Unix socket."""
     if IS_LINUX:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _pid, uid, _gid = _CREDENTIALS.unpack(data)
@@ -243,55 +245,58 @@ def _peer_is_us(connection: socket.socket) -> None:
         data = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
         version, uid = _XUCRED.unpack_from(data)
         if version:
-            raise Stranger("this system does not report which user listens on the socket")
+            raise UnverifiedServer("this system does not report which user listens on the socket")
     if uid != os.geteuid():
-        raise Stranger("another user listens on the socket")
+        raise UnverifiedServer("another user listens on the socket")
 
 
-def _nonce() -> str:
+def _create_nonce() -> str:
     return secrets.token_hex(32)
 
 
 class _Stream(httpcore2.NetworkStream):
     """A connection of a thread. Another thread may close it: that wakes its reader, and waits for it."""
 
-    def __init__(self, inner: httpcore2.NetworkStream, where: Where) -> None:
-        self._inner, self._where = inner, where
+    def __init__(self, inner: httpcore2.NetworkStream, address: DaemonAddress) -> None:
+        self._inner, self._address = inner, address
         self._in_use = threading.Lock()
 
-    def read(self, max_bytes: int, timeout: float | TryPatience | None = None) -> bytes:
+    def read(self, max_bytes: int, timeout: float | AttemptTimeout | None = None) -> bytes:
         with self._in_use:
-            return self._inner.read(max_bytes, _seconds(timeout, httpcore2.ReadTimeout))
+            return self._inner.read(max_bytes, _compute_seconds(timeout, httpcore2.ReadTimeout))
 
-    def write(self, buffer: bytes, timeout: float | TryPatience | None = None) -> None:
+    def write(self, buffer: bytes, timeout: float | AttemptTimeout | None = None) -> None:
         with self._in_use:
-            self._inner.write(buffer, _seconds(timeout, httpcore2.WriteTimeout))
+            self._inner.write(buffer, _compute_seconds(timeout, httpcore2.WriteTimeout))
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
         with self._in_use:
             self._inner = self._inner.start_tls(ssl_context, server_hostname, timeout)
-        return self.greet(timeout)
+        return self.verify_server(timeout)
 
-    def greet(self, timeout: float | None) -> Self:
+    def verify_server(self, timeout: float | None) -> Self:
         """Verify that the server is the daemon (H4); otherwise close the connection."""
         try:
-            self._greet(timeout)
+            self._verify_server(timeout)
         except BaseException:
             self.close()
             raise
         return self
 
-    def _greet(self, timeout: float | None) -> None:
-        if self._where.token is None:
-            if self._where.socket is not None:
-                _peer_is_us(self.get_extra_info("socket"))
+    def _verify_server(self, timeout: float | None) -> None:
+        if self._address.token is None:
+            if self._address.socket is not None:
+                _verify_peer_user(self.get_extra_info("socket"))
             return
-        greeting, patience = Greeting(self._where, _nonce()), TryPatience(timeout or CONNECT_SECONDS)
-        with _connecting():
-            self.write(greeting.request, patience)
-            while not greeting.feed(self.read(_PIECE_BYTES, patience)):
+        proof, timeout_left = (
+            ServerProof(self._address, _create_nonce()),
+            AttemptTimeout(timeout or CONNECT_SECONDS),
+        )
+        with _convert_errors():
+            self.write(proof.request, timeout_left)
+            while not proof.feed(self.read(_PIECE_BYTES, timeout_left)):
                 pass
 
     def get_extra_info(self, info: str) -> Any:
@@ -310,20 +315,20 @@ class _Stream(httpcore2.NetworkStream):
             self._inner.close()
 
 
-def _seconds(timeout: float | TryPatience | None, late: type[Exception]) -> float | None:
-    if not isinstance(timeout, TryPatience):
+def _compute_seconds(timeout: float | AttemptTimeout | None, timeout_error: type[Exception]) -> float | None:
+    if not isinstance(timeout, AttemptTimeout):
         return timeout
-    left = timeout.left()
+    left = timeout.compute_remaining()
     if left <= 0:
-        raise late
+        raise timeout_error
     return left
 
 
 class _Backend(httpcore2.SyncBackend):
     """Creates connections for threads, until it is closed together with all of them."""
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def __init__(self, address: DaemonAddress) -> None:
+        self._address = address
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
         self._is_closed = False
@@ -331,20 +336,22 @@ class _Backend(httpcore2.SyncBackend):
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
     ) -> httpcore2.NetworkStream:
-        stream = self._keep(super().connect_tcp(host, port, timeout, *args, **kwargs))
-        return stream if self._where.url.startswith("https:") else stream.greet(timeout)
+        stream = self._register_stream(super().connect_tcp(host, port, timeout, *args, **kwargs))
+        return stream if self._address.url.startswith("https:") else stream.verify_server(timeout)
 
     def connect_unix_socket(
         self, path: str, timeout: float | None = None, *args: Any, **kwargs: Any
     ) -> httpcore2.NetworkStream:
         try:
-            return self._keep(super().connect_unix_socket(path, timeout, *args, **kwargs)).greet(timeout)
+            return self._register_stream(
+                super().connect_unix_socket(path, timeout, *args, **kwargs)
+            ).verify_server(timeout)
         except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
             # Close the socket that the base class leaves open if the connection is refused: it is in its
             # frame.
             for frame, _ in traceback.walk_tb(error.__traceback__):
-                if isinstance(left := frame.f_locals.get("sock"), socket.socket):
-                    left.close()
+                if isinstance(open_socket := frame.f_locals.get("sock"), socket.socket):
+                    open_socket.close()
             raise
 
     def close(self) -> None:
@@ -354,8 +361,8 @@ class _Backend(httpcore2.SyncBackend):
         for stream in streams:
             stream.close()
 
-    def _keep(self, inner: httpcore2.NetworkStream) -> _Stream:
-        stream = _Stream(inner, self._where)
+    def _register_stream(self, inner: httpcore2.NetworkStream) -> _Stream:
+        stream = _Stream(inner, self._address)
         with self._lock:
             if not self._is_closed:
                 self._streams.add(stream)
@@ -364,12 +371,12 @@ class _Backend(httpcore2.SyncBackend):
         raise httpcore2.ConnectError("the client is closed")
 
 
-class Threaded(httpx2.HTTPTransport):
+class ThreadTransport(httpx2.HTTPTransport):
     """Connections for threads; closing it ends their waits."""
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(verify=_tls(where), trust_env=False, limits=_LIMITS, uds=where.socket)
-        self._backend = _Backend(where)
+    def __init__(self, address: DaemonAddress) -> None:
+        super().__init__(verify=_choose_tls(address), trust_env=False, limits=_LIMITS, uds=address.socket)
+        self._backend = _Backend(address)
         self._pool._network_backend = self._backend  # noqa: SLF001  the only way to set it
 
     def close(self) -> None:
@@ -378,46 +385,48 @@ class Threaded(httpx2.HTTPTransport):
         super().close()
 
 
-class _LoopedStream(httpcore2.AsyncNetworkStream):
+class _AsyncStream(httpcore2.AsyncNetworkStream):
     """A connection of an event loop that verifies the server after encryption has started."""
 
-    def __init__(self, inner: httpcore2.AsyncNetworkStream, where: Where) -> None:
-        self._inner, self._where = inner, where
+    def __init__(self, inner: httpcore2.AsyncNetworkStream, address: DaemonAddress) -> None:
+        self._inner, self._address = inner, address
         self.read, self.write, self.aclose = inner.read, inner.write, inner.aclose  # type: ignore[method-assign]
         self.get_extra_info = inner.get_extra_info  # type: ignore[method-assign]
 
     async def start_tls(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
-        return await _greeted(await self._inner.start_tls(*args, **kwargs), self._where)
+        return await _verify_stream(await self._inner.start_tls(*args, **kwargs), self._address)
 
 
-class _LoopedBackend(httpcore2.AnyIOBackend):
+class _AsyncBackend(httpcore2.AnyIOBackend):
     """Creates connections for an event loop."""
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def __init__(self, address: DaemonAddress) -> None:
+        self._address = address
 
     async def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
         stream = await super().connect_tcp(*args, **kwargs)
-        if self._where.url.startswith("https:"):
-            return _LoopedStream(stream, self._where)
-        return await _greeted(stream, self._where)
+        if self._address.url.startswith("https:"):
+            return _AsyncStream(stream, self._address)
+        return await _verify_stream(stream, self._address)
 
     async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
-        return await _greeted(await super().connect_unix_socket(*args, **kwargs), self._where)
+        return await _verify_stream(await super().connect_unix_socket(*args, **kwargs), self._address)
 
 
-async def _greeted(stream: httpcore2.AsyncNetworkStream, where: Where) -> httpcore2.AsyncNetworkStream:
+async def _verify_stream(
+    stream: httpcore2.AsyncNetworkStream, address: DaemonAddress
+) -> httpcore2.AsyncNetworkStream:
     """Return the connection after the daemon has proved itself (H4); otherwise close it and raise."""
     try:
-        if where.token is None:
-            if where.socket is not None:
-                _peer_is_us(stream.get_extra_info("socket"))
+        if address.token is None:
+            if address.socket is not None:
+                _verify_peer_user(stream.get_extra_info("socket"))
             return stream
-        greeting = Greeting(where, _nonce())
-        with _connecting():
+        proof = ServerProof(address, _create_nonce())
+        with _convert_errors():
             async with asyncio.timeout(CONNECT_SECONDS):
-                await stream.write(greeting.request)
-                while not greeting.feed(await stream.read(_PIECE_BYTES)):
+                await stream.write(proof.request)
+                while not proof.feed(await stream.read(_PIECE_BYTES)):
                     pass
     except BaseException:
         await stream.aclose()
@@ -426,7 +435,7 @@ async def _greeted(stream: httpcore2.AsyncNetworkStream, where: Where) -> httpco
 
 
 @contextmanager
-def _connecting() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Convert errors in the block to connection errors: the request itself was not sent."""
     try:
         yield
@@ -436,60 +445,66 @@ def _connecting() -> Iterator[None]:
         raise httpcore2.ConnectError("the connection ended early") from None
 
 
-def looped(where: Where) -> httpx2.AsyncHTTPTransport:
+def create_async_transport(address: DaemonAddress) -> httpx2.AsyncHTTPTransport:
     """Return connections for an event loop."""
     transport = httpx2.AsyncHTTPTransport(
-        verify=_tls(where), trust_env=False, limits=_LIMITS, uds=where.socket
+        verify=_choose_tls(address), trust_env=False, limits=_LIMITS, uds=address.socket
     )
-    transport._pool._network_backend = _LoopedBackend(where)  # noqa: SLF001  the only way to set it
+    transport._pool._network_backend = _AsyncBackend(address)  # noqa: SLF001  the only way to set it
     return transport
 
 
-def request(where: Where, ask: Ask, seconds: float, patience: TryPatience | None = None) -> httpx2.Request:
-    """Return the HTTP request; each wait may take `seconds`, or the remaining time of `patience`."""
-    headers = {**ask.headers, "accept-encoding": "identity"}
-    if where.token is not None:
-        headers["authorization"] = f"Bearer {where.token}"
-    each = patience or seconds
+def build_http_request(
+    address: DaemonAddress, request: HttpRequest, seconds: float, timeout: AttemptTimeout | None = None
+) -> httpx2.Request:
+    """Return the HTTP request; each wait may take `seconds`, or the remaining time of `timeout`."""
+    headers = {**request.headers, "accept-encoding": "identity"}
+    if address.token is not None:
+        headers["authorization"] = f"Bearer {address.token}"
+    each = timeout or seconds
     times = {"connect": min(seconds, CONNECT_SECONDS), "read": each, "write": each, "pool": seconds}
     return httpx2.Request(
-        ask.method, f"{where.url}{ask.path}", headers=headers, content=ask.body, extensions={"timeout": times}
+        request.method,
+        f"{address.url}{request.path}",
+        headers=headers,
+        content=request.body,
+        extensions={"timeout": times},
     )
 
 
-def lost(error: httpx2.TransportError) -> Lost:
+def describe_loss(error: httpx2.TransportError) -> NoResponse:
     """Return the reason for a missing response, as an internal text."""
-    if isinstance(error, Stranger):
-        return Lost(str(error), may_have_arrived=False, is_stranger=True)
-    if isinstance(error, _BEFORE):
-        return Lost("the connection was refused or timed out", may_have_arrived=False)
+    if isinstance(error, UnverifiedServer):
+        return NoResponse(str(error), may_have_arrived=False, is_unverified=True)
+    if isinstance(error, _NOT_SENT_ERRORS):
+        return NoResponse("the connection was refused or timed out", may_have_arrived=False)
     if isinstance(error, httpx2.TimeoutException):
-        return Lost("it took too long", may_have_arrived=True)
-    return Lost("the connection ended early", may_have_arrived=True)
+        return NoResponse("it took too long", may_have_arrived=True)
+    return NoResponse("the connection ended early", may_have_arrived=True)
 
 
-def head(response: httpx2.Response, where: Where, body: bytes = b"") -> HttpReply:
+def build_response(response: httpx2.Response, address: DaemonAddress, body: bytes = b"") -> HttpResponse:
     """Return a response as a value."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     if headers.get("content-encoding", "identity") != "identity":
         raise BadAnswer("the response is compressed although no compression was requested")
-    return HttpReply(response.status_code, headers, body, where.token or "")
+    return HttpResponse(response.status_code, headers, body, address.token or "")
 
 
-def grow(body: bytearray, piece: bytes) -> None:
+def append_piece(body: bytearray, piece: bytes) -> None:
     """Add a piece to the body of a response.
 
     Raises:
         BadAnswer: it is too long (H3).
     """
     body += piece
-    if len(body) > MAX_ANSWER_BYTES:
-        raise BadAnswer(f"the response has more than {MAX_ANSWER_BYTES} bytes")
+    if len(body) > MAX_RESPONSE_BYTES:
+        raise BadAnswer(f"the response has more than {MAX_RESPONSE_BYTES} bytes")
 
 
-def _tls(where: Where) -> ssl.SSLContext | bool:
+def _choose_tls(address: DaemonAddress) -> ssl.SSLContext | bool:
     """Return the TLS verification: the system's certificates, or without TLS an empty context (faster)."""
-    return where.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return address.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 # -- loop --------------------------------------------------------------------------------------------
@@ -501,15 +516,15 @@ def _tls(where: Where) -> ssl.SSLContext | bool:
 T = TypeVar("T")
 
 
-class Loop:
+class AsyncShell:
     """Executes plans on an event loop.
 
     Args:
         place: finds the daemon.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._line = Connections(place, looped)
+    def __init__(self, locator: Locator) -> None:
+        self._connections = ConnectionPool(locator, create_async_transport)
         self._limits: set[asyncio.Timeout] = set()
         self._is_closed = False
 
@@ -519,39 +534,39 @@ class Loop:
             step = next(plan)
             while True:
                 await self._sleep(step.pause)
-                step = plan.send(await self._carry_out(step))
+                step = plan.send(await self._run_attempt(step))
         except StopIteration as end:
             return cast("T", end.value)
 
     async def follow(self, core: ClientCore, after: str | None) -> AsyncGenerator[Event]:
-        """Yield the events after a given one, with marks, see `Following`."""
-        following = Following(core, after)
+        """Yield the events after a given one, with marks, see `Follower`."""
+        following = Follower(core, after)
         while True:
-            step = following.again()
+            step = following.build_attempt()
             await self._sleep(step.pause)
-            async with aclosing(self._stream(step, following)) as told:
-                async for each in told:
-                    if isinstance(each, Lost):
-                        following.lost(each)
+            async with aclosing(self._stream(step, following)) as events:
+                async for each in events:
+                    if isinstance(each, NoResponse):
+                        following.record_loss(each)
                     else:
                         yield each
 
     async def close(self) -> None:
         """Close the connections, and end all waits."""
         self._is_closed = True
-        self._line.close()
+        self._connections.close()
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(0)
-        await self._tidy()
+        await self._close_retired()
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with self._within(seconds):
+            async with self._limit_time(seconds):
                 await asyncio.Event().wait()
 
     @asynccontextmanager
-    async def _within(self, seconds: float) -> AsyncGenerator[None]:
+    async def _limit_time(self, seconds: float) -> AsyncGenerator[None]:
         """Raise `TimeoutError` after so many seconds, or when the shell is closed."""
         async with asyncio.timeout(0 if self._is_closed else seconds) as limit:
             self._limits.add(limit)
@@ -560,62 +575,66 @@ class Loop:
             finally:
                 self._limits.discard(limit)
 
-    async def _carry_out(self, step: Try) -> Outcome:
+    async def _run_attempt(self, step: Attempt) -> Outcome:
         opened = await self._open(step)
-        if isinstance(opened, Lost):
+        if isinstance(opened, NoResponse):
             return opened
-        where, transport = opened
+        address, transport = opened
         try:
-            async with self._within(step.seconds):
-                response = await transport.handle_async_request(request(where, step.ask, step.seconds))
+            async with self._limit_time(step.seconds):
+                response = await transport.handle_async_request(
+                    build_http_request(address, step.request, step.seconds)
+                )
                 async with aclosing(response):
-                    return await read_reply(response, where)
+                    return await read_response_async(response, address)
         except httpx2.TransportError as error:
-            return lost(error)
+            return describe_loss(error)
         except TimeoutError:
-            return Lost("it took too long", may_have_arrived=True)
+            return NoResponse("it took too long", may_have_arrived=True)
 
-    async def _stream(self, step: Try, following: Following) -> AsyncGenerator[Event | Lost]:
+    async def _stream(self, step: Attempt, following: Follower) -> AsyncGenerator[Event | NoResponse]:
         """Yield the events of one connection, and the reason for its end; no reason if no stream began."""
         opened = await self._open(step)
-        if isinstance(opened, Lost):
+        if isinstance(opened, NoResponse):
             yield opened
             return
-        where, transport = opened
+        address, transport = opened
         try:
-            async with self._within(step.seconds):
-                response = await transport.handle_async_request(request(where, step.ask, step.seconds))
+            async with self._limit_time(step.seconds):
+                response = await transport.handle_async_request(
+                    build_http_request(address, step.request, step.seconds)
+                )
             async with aclosing(response):
                 if response.status_code != OK:
-                    async with self._within(step.seconds):
-                        following.answered(await read_reply(response, where))
+                    async with self._limit_time(step.seconds):
+                        following.accept_response(await read_response_async(response, address))
                     return
-                following.answered(head(response, where))
+                following.accept_response(build_response(response, address))
                 async for piece in response.aiter_raw():
                     for event in following.feed(piece):
                         yield event
-            yield Lost("the stream ended", may_have_arrived=False)
+            yield NoResponse("the stream ended", may_have_arrived=False)
         except httpx2.TransportError as error:
-            yield lost(error)
+            yield describe_loss(error)
         except TimeoutError:
-            yield Lost("it took too long", may_have_arrived=False)
+            yield NoResponse("it took too long", may_have_arrived=False)
 
-    async def _open(self, step: Try) -> tuple[Where, httpx2.AsyncHTTPTransport] | Lost:
-        opened = self._line.open(afresh=step.afresh)
-        await self._tidy()
+    async def _open(self, step: Attempt) -> tuple[DaemonAddress, httpx2.AsyncHTTPTransport] | NoResponse:
+        opened = self._connections.open(should_rediscover=step.should_rediscover)
+        await self._close_retired()
         return opened
 
-    async def _tidy(self) -> None:
-        for transport in self._line.retired():
+    async def _close_retired(self) -> None:
+        for transport in self._connections.pop_retired():
             await transport.aclose()
 
 
-async def read_reply(response: httpx2.Response, where: Where) -> HttpReply:
-    """Return a complete response. Raises as `grow` and `head`."""
+async def read_response_async(response: httpx2.Response, address: DaemonAddress) -> HttpResponse:
+    """Return a complete response. Raises as `append_piece` and `build_response`."""
     body = bytearray()
     async for piece in response.aiter_raw():
-        grow(body, piece)
-    return head(response, where, bytes(body))
+        append_piece(body, piece)
+    return build_response(response, address, bytes(body))
 
 
 # -- threads -----------------------------------------------------------------------------------------
@@ -626,15 +645,15 @@ async def read_reply(response: httpx2.Response, where: Where) -> HttpReply:
 # shell; see `transport` for the time to connect.
 
 
-class Threads:
+class ThreadShell:
     """Executes plans in the calling thread.
 
     Args:
         place: finds the daemon.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._line = Connections(place, Threaded)
+    def __init__(self, locator: Locator) -> None:
+        self._connections = ConnectionPool(locator, ThreadTransport)
         self._closing = threading.Event()
         self._sleep: Callable[[float], object] = self._closing.wait
 
@@ -644,72 +663,76 @@ class Threads:
             step = next(plan)
             while True:
                 self._sleep(step.pause)
-                step = plan.send(self._carry_out(step))
+                step = plan.send(self._run_attempt(step))
         except StopIteration as end:
             return cast("T", end.value)
 
     def follow(self, core: ClientCore, after: str | None) -> Generator[Event]:
-        """Yield the events after a given one, with marks, see `Following`."""
-        following = Following(core, after)
+        """Yield the events after a given one, with marks, see `Follower`."""
+        following = Follower(core, after)
         while True:
-            step = following.again()
+            step = following.build_attempt()
             self._sleep(step.pause)
             outcome = yield from self._stream(step, following)
             if outcome is not None:
-                following.lost(outcome)
+                following.record_loss(outcome)
 
     def close(self) -> None:
         """Close the connections, and end all waits."""
-        self._line.close()
+        self._connections.close()
         self._closing.set()
-        self._tidy()
+        self._close_retired()
 
-    def _carry_out(self, step: Try) -> Outcome:
+    def _run_attempt(self, step: Attempt) -> Outcome:
         opened = self._open(step)
-        if isinstance(opened, Lost):
+        if isinstance(opened, NoResponse):
             return opened
-        where, transport = opened
+        address, transport = opened
         try:
-            patience = TryPatience(step.seconds)
-            response = transport.handle_request(request(where, step.ask, step.seconds, patience))
+            timeout = AttemptTimeout(step.seconds)
+            response = transport.handle_request(
+                build_http_request(address, step.request, step.seconds, timeout)
+            )
             with closing(response):
-                return _read(response, where)
+                return _read_response(response, address)
         except httpx2.TransportError as error:
-            return lost(error)
+            return describe_loss(error)
 
-    def _stream(self, step: Try, following: Following) -> Generator[Event, None, Lost | None]:
+    def _stream(self, step: Attempt, following: Follower) -> Generator[Event, None, NoResponse | None]:
         """Yield the events of one connection until it ends; return None if no stream began."""
         opened = self._open(step)
-        if isinstance(opened, Lost):
+        if isinstance(opened, NoResponse):
             return opened
-        where, transport = opened
+        address, transport = opened
         try:
-            patience = TryPatience(step.seconds)
-            response = transport.handle_request(request(where, step.ask, step.seconds, patience))
+            timeout = AttemptTimeout(step.seconds)
+            response = transport.handle_request(
+                build_http_request(address, step.request, step.seconds, timeout)
+            )
             with closing(response):
                 if response.status_code != OK:
-                    following.answered(_read(response, where))
+                    following.accept_response(_read_response(response, address))
                     return None
-                following.answered(head(response, where))
-                patience.endless()
+                following.accept_response(build_response(response, address))
+                timeout.remove_deadline()
                 for piece in response.iter_raw():
                     yield from following.feed(piece)
         except httpx2.TransportError as error:
-            return lost(error)
-        return Lost("the stream ended", may_have_arrived=False)
+            return describe_loss(error)
+        return NoResponse("the stream ended", may_have_arrived=False)
 
-    def _open(self, step: Try) -> tuple[Where, Threaded] | Lost:
-        opened = self._line.open(afresh=step.afresh)
-        self._tidy()
+    def _open(self, step: Attempt) -> tuple[DaemonAddress, ThreadTransport] | NoResponse:
+        opened = self._connections.open(should_rediscover=step.should_rediscover)
+        self._close_retired()
         return opened
 
-    def _tidy(self) -> None:
-        for transport in self._line.retired():
+    def _close_retired(self) -> None:
+        for transport in self._connections.pop_retired():
             transport.close()
 
 
-def _read(response: httpx2.Response, where: Where) -> HttpReply:
+def _read_response(response: httpx2.Response, address: DaemonAddress) -> HttpResponse:
     body = bytearray()
     for piece in response.iter_raw():
-        grow(body, piece)
-    return head(response, where, bytes(body))
+        append_piece(body, piece)
+    return build_response(response, address, bytes(body))

@@ -3,8 +3,10 @@
 - `check_entry`: checks a file that this program is about to write: encoding, invisible characters, secrets,
   active markup. The model receives the gate and the rule, never the value. Runs in the worker, and again in
   the broker.
-- `held_for`: checks a file that another program wrote, before its text, name or description is displayed.
-- `name_gate`: checks the path of an entry as text; both functions above do the same. Indexes, listings and
+- `find_withholding_gate`: checks a file that another program wrote, before its text, name or description is
+  displayed.
+- `find_name_gate`: checks the path of an entry as text; both functions above do the same. Indexes, listings
+  and
   responses display names without their text.
 
 Guarantees:
@@ -13,11 +15,12 @@ Guarantees:
   subset. So every escape counts, in any key or value. The text before the first double quote has no escapes.
 - M2. Secrets are rejected for any value of `content.secrets`: under `redact` the worker redacts them earlier,
   and a secret that is left here could not be redacted.
-- M3. `held_for` accepts any bytes and uses every gate: a policy that turns a gate off decides about texts of
+- M3. `find_withholding_gate` accepts any bytes and uses every gate: a policy that turns a gate off decides
+  about texts of
   its own runs, not about files of unknown origin.
 - M4. A path is checked as the text of its folders and file together: hyphens, underscores, dots, capitals and
   numbers between words count as spaces. `=20`, `%20`, `_x0020_` and `+` count as the characters that they
-  encode, up to `_UNSPELLINGS` times. A name has the trust of its entry; an approved name stays.
+  encode, up to `_MAX_DECODE_PASSES` times. A name has the trust of its entry; an approved name stays.
 
 Attacked in tests/units/content/test_admission.py.
 """
@@ -30,16 +33,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
 
-from muniment.content.frontmatter import spelled
-from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
-from muniment.content.markdown import ACTIVE_MARKUP, active_markup, fenced
-from muniment.content.patterns import compiled
+from muniment.content.frontmatter import decode_front_matter
+from muniment.content.gates import GATES, check_text, clean_line, decode, encode, escape_invisible
+from muniment.content.markdown import ACTIVE_MARKUP, fence_text, find_active_markup
+from muniment.content.patterns import compile_pattern
 from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
-from muniment.files import shipped_tables
+from muniment.files import load_package_tables
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
-from muniment.kernel.normal_forms import normalised
+from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import FILE_SUFFIX
 
 # -- instructions ------------------------------------------------------------------------------------
@@ -66,10 +69,10 @@ from muniment.kernel.path import FILE_SUFFIX
 # Attacked in tests/units/content/test_instructions.py, with tests/facts/injections.json and benign.json.
 
 _View = Literal["raw", "letters", "words"]
-_LOW: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
+_LOW_TRUST: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
 
 _PART: Final = re.compile(r"\{([a-z_]+)\}")
-_NO_WORD: Final = re.compile(r"[\W_]+")
+_NOT_WORD: Final = re.compile(r"[\W_]+")
 _MARKS: Final = re.compile("[\u0300-\u036f\u064b-\u0652\u3099\u309a]")
 INVISIBLE: Final = re.compile("[\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
 _OTHER_LETTERS: Final = re.compile("[\u0370-\u03ff\u0400-\u052f\u0530-\u058f\u0250-\u02af]")
@@ -87,7 +90,7 @@ class _Rule:
     source: str
 
 
-def addressed_to_agent(text: str, trust: Trust) -> str | None:
+def find_agent_instruction(text: str, trust: Trust) -> str | None:
     """Return the rule by which `text` addresses an agent (I1, I2), or None.
 
     Args:
@@ -96,16 +99,16 @@ def addressed_to_agent(text: str, trust: Trust) -> str | None:
 
     Cost: about 15 µs per KiB of ASCII, 60 µs of other text.
     """
-    for spelling in _spellings(text):
+    for spelling in _build_spellings(text):
         for view, low in _SEARCHES:
-            if low and trust not in _LOW:
+            if low and trust not in _LOW_TRUST:
                 continue
-            shown = spelling[view]
-            if _any(view, low=low).search(shown) is not None:
+            text_view = spelling[view]
+            if _compile_view(view, low=low).search(text_view) is not None:
                 return next(
                     rule.id
-                    for rule in rules()
-                    if (rule.view, rule.low) == (view, low) and compiled(rule.source).search(shown)
+                    for rule in load_instruction_rules()
+                    if (rule.view, rule.low) == (view, low) and compile_pattern(rule.source).search(text_view)
                 )
     return None
 
@@ -120,82 +123,86 @@ _SEARCHES: Final[tuple[tuple[_View, bool], ...]] = (
 
 
 @cache
-def rules() -> tuple[_Rule, ...]:
+def load_instruction_rules() -> tuple[_Rule, ...]:
     """Return the rules of the package. Cost: reads one file, once per process."""
-    tables = shipped_tables("muniment.content", "instructions")
+    tables = load_package_tables("muniment.content", "instructions")
     parts: dict[str, str] = tables["part"]
     return tuple(
         _Rule(
             table["id"],
             table["trust"] == "low",
             table["view"],
-            "|".join(f"(?:{_written(pattern, parts, table['view'])})" for pattern in table["patterns"]),
+            "|".join(
+                f"(?:{_expand_pattern(pattern, parts, table['view'])})" for pattern in table["patterns"]
+            ),
         )
         for table in tables["rule"]
     )
 
 
-def _written(pattern: str, parts: dict[str, str], view: _View) -> str:
+def _expand_pattern(pattern: str, parts: dict[str, str], view: _View) -> str:
     """Expand the parts of a pattern and fold it like its view."""
     while _PART.search(pattern):
         pattern = _PART.sub(lambda found: parts[found[1]], pattern)
     if view == "raw":
         return pattern
-    folded = without_marks(pattern)
+    folded = strip_accents(pattern)
     return folded.replace(" ", "") if view == "letters" else folded
 
 
 @cache
-def _any(view: _View, *, low: bool) -> Any:
-    sources = [rule.source for rule in rules() if (rule.view, rule.low) == (view, low)]
-    return compiled("|".join(f"(?:{source})" for source in sources))
+def _compile_view(view: _View, *, low: bool) -> Any:
+    sources = [rule.source for rule in load_instruction_rules() if (rule.view, rule.low) == (view, low)]
+    return compile_pattern("|".join(f"(?:{source})" for source in sources))
 
 
-def _spellings(text: str) -> list[dict[_View, str]]:
+def _build_spellings(text: str) -> list[dict[_View, str]]:
     """Return the views of `text`; if it may have lookalikes, also the views with Latin letters."""
     if text.isascii():
         words = b" ".join(text.encode().translate(_ASCII_WORDS).split()).decode()
         return [{"raw": text, "words": f" {words} ", "letters": words.replace(" ", "")}]
-    raw = normalised("NFKC", INVISIBLE.sub("", text))
-    folded = without_marks(raw)
-    spellings = [_viewed(raw, folded)]
+    raw = normalise("NFKC", INVISIBLE.sub("", text))
+    folded = strip_accents(raw)
+    spellings = [_build_views(raw, folded)]
     if _OTHER_LETTERS.search(folded):
         latin = folded.translate(LOOKALIKES)
-        spellings.append(_viewed(latin, latin))
+        spellings.append(_build_views(latin, latin))
     return spellings
 
 
-def _viewed(raw: str, folded: str) -> dict[_View, str]:
-    words = _NO_WORD.sub(" ", folded)
+def _build_views(raw: str, folded: str) -> dict[_View, str]:
+    words = _NOT_WORD.sub(" ", folded)
     return {"raw": raw, "words": f" {words.strip()} ", "letters": words.replace(" ", "")}
 
 
-def without_marks(text: str) -> str:
+def strip_accents(text: str) -> str:
     """Return `text` without case and accents."""
-    return _MARKS.sub("", normalised("NFKD", text.casefold()))
+    return _MARKS.sub("", normalise("NFKD", text.casefold()))
 
 
 # -- admission ---------------------------------------------------------------------------------------
 
-_UNSPELLINGS: Final = 3
+_MAX_DECODE_PASSES: Final = 3
 """Passes that decode the escapes of a name: `=3d20` decodes to `=20`."""
 
-_SPELLED: Final = re.compile(r"(?:[=%][0-9A-Fa-f]{2})+|_x(?P<code>00[0-9A-Fa-f]{2})_|\+")
-_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ENCODED: Final = re.compile(r"(?:[=%][0-9A-Fa-f]{2})+|_x(?P<code>00[0-9A-Fa-f]{2})_|\+")
+_WORD_BORDER: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """The start of a word in `camelCase` and `HTTPServer`."""
 
-_BETWEEN: Final = re.compile(r"[-_./\\,;+&@=]+")
-_ENDS: Final = "md"
+_SEPARATORS: Final = re.compile(r"[-_./\\,;+&@=]+")
+_LINE_END_WORD: Final = "md"
 """A word at the end of each line, so that no rule matches across lines."""
 
 _NUMBER: Final = re.compile(r"(?<![^\W_])[0-9]+(?![^\W_])")
 
-SECRETS: Final = "secrets"
-INSTRUCTIONS: Final = "instructions"
+SECRETS_GATE: Final = "secrets"
+INSTRUCTIONS_GATE: Final = "instructions"
 """Gates that have a separate key in a policy."""
 
-NAME: Final = "name"
-"""The result of `held_for` for any gate that rejects a path: listings do not show such an entry."""
+NAME_GATE: Final = "name"
+"""The result of `find_withholding_gate` for any gate that rejects a path: listings do not show such an
+entry.
+"""
 
 _ALL_GATES: Final = (*GATES, ACTIVE_MARKUP)
 
@@ -216,22 +223,22 @@ def check_entry(data: bytes, rel: str, content: Content) -> None:
     Cost: about 40 µs for an ordinary entry.
     """
     text = decode(data)
-    if (gate := _gate_in_name(rel, content.reject)) is not None:
+    if (gate := _find_path_gate(rel, content.reject)) is not None:
         raise ContentRejected(f"the gate {gate!r} rejects the path; use another name", rule=gate)
-    other = spelled(text)
+    other = decode_front_matter(text)
     _check_characters(text, other, content.reject)
     if other is not None:
         encode(other.replace("\0", ""))  # The gates handle NUL; none of them handles half a character
     found = find_secret(data, rel)
     if found is not None:
         where = f"line {found.line} contains" if found.line else "the path contains"
-        raise ContentRejected(f"{where} a possible secret ({found.rule}); remove it", rule=SECRETS)
-    if ACTIVE_MARKUP in content.reject and (line := _active(text, other)) is not None:
+        raise ContentRejected(f"{where} a possible secret ({found.rule}); remove it", rule=SECRETS_GATE)
+    if ACTIVE_MARKUP in content.reject and (line := _find_active_line(text, other)) is not None:
         what = "markup that runs or loads something when displayed; write it as code or remove it"
         raise ContentRejected(f"line {line} contains {what}", rule=ACTIVE_MARKUP)
 
 
-def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
+def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
     """Return the gate that withholds a file from another author, or None (M1, M3).
 
     Args:
@@ -244,25 +251,28 @@ def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
 
     Cost: about 60 µs for a KiB of English, 120 µs if letters have accents; linear in the file.
     """
-    if _gate_in_name(rel, _ALL_GATES) is not None or addressed_to_agent(name_as_text(rel), trust) is not None:
-        return NAME
+    if (
+        _find_path_gate(rel, _ALL_GATES) is not None
+        or find_agent_instruction(read_name_as_text(rel), trust) is not None
+    ):
+        return NAME_GATE
     text = data.decode("utf-8", "replace")
-    other = spelled(text)
+    other = decode_front_matter(text)
     try:
         _check_characters(text, other, GATES)
     except ContentRejected as rejected:
         return rejected.rule
     if (found := find_secret(data, rel)) is not None:
-        return SECRETS if found.line else NAME
-    if _active(text, other) is not None:
+        return SECRETS_GATE if found.line else NAME_GATE
+    if _find_active_line(text, other) is not None:
         return ACTIVE_MARKUP
     for view in (text, other):
-        if view is not None and addressed_to_agent(view, trust) is not None:
-            return INSTRUCTIONS
+        if view is not None and find_agent_instruction(view, trust) is not None:
+            return INSTRUCTIONS_GATE
     return None
 
 
-def name_gate(rel: str, trust: Trust) -> str | None:
+def find_name_gate(rel: str, trust: Trust) -> str | None:
     """Return the gate that rejects the path of an entry as text, or None (M4).
 
     Args:
@@ -271,32 +281,32 @@ def name_gate(rel: str, trust: Trust) -> str | None:
 
     Cost: about 0.2 ms, most of it for secrets.
     """
-    if (gate := _gate_in_name(rel, _ALL_GATES)) is not None:
+    if (gate := _find_path_gate(rel, _ALL_GATES)) is not None:
         return gate
-    if addressed_to_agent(name_as_text(rel), trust):
+    if find_agent_instruction(read_name_as_text(rel), trust):
         # Before secrets: a name with a secret is rejected anyway; this name waits for review.
-        return INSTRUCTIONS
-    return SECRETS if find_secret(b"", rel) is not None else None
+        return INSTRUCTIONS_GATE
+    return SECRETS_GATE if find_secret(b"", rel) is not None else None
 
 
-def name_as_text(rel: str) -> str:
+def read_name_as_text(rel: str) -> str:
     """Return the texts that a reader may see in a path, one per line: the path, then its words."""
-    path = _unspelled_path(rel)
-    words = " ".join(_BETWEEN.sub(" ", _HUMP.sub(" ", path)).split())
+    path = _decode_path(rel)
+    words = " ".join(_SEPARATORS.sub(" ", _WORD_BORDER.sub(" ", path)).split())
     views = dict.fromkeys((path, words, " ".join(_NUMBER.sub(" ", words).split())))
-    return "\n".join(f"{view} {_ENDS}" for view in views)
+    return "\n".join(f"{view} {_LINE_END_WORD}" for view in views)
 
 
-def _unspelled_path(rel: str) -> str:
+def _decode_path(rel: str) -> str:
     path = rel.removesuffix(FILE_SUFFIX)
-    for _ in range(_UNSPELLINGS):
-        path, before = _SPELLED.sub(_unspelled, path), path
+    for _ in range(_MAX_DECODE_PASSES):
+        path, before = _ENCODED.sub(_decode_name_escape, path), path
         if path == before:
             break
     return path
 
 
-def _unspelled(found: re.Match[str]) -> str:
+def _decode_name_escape(found: re.Match[str]) -> str:
     """Decode an escape of a name; bytes that are not UTF-8 become U+FFFD."""
     if found[0] == "+":
         return " "
@@ -305,27 +315,27 @@ def _unspelled(found: re.Match[str]) -> str:
     return bytes.fromhex(re.sub("[=%]", "", found[0])).decode("utf-8", "replace")
 
 
-def _gate_in_name(rel: str, reject: Collection[str]) -> str | None:
+def _find_path_gate(rel: str, reject: Collection[str]) -> str | None:
     """Return the gate for characters, markup or encoded secrets that rejects a path, or None.
 
     A secret in plain text or as words is found by `find_secret` for any path.
     """
-    if rel.isascii() and _SPELLED.search(rel) is None:
+    if rel.isascii() and _ENCODED.search(rel) is None:
         return None  # The name grammar allows no ASCII character that a gate rejects.
-    path = _unspelled_path(rel)
+    path = _decode_path(rel)
     try:
         _check_characters(path, None, reject)
     except ContentRejected as rejected:
         return rejected.rule
     if find_secret(b"", path) is not None:
-        return SECRETS
-    return ACTIVE_MARKUP if ACTIVE_MARKUP in reject and active_markup(path) is not None else None
+        return SECRETS_GATE
+    return ACTIVE_MARKUP if ACTIVE_MARKUP in reject and find_active_markup(path) is not None else None
 
 
-def is_cut(before: bytes, after: bytes) -> bool:
+def is_text_with_lines_removed(before: bytes, after: bytes) -> bool:
     """Return whether a text equals another one after removing lines; new blank lines are allowed."""
-    standing = iter(before.splitlines())
-    return all(line in standing for line in after.splitlines() if line.strip())
+    earlier_lines = iter(before.splitlines())
+    return all(line in earlier_lines for line in after.splitlines() if line.strip())
 
 
 def _check_characters(text: str, other: str | None, reject: Collection[str]) -> None:
@@ -335,9 +345,9 @@ def _check_characters(text: str, other: str | None, reject: Collection[str]) -> 
         check_text(other, gates)
 
 
-def _active(text: str, other: str | None) -> int | None:
-    line = active_markup(text)
-    return line if line is not None or other is None else active_markup(other)
+def _find_active_line(text: str, other: str | None) -> int | None:
+    line = find_active_markup(text)
+    return line if line is not None or other is None else find_active_markup(other)
 
 
 # -- hearsay -----------------------------------------------------------------------------------------
@@ -354,29 +364,29 @@ MAX_QUOTED_CHARS: Final = 300
 """Characters of a model's message that are displayed."""
 
 
-def stopped_by(words: str, trust: Trust = Trust.EXTERNAL) -> str | None:
+def find_rejecting_gate(text: str, trust: Trust = Trust.EXTERNAL) -> str | None:
     """Return the gate that rejects a text, or None.
 
     Args:
-        words: text of a model.
+        text: text of a model.
         trust: `WORKSPACE` for sentences of this program that may quote a model and address the reader.
     """
-    return held_for(words.encode("utf-8", "replace"), "", trust)
+    return find_withholding_gate(text.encode("utf-8", "replace"), "", trust)
 
 
-def own(sentence: str, instead: str) -> str:
+def replace_if_rejected(sentence: str, instead: str) -> str:
     """Return a sentence of this program that may quote a model, or `instead` if a gate rejects it."""
-    return sentence if sentence and stopped_by(sentence, Trust.WORKSPACE) is None else instead
+    return sentence if sentence and find_rejecting_gate(sentence, Trust.WORKSPACE) is None else instead
 
 
-def quoted(words: str, token: str) -> str:
+def quote_model_text(text: str, token: str) -> str:
     """Quote a model's message as data.
 
     Args:
-        words: of any length; the complete text is checked.
+        text: of any length; the complete text is checked.
         token: random text for the fence.
     """
-    gate = stopped_by(words)
+    gate = find_rejecting_gate(text)
     if gate is not None:
         return f"(the model's message is hidden: the gate {gate!r} rejects it)"
-    return fenced(visible(one_line(words)[:MAX_QUOTED_CHARS]), "words of the model", token)
+    return fence_text(escape_invisible(clean_line(text)[:MAX_QUOTED_CHARS]), "words of the model", token)

@@ -10,7 +10,8 @@
 - D3. A text contains a word only in the same form: inflections only rank near texts. Names must be in the
   same order. A description with a piece of a script without spaces never matches strictly.
 
-`DescribedWords.is_said_by` is strict: the text contains every word. `DescribedWords.share` only ranks near
+`DescribedWords.is_contained_in` is strict: the text contains every word. `DescribedWords.compute_share` only
+ranks near
 texts. The tables are in `function_words.toml`. Not guaranteed: a synonym is not found.
 """
 
@@ -23,9 +24,9 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from muniment.content.words import is_running, split_words
-from muniment.files import shipped_tables
-from muniment.kernel.normal_forms import normalised
+from muniment.content.words import is_unspaced, split_words
+from muniment.files import load_package_tables
+from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
 MAX_CHARS: Final = 8_000
@@ -52,7 +53,7 @@ class _Tables(NamedTuple):
     """The tables of `function_words.toml`, compiled."""
 
     languages: Mapping[str, frozenset[str]]
-    beside: frozenset[str]
+    near_question: frozenset[str]
     questions: frozenset[str]
     particles: re.Pattern[str]
     suffixes: re.Pattern[str]
@@ -61,18 +62,18 @@ class _Tables(NamedTuple):
 
 
 @cache
-def _tables() -> _Tables:
+def _load_tables() -> _Tables:
     """Return the tables of the package. Cost: reads and compiles a file, once per process."""
-    tables = shipped_tables("muniment.content", "function_words")
-    running = {name: [each.strip() for each in line.split(",")] for name, line in tables["running"].items()}
-    suffixes = sorted(running.pop("ko"), key=len, reverse=True)
-    particles = sorted({each for line in running.values() for each in line}, key=len, reverse=True)
-    beside, questions = (
+    tables = load_package_tables("muniment.content", "function_words")
+    unspaced = {name: [each.strip() for each in line.split(",")] for name, line in tables["running"].items()}
+    suffixes = sorted(unspaced.pop("ko"), key=len, reverse=True)
+    particles = sorted({each for line in unspaced.values() for each in line}, key=len, reverse=True)
+    near_question, questions = (
         frozenset(map(fold, tables["beside"][key].split())) for key in ("words", "questions")
     )
     return _Tables(
-        {name: frozenset(map(fold, line.split())) - beside for name, line in tables["words"].items()},
-        beside,
+        {name: frozenset(map(fold, line.split())) - near_question for name, line in tables["words"].items()},
+        near_question,
         questions,
         re.compile("|".join(map(re.escape, particles))),
         re.compile(rf"(?:{'|'.join(map(re.escape, suffixes))})\Z"),
@@ -81,7 +82,7 @@ def _tables() -> _Tables:
     )
 
 
-class _CutWord(NamedTuple):
+class _Word(NamedTuple):
     """A word of a text, folded, and whether it is written with a capital."""
 
     text: str
@@ -89,24 +90,24 @@ class _CutWord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SaidText:
+class SplitText:
     """A text, split for the comparison with descriptions.
 
     Attributes:
         words: folded words of scripts with spaces, in order, with whether one begins with a capital.
-        running: runs of the scripts without spaces, joined by spaces.
+        unspaced: runs of the scripts without spaces, joined by spaces.
     """
 
     words: Mapping[str, bool]
-    running: str
+    unspaced: str
 
     @classmethod
-    def of(cls, text: str) -> SaidText:
+    def from_text(cls, text: str) -> SplitText:
         """Split the first `MAX_CHARS` characters of a text. Cost: linear."""
         words: dict[str, bool] = {}
         running: list[str] = []
-        for word in _cut(text[:MAX_CHARS]):
-            if is_running(word.text):
+        for word in _split_text(text[:MAX_CHARS]):
+            if is_unspaced(word.text):
                 running.append(word.text)
             else:
                 words[word.text] = words.get(word.text, False) or word.is_capital
@@ -128,21 +129,23 @@ class DescribedWords:
     relations: frozenset[str]
 
     @classmethod
-    def of(cls, text: str) -> DescribedWords:
+    def from_text(cls, text: str) -> DescribedWords:
         """Split the first `MAX_CHARS` characters of a description. Cost: linear."""
-        cut = list(_cut(text[:MAX_CHARS]))
-        plain = [word for word in cut if not is_running(word.text)]
-        said = [word.text for word in plain]
-        left_out, structure = _function_words(said)
+        cut = list(_split_text(text[:MAX_CHARS]))
+        plain = [word for word in cut if not is_unspaced(word.text)]
+        folded = [word.text for word in plain]
+        left_out, structure = _find_function_words(folded)
         words: dict[str, bool] = {}
         relations: set[str] = set()
         for number, word in enumerate(plain):
-            is_empty = word.text in left_out or _is_beside_question(said, number)
+            is_empty = word.text in left_out or _is_near_question(folded, number)
             if not is_empty or (word.is_capital and number):
                 words.setdefault(word.text, word.is_capital)
-            elif word.text not in structure and not _is_degree(said, number):
+            elif word.text not in structure and not _is_degree(folded, number):
                 relations.add(word.text)
-        pieces = dict.fromkeys(piece for word in cut if is_running(word.text) for piece in _pieces(word.text))
+        pieces = dict.fromkeys(
+            piece for word in cut if is_unspaced(word.text) for piece in _split_pieces(word.text)
+        )
         return cls(words, tuple(pieces), frozenset(relations))
 
     @property
@@ -151,56 +154,56 @@ class DescribedWords:
         return (*self.words, *self.pieces)
 
     @property
-    def is_telling(self) -> bool:
+    def is_specific(self) -> bool:
         """Return whether the description is specific enough for one entry: two words, or a longer piece."""
         return len(self.units) > 1 or any(len(piece) > 3 for piece in self.pieces)  # noqa: PLR2004  two pairs
 
-    def is_said_by(self, said: SaidText) -> bool:
+    def is_contained_in(self, text: SplitText) -> bool:
         """Return whether a text contains every word, and the names in the same order (D2, D3)."""
-        if not self.words or self.pieces or not {*self.words, *self.relations} <= {*said.words}:
+        if not self.words or self.pieces or not {*self.words, *self.relations} <= {*text.words}:
             return False
-        places = {word: place for place, word in enumerate(said.words)}
-        names = [places[word] for word, is_name in self.words.items() if is_name or said.words[word]]
+        positions = {word: position for position, word in enumerate(text.words)}
+        names = [positions[word] for word, is_name in self.words.items() if is_name or text.words[word]]
         return names == sorted(names)
 
-    def said_in(self, said: SaidText) -> frozenset[str]:
+    def find_near_words(self, text: SplitText) -> frozenset[str]:
         """Return the words and pieces that a text contains, exactly or nearly."""
-        return frozenset(unit for unit in self.units if self._is_near(unit, said))
+        return frozenset(unit for unit in self.units if self._is_near(unit, text))
 
-    def share(self, said: SaidText, weights: Mapping[str, float]) -> float:
+    def compute_share(self, text: SplitText, weights: Mapping[str, float]) -> float:
         """Return the weighted share (0 to 1) of the words that a text contains, exactly or nearly."""
-        whole = sum(weights[unit] for unit in self.units)
-        near = self.said_in(said)
-        return sum(weights[unit] for unit in self.units if unit in near) / whole if whole else 0.0
+        total = sum(weights[unit] for unit in self.units)
+        near = self.find_near_words(text)
+        return sum(weights[unit] for unit in self.units if unit in near) / total if total else 0.0
 
-    def beginnings(self) -> Iterator[str]:
+    def list_prefixes(self) -> Iterator[str]:
         """Yield the prefixes by which a table finds texts that contain a near word."""
         for word in self.words:
             length = max(_STEM_CHARS, round(len(word) * _NEAR_SHARE))
             yield word if len(word) <= _STEM_CHARS or _has_digit(word) else word[:length]
 
-    def _is_near(self, unit: str, said: SaidText) -> bool:
+    def _is_near(self, unit: str, text: SplitText) -> bool:
         if unit not in self.words:
             pairs = [first + second for first, second in pairwise(unit)] or [unit]
-            return sum(pair in said.running for pair in pairs) >= _NEAR_PAIRS * len(pairs)
-        return unit in said.words or any(_are_near(unit, word) for word in said.words)
+            return sum(pair in text.unspaced for pair in pairs) >= _NEAR_PAIRS * len(pairs)
+        return unit in text.words or any(_are_near(unit, word) for word in text.words)
 
 
-def _cut(text: str) -> Iterator[_CutWord]:
+def _split_text(text: str) -> Iterator[_Word]:
     """Yield the words of a text in order, without English endings after an apostrophe."""
-    for found in _WORD.finditer(normalised("NFC", text)):
+    for found in _WORD.finditer(normalise("NFC", text)):
         written = _CLITIC.sub("", found[0])
         for number, word in enumerate(split_words(written)):
-            yield _CutWord(word, number == 0 and written[0].isupper())
+            yield _Word(word, number == 0 and written[0].isupper())
 
 
-def _function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
+def _find_function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the function words of the most frequent language of the words, and its structure words.
 
     If several languages are equally frequent: all their function words, and the structure words that are
     common to all.
     """
-    tables = _tables()
+    tables = _load_tables()
     counts = {name: sum(word in known for word in words) for name, known in tables.languages.items()}
     most = max(counts.values())
     chosen = [name for name, count in counts.items() if most and count == most]
@@ -213,21 +216,21 @@ def _function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str
 
 def _is_degree(words: Sequence[str], number: int) -> bool:
     """Return whether a word is only part of a question about a degree, as in "how long"."""
-    beside = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
-    return words[number] in _tables().degrees and bool(beside & _tables().questions)
+    neighbours = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
+    return words[number] in _load_tables().degrees and bool(neighbours & _load_tables().questions)
 
 
-def _is_beside_question(words: Sequence[str], number: int) -> bool:
+def _is_near_question(words: Sequence[str], number: int) -> bool:
     """Return whether a word belongs to a question word, as in "how long", or is the first word."""
-    if words[number] not in _tables().beside:
+    if words[number] not in _load_tables().near_question:
         return False
-    beside = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
-    return number == 0 or bool(beside & _tables().questions)
+    neighbours = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
+    return number == 0 or bool(neighbours & _load_tables().questions)
 
 
-def _pieces(run: str) -> Iterator[str]:
+def _split_pieces(run: str) -> Iterator[str]:
     """Yield the pieces between particles in a run of a script without spaces (D1)."""
-    tables = _tables()
+    tables = _load_tables()
     if _HANGUL.fullmatch(run):
         if run not in tables.languages["ko"]:
             stem = tables.suffixes.sub("", run)
@@ -239,18 +242,18 @@ def _pieces(run: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=65_536)
-def _bare(word: str) -> str:
+def _strip_accents(word: str) -> str:
     """Return a word without accents, and in Arabic without its article."""
     if word.isascii():
         return word
-    return _ARTICLE.sub("", normalised("NFC", _MARKS.sub("", normalised("NFKD", word))))
+    return _ARTICLE.sub("", normalise("NFC", _MARKS.sub("", normalise("NFKD", word))))
 
 
 def _has_digit(word: str) -> bool:
     return any(char.isdigit() for char in word)
 
 
-def _common(one: str, other: str) -> int:
+def _count_common_prefix(one: str, other: str) -> int:
     """Return the length of the common prefix of two words."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (first, second) in pairs if first != second), min(len(one), len(other)))
@@ -258,17 +261,17 @@ def _common(one: str, other: str) -> int:
 
 def _are_near(one: str, other: str) -> bool:
     """Return whether the common prefix of two words is so long that they may be inflections of each other."""
-    first, second = _bare(one), _bare(other)
+    first, second = _strip_accents(one), _strip_accents(other)
     if first == second:
         return True
     if _has_digit(first) or _has_digit(second):
         return False
-    common = _common(first, second)
+    common = _count_common_prefix(first, second)
     return common >= max(_STEM_CHARS, _NEAR_SHARE * max(len(first), len(second)))
 
 
-def weights_of(description: DescribedWords, texts: Sequence[SaidText]) -> dict[str, float]:
+def compute_weights(description: DescribedWords, texts: Sequence[SplitText]) -> dict[str, float]:
     """Return a weight for each word of a description: the fewer texts contain it, the higher the weight."""
-    near = [description.said_in(said) for said in texts]
+    near = [description.find_near_words(text) for text in texts]
     counts = {unit: sum(unit in each for each in near) for unit in description.units}
     return {unit: 1 / (1 + count) ** 0.5 for unit, count in counts.items()}

@@ -5,7 +5,8 @@ Guarantees:
 - C1. `parse` is total: any bytes give an `Entry`. An unreadable key counts as absent and adds a note.
 - C2. The body cannot change the keys. Of two equal keys the first counts: a line that is added below never
   changes the meaning of the lines above it. (YAML readers use the last one or reject the file.)
-- C3. `completed` adds or removes complete lines of front matter and changes no other character: byte order
+- C3. `complete_front_matter` adds or removes complete lines of front matter and changes no other character:
+  byte order
   mark, line breaks, comments, order and spelling of keys stay.
 - C4. With provenance there is exactly one `muniment` key, for this reader and for YAML readers, even if the
   text had one before. A line that this reader does not understand but another may read as that key (`?
@@ -29,23 +30,23 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from muniment.content.exact_json import json_or_none
-from muniment.content.expiry import End, utc_text
+from muniment.content.exact_json import read_json_or_none
+from muniment.content.expiry import End, format_utc
 from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
     MAX_FRONT_MATTER_BYTES,
     Field,
     FrontMatter,
-    line_break,
-    locate,
-    opens,
+    decode_escapes,
+    escape_json,
+    find_front_matter,
+    find_line_break,
+    quote_scalar,
     read_list,
     read_scalar,
-    unescaped,
-    without_breaks,
-    written,
+    starts_front_matter,
 )
-from muniment.content.gates import one_line
+from muniment.content.gates import clean_line
 from muniment.errors import ContentRejected, TooLarge
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import FILE_SUFFIX
@@ -123,16 +124,16 @@ class Entry:
     front: FrontMatter | None
 
     @property
-    def has_end(self) -> bool:
+    def has_end_date(self) -> bool:
         """Return whether it expires or ends."""
         return self.expires is not None or self.ends is not None
 
-    def lasts(self, end: End | None) -> bool:
+    def is_valid_until(self, end: End | None) -> bool:
         """Return whether it lasts as long as a fact with this end, and is not hidden earlier."""
         if end is None:
-            return not self.has_end
-        is_shown = self.expires is None or (end.is_explicit and self.expires[:_DAY_CHARS] >= str(end.day))
-        return is_shown and (self.ends is None or self.ends >= end.day)
+            return not self.has_end_date
+        is_visible = self.expires is None or (end.is_explicit and self.expires[:_DAY_CHARS] >= str(end.day))
+        return is_visible and (self.ends is None or self.ends >= end.day)
 
     def has_same_end(self, end: End | None) -> bool:
         """Return whether a fact with this end would have these keys."""
@@ -143,7 +144,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Titled:
+class Titles:
     """The name and description of an entry for display; neither is ever empty."""
 
     name: str
@@ -160,9 +161,9 @@ def parse(data: bytes | str) -> Entry:
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     if isinstance(data, bytes) and text.encode() != data:
         notes.append("the file is not UTF-8 text")
-    front = locate(text)
+    front = find_front_matter(text)
     if front is None:
-        if opens(text):
+        if starts_front_matter(text):
             notes.append(f"the front matter is not closed within {MAX_FRONT_MATTER_BYTES} bytes")
         body = text.removeprefix(BYTE_ORDER_MARK)
         return Entry(None, None, None, (), None, None, None, body, tuple(notes), text, None)
@@ -171,17 +172,17 @@ def parse(data: bytes | str) -> Entry:
         if field.key is None:
             notes.append(f"line {field.line} is not `key: value`")
         elif field.key in fields:
-            notes.append(f"line {field.line}: duplicate {_shown(field.key)}; the first one counts")
+            notes.append(f"line {field.line}: duplicate {_describe_key(field.key)}; the first one counts")
         else:
             fields[field.key] = field
     return Entry(
-        name=_read(fields.get("name"), _as_text, notes),
-        description=_read(fields.get("description"), _as_text, notes),
-        type=_read(fields.get("type"), _as_type, notes),
-        keywords=_read(fields.get("keywords"), _as_keywords, notes) or (),
-        expires=_read(fields.get(EXPIRY_KEY), _as_time, notes),
-        ends=_read(fields.get(ENDS_KEY), _as_day, notes),
-        muniment=_read(fields.get(PROVENANCE_KEY), _as_object, notes),
+        name=_read_value(fields.get("name"), _read_text, notes),
+        description=_read_value(fields.get("description"), _read_text, notes),
+        type=_read_value(fields.get("type"), _read_type, notes),
+        keywords=_read_value(fields.get("keywords"), _read_keywords, notes) or (),
+        expires=_read_value(fields.get(EXPIRY_KEY), _read_time, notes),
+        ends=_read_value(fields.get(ENDS_KEY), _read_day, notes),
+        muniment=_read_value(fields.get(PROVENANCE_KEY), _read_object, notes),
         body=text[front.body :],
         notes=tuple(notes),
         text=text,
@@ -189,7 +190,7 @@ def parse(data: bytes | str) -> Entry:
     )
 
 
-def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
+def read_titles(entry: Entry, rel_path: RelPath | str) -> Titles:
     """Return name and description of an entry; derive the ones that front matter does not have.
 
     The name comes from the front matter, or from the first heading of the body, or is the stem of the
@@ -198,19 +199,19 @@ def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
     `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
     """
     if entry.name is not None and entry.description is not None:
-        return Titled(entry.name, entry.description)
+        return Titles(entry.name, entry.description)
     heading = prose = ""
-    for is_heading, text in _body_lines(entry.body):
+    for is_heading, text in _list_body_lines(entry.body):
         heading = heading or (text if is_heading else "")
         prose = prose or ("" if is_heading else text)
         if heading and prose:
             break
     stem = rel_path.rpartition("/")[2].removesuffix(FILE_SUFFIX)
-    name = entry.name or shortened(heading or one_line(stem) or "unnamed", MAX_NAME_CHARS)
-    return Titled(name, entry.description or shortened(prose or name, MAX_DESCRIPTION_CHARS))
+    name = entry.name or shorten(heading or clean_line(stem) or "unnamed", MAX_NAME_CHARS)
+    return Titles(name, entry.description or shorten(prose or name, MAX_DESCRIPTION_CHARS))
 
 
-def completed(
+def complete_front_matter(
     entry: Entry,
     labels: Mapping[str, str],
     provenance: Mapping[str, object] | None = None,
@@ -229,20 +230,20 @@ def completed(
     """
     fields = entry.front.fields if entry.front is not None else ()
     present = {field.key for field in fields} - set(changed)
-    lines = [f"{key}: {written(value)}" for key, value in labels.items() if key not in present]
-    gone = [field for field in fields if field.key in changed]
+    lines = [f"{key}: {quote_scalar(value)}" for key, value in labels.items() if key not in present]
+    removed = [field for field in fields if field.key in changed]
     if provenance is not None:
         _require_no_hidden_key(entry.text, fields)
-        gone = [field for field in fields if field.key == PROVENANCE_KEY or field in gone]
-        value = without_breaks(json.dumps(dict(provenance), ensure_ascii=False))
+        removed = [field for field in fields if field.key == PROVENANCE_KEY or field in removed]
+        value = escape_json(json.dumps(dict(provenance), ensure_ascii=False))
         lines.append(f"{PROVENANCE_KEY}: {value}")
-    result = _edited(entry.text, entry.front, gone, lines)
-    if locate(result) is None:
+    result = _edit_front_matter(entry.text, entry.front, removed, lines)
+    if find_front_matter(result) is None:
         raise TooLarge(f"the front matter would be longer than {MAX_FRONT_MATTER_BYTES} bytes; shorten it")
     return result
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Return `text` cut to `limit` characters, ending in an ellipsis if anything was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
@@ -252,7 +253,7 @@ def _require_no_hidden_key(text: str, fields: Sequence[Field]) -> None:
     for field in fields:
         if field.key is not None:
             continue
-        written_out = unescaped(text[field.start : field.end])
+        written_out = decode_escapes(text[field.start : field.end])
         if "*" in written_out or PROVENANCE_KEY in _BLANK_OR_BACKSLASH.sub("", written_out):
             raise ContentRejected(
                 f"line {field.line} of the front matter is not `key: value`; correct or remove it",
@@ -260,22 +261,24 @@ def _require_no_hidden_key(text: str, fields: Sequence[Field]) -> None:
             )
 
 
-def _edited(text: str, front: FrontMatter | None, gone: Sequence[Field], lines: Sequence[str]) -> str:
+def _edit_front_matter(
+    text: str, front: FrontMatter | None, removed: Sequence[Field], lines: Sequence[str]
+) -> str:
     if front is None:
         mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-        newline = line_break(text)
+        newline = find_line_break(text)
         block = "".join(f"{line}{newline}" for line in ("---", *lines, "---"))
         return mark + block + text.removeprefix(BYTE_ORDER_MARK)
-    kept: list[str] = []
+    parts: list[str] = []
     position = 0
-    for field in gone:
-        kept.append(text[position : field.start])
+    for field in removed:
+        parts.append(text[position : field.start])
         position = field.end
-    kept.append(text[position : front.close])
-    return "".join([*kept, *(f"{line}{front.newline}" for line in lines), text[front.close :]])
+    parts.append(text[position : front.close])
+    return "".join([*parts, *(f"{line}{front.newline}" for line in lines), text[front.close :]])
 
 
-def _read(field: Field | None, reader: Callable[[str, Sequence[str]], T], notes: list[str]) -> T | None:
+def _read_value(field: Field | None, reader: Callable[[str, Sequence[str]], T], notes: list[str]) -> T | None:
     """Return the value of a key, or None and a note if it cannot be read."""
     if field is None:
         return None
@@ -286,45 +289,47 @@ def _read(field: Field | None, reader: Callable[[str, Sequence[str]], T], notes:
         return None
 
 
-def _as_text(first: str, rest: Sequence[str]) -> str | None:
+def _read_text(first: str, rest: Sequence[str]) -> str | None:
     return (read_scalar(first, rest) or "").strip() or None
 
 
-def _as_type(first: str, rest: Sequence[str]) -> str | None:
-    value = _as_text(first, rest)
+def _read_type(first: str, rest: Sequence[str]) -> str | None:
+    value = _read_text(first, rest)
     if value is not None and value not in TYPES:
         raise ValueError(f"is not one of {', '.join(TYPES)}")
     return value
 
 
-def _as_keywords(first: str, rest: Sequence[str]) -> tuple[str, ...]:
+def _read_keywords(first: str, rest: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (item.strip() for item in read_list(first, rest))))
 
 
-def _as_time(first: str, rest: Sequence[str]) -> str | None:
-    value = _as_text(first, rest)
+def _read_time(first: str, rest: Sequence[str]) -> str | None:
+    value = _read_text(first, rest)
     if value is None:
         return None
     with suppress(ValueError, OverflowError):
         if _DATE.match(value):  # fromisoformat alone reads a bare number as a date, too
             found = datetime.fromisoformat(value)
-            return value if len(value) == _DAY_CHARS else utc_text(found.replace(tzinfo=found.tzinfo or UTC))
+            return (
+                value if len(value) == _DAY_CHARS else format_utc(found.replace(tzinfo=found.tzinfo or UTC))
+            )
     raise ValueError("is not a date such as 2026-12-31")
 
 
-def _as_day(first: str, rest: Sequence[str]) -> date | None:
-    value = _as_time(first, rest)
+def _read_day(first: str, rest: Sequence[str]) -> date | None:
+    value = _read_time(first, rest)
     return None if value is None else date.fromisoformat(value[:_DAY_CHARS])
 
 
-def _as_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
-    value = None if rest else json_or_none(first)
+def _read_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
+    value = None if rest else read_json_or_none(first)
     if not isinstance(value, dict):
         raise ValueError("is not a JSON object on one line")  # noqa: TRY004  like any other value
     return value
 
 
-def _shown(key: str) -> str:
+def _describe_key(key: str) -> str:
     """Return a key for a note: known keys by name; others are text of the file and stay out."""
     return (
         key
@@ -333,7 +338,7 @@ def _shown(key: str) -> str:
     )
 
 
-def _body_lines(body: str) -> Iterator[tuple[bool, str]]:
+def _list_body_lines(body: str) -> Iterator[tuple[bool, str]]:
     """Yield the lines of the body outside code blocks that are not empty after cleaning.
 
     Each is (is a heading, its text).
@@ -351,7 +356,7 @@ def _body_lines(body: str) -> Iterator[tuple[bool, str]]:
         heading = _HEADING.fullmatch(line)
         raw = _without_closing_hashes(heading[1] or "") if heading else line
         # Only ten times the limit is read, so that a megabyte on one line costs no more than a short one.
-        text = one_line(raw[: 10 * MAX_DESCRIPTION_CHARS])
+        text = clean_line(raw[: 10 * MAX_DESCRIPTION_CHARS])
         if heading is None and (found := _MARKER.match(text)):
             text = text[found.end() :]
         if text:

@@ -9,7 +9,7 @@ thousand levels or a few thousand. So code that walks a value does not recurse.
 Some modules read differently on purpose. The headers of the fence contain file names that are not UTF-8, and
 nest less (`sandbox.fence.wire`). Data written by this program is read with plain `json`. A file of another
 program is also read plainly: its own reader decides which duplicate key counts. If such data may be damaged,
-`json_or_none` reads it.
+`read_json_or_none` reads it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class NotJson(ValueError):
     """A text is not one strict JSON document. The message does not contain the text."""
 
 
-def parse_json(text: str | bytes, *, marked: bool = True, repair: bool = False) -> Any:
+def parse_json(text: str | bytes, *, allow_byte_order_mark: bool = True, repair: bool = False) -> Any:
     """Return the value of `text`: one JSON document, with optional white space around it.
 
     Args:
         text: the complete text.
-        marked: allow a byte order mark at the start; some model servers send one.
+        allow_byte_order_mark: allow a byte order mark at the start; some model servers send one.
         repair: replace lone surrogates by U+FFFD instead of rejecting the text: clients that cut texts in the
             middle of an emoji send them.
 
@@ -45,14 +45,14 @@ def parse_json(text: str | bytes, *, marked: bool = True, repair: bool = False) 
             text = text.decode()
         except UnicodeDecodeError:
             raise NotJson("this is not UTF-8") from None
-    text = (text.removeprefix(_BYTE_ORDER_MARK) if marked else text).strip(_WHITE_SPACE)
-    value, end = first_json(text, 0, repair=repair)
+    text = (text.removeprefix(_BYTE_ORDER_MARK) if allow_byte_order_mark else text).strip(_WHITE_SPACE)
+    value, end = parse_first_json(text, 0, repair=repair)
     if end != len(text):
         raise NotJson(f"the JSON document ends at character {end}, but more text follows")
     return value
 
 
-def json_or_none(text: str | bytes) -> Any:
+def read_json_or_none(text: str | bytes) -> Any:
     """Return the value of a JSON text as Python reads it, or None if it is invalid or nested too deep."""
     try:
         return json.loads(text)
@@ -60,7 +60,7 @@ def json_or_none(text: str | bytes) -> Any:
         return None
 
 
-def request_id_problem(message: object) -> str | None:
+def find_request_id_problem(message: object) -> str | None:
     """Return the problem with the id of a JSON-RPC request, or None.
 
     Args:
@@ -76,12 +76,12 @@ def request_id_problem(message: object) -> str | None:
     return "invalid request id: use a text or a whole number"
 
 
-def first_json(text: str, at: int, *, repair: bool = False) -> tuple[Any, int]:
+def parse_first_json(text: str, start: int, *, repair: bool = False) -> tuple[Any, int]:
     """Return the document that begins exactly at `text[at]`, and its end; the rest is not read.
 
     Args:
         text: any text.
-        at: the start position.
+        start: the start position.
         repair: as in `parse_json`.
 
     Raises:
@@ -90,8 +90,8 @@ def first_json(text: str, at: int, *, repair: bool = False) -> tuple[Any, int]:
     Cost: linear in the document; if none can be read, linear in the rest of the text.
     """
     try:
-        value, end = _DECODER.raw_decode(text, at)
-        value = _map_texts(value, whole_text) if repair and "\\u" in text else value
+        value, end = _DECODER.raw_decode(text, start)
+        value = _map_texts(value, replace_lone_surrogates) if repair and "\\u" in text else value
         # Writing the value again finds NaN, infinity and lone surrogates anywhere in it.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except NotJson:
@@ -107,27 +107,27 @@ def first_json(text: str, at: int, *, repair: bool = False) -> tuple[Any, int]:
     return value, end
 
 
-def whole_text(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Return `text` with U+FFFD in place of each lone surrogate; pairs of surrogates become one character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def plain_arguments(sent: Mapping[str, Any]) -> dict[str, Any]:
+def normalize_arguments(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a client in the one form that is checked.
 
     Null members are dropped, and a number without a fraction becomes an integer (5.0 is 5). U+FFFD replaces
     each lone surrogate, also in objects and lists, down to `_DEPTH` levels.
     """
-    return {name: _plain(value, _DEPTH) for name, value in sent.items() if value is not None}
+    return {name: _normalize_value(value, _DEPTH) for name, value in sent.items() if value is not None}
 
 
 _DEPTH: Final = 2
 """Levels of nesting that are normalized; deeper values are rejected unchanged."""
 
 
-def mistake_in_words(mistake: Mapping[str, Any]) -> str:
+def describe_mistake(mistake: Mapping[str, Any]) -> str:
     """Return a short text for one of pydantic's errors about an argument."""
     known = {
         "missing": "is missing",
@@ -142,17 +142,17 @@ def mistake_in_words(mistake: Mapping[str, Any]) -> str:
     return known.get(mistake["type"], "does not match the schema")
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _normalize_value(value: Any, depth: int) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict) and depth:
-        return {name: _plain(each, depth - 1) for name, each in value.items() if each is not None}
+        return {name: _normalize_value(each, depth - 1) for name, each in value.items() if each is not None}
     if isinstance(value, list) and depth:
-        return [_plain(each, depth - 1) for each in value]
-    return whole_text(value) if isinstance(value, str) else value
+        return [_normalize_value(each, depth - 1) for each in value]
+    return replace_lone_surrogates(value) if isinstance(value, str) else value
 
 
-def repaired_json(text: bytes) -> bytes | None:
+def repair_json(text: bytes) -> bytes | None:
     """Return a JSON document with U+FFFD in place of lone surrogates, except in its member names.
 
     Return None if it is not JSON, or is a message whose id has a lone surrogate: a response could not repeat
@@ -179,7 +179,7 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     return change(value) if isinstance(value, str) else value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; reject duplicate keys, because readers differ in which one they use."""
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -187,4 +187,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)

@@ -3,7 +3,7 @@
 A day `D` always means the complete day in the time zone of this process: "until D" includes D, and an entry
 that expires on D does so when D is over.
 
-- U1. `read_expiry` accepts today or a later day (`2026-12-31`), or a number of days (`30d`), and nothing
+- U1. `parse_expiry` accepts today or a later day (`2026-12-31`), or a number of days (`30d`), and nothing
   else.
 - U2. `find_end` finds a date after a word for `until`, in the languages of `expiry.toml`, only if the date is
   complete: with its year, or as the next such day (`Friday`, `4 March`, the end of the month).
@@ -30,8 +30,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Final
 
-from muniment.files import shipped_tables
-from muniment.kernel.normal_forms import normalised
+from muniment.files import load_package_tables
+from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
 MAX_DAYS: Final = 36_500
@@ -56,13 +56,13 @@ _WORD: Final = re.compile(r"\w")
 _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 
-_MOST_AFTER: Final = 4
+_MAX_WORDS_AFTER_DATE: Final = 4
 """Maximum words after a date, from "is valid" on, for a sentence about the end itself: its subject."""
 
 _END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
 """The keys of a language that make up an `_EndSubject`, in the order of its attributes."""
 
-_FEWEST: Final = 2
+_MIN_OTHER_WORDS: Final = 2
 """A sentence with more words than this apart from its date, or more characters in scripts without spaces,
 states a fact.
 """
@@ -81,12 +81,12 @@ class End:
     is_explicit: bool = False
 
 
-def local_day(at: datetime | None = None) -> date:
+def compute_local_day(time: datetime | None = None) -> date:
     """Return the day of a time, or of now, in the time zone of this process."""
-    return (at or datetime.now(UTC)).astimezone().date()
+    return (time or datetime.now(UTC)).astimezone().date()
 
 
-def expiry_time(expires: str) -> str:
+def compute_expiry_time(expires: str) -> str:
     """Return the time when an entry expires, in the format of the ledger.
 
     Args:
@@ -96,39 +96,39 @@ def expiry_time(expires: str) -> str:
         return expires
     try:
         over = datetime.fromisoformat(expires) + timedelta(days=1)
-        return utc_text(over.astimezone())
+        return format_utc(over.astimezone())
     except OverflowError:
         return expires  # The first or the last possible day.
 
 
-def utc_text(at: datetime) -> str:
+def format_utc(time: datetime) -> str:
     """Return a time in the format of the ledger: ISO-8601, UTC, milliseconds."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def is_expired(expires: str | None, now: str) -> bool:
     """Return whether an entry has expired at a time in the format of the ledger."""
-    return expires is not None and expiry_time(expires) <= now
+    return expires is not None and compute_expiry_time(expires) <= now
 
 
-def has_ended(ends: str | date | None, at: datetime | None = None) -> bool:
+def has_ended(ends: str | date | None, time: datetime | None = None) -> bool:
     """Return whether the last day in the text of an entry has passed."""
-    return ends is not None and str(ends) < str(local_day(at))
+    return ends is not None and str(ends) < str(compute_local_day(time))
 
 
-def read_expiry(text: str, today: date) -> date:
+def parse_expiry(text: str, today: date) -> date:
     """Return the last day that a caller gives (U1).
 
     Raises:
         ValueError: it is not such a day, has passed, or is not within `MAX_DAYS`.
     """
-    said = text.strip()
+    stripped = text.strip()
     found = None
-    if _ISO.fullmatch(said):
-        found = date.fromisoformat(said)
-    elif (days := _DAYS.fullmatch(said)) and int(days[1]):
+    if _ISO.fullmatch(stripped):
+        found = date.fromisoformat(stripped)
+    elif (days := _DAYS.fullmatch(stripped)) and int(days[1]):
         found = today + timedelta(days=min(int(days[1]), MAX_DAYS + 1))
-    if found is None or not _is_to_come(found, today):
+    if found is None or not _is_in_future(found, today):
         raise ValueError("use today or a later day (2026-12-31), or a number of days (30d)")
     return found
 
@@ -145,34 +145,34 @@ def find_end(fact: str, today: date) -> date | None:
     if len(fact) > MAX_CHARS:
         return None
     ends: list[date] = []
-    for sentence in _sentence_end().split(_plain(fact)):
+    for sentence in _compile_sentence_end().split(_fold_text(fact)):
         if _WORD.search(sentence) is None:
             continue
-        end = _end_of(sentence, today)
+        end = _find_sentence_end_date(sentence, today)
         if end is None:
             return None
         ends.append(end)
     return max(ends, default=None)
 
 
-def _is_to_come(found: date, today: date) -> bool:
+def _is_in_future(found: date, today: date) -> bool:
     return today <= found <= today + timedelta(days=MAX_DAYS)
 
 
-def _plain(text: str) -> str:
+def _fold_text(text: str) -> str:
     """Return `text` folded, with one kind of apostrophe.
 
     The accents of Latin, Greek and Cyrillic are left out, and the periods of ordinal numbers (`4. floor`).
     """
     bare = "".join(
         char
-        for char in normalised("NFKD", fold(_ORDINAL.sub(_without_period, text)))
+        for char in normalise("NFKD", fold(_ORDINAL.sub(_drop_period, text)))
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
-    return normalised("NFKC", bare).replace("\u2019", "'")
+    return normalise("NFKC", bare).replace("\u2019", "'")
 
 
-def _without_period(ordinal: re.Match[str]) -> str:
+def _drop_period(ordinal: re.Match[str]) -> str:
     return "" if ordinal[1].islower() else ordinal[0]
 
 
@@ -194,7 +194,7 @@ class _EndSubject:
     event: re.Pattern[str]
     passing: re.Pattern[str]
 
-    def is_in(self, sentence: str, start: int, stop: int) -> bool:
+    def is_subject_of(self, sentence: str, start: int, stop: int) -> bool:
         """Return whether a sentence with a date from `start` to `stop` is about the end itself."""
         before, after = sentence[:start].rstrip(" ,:("), sentence[stop:].strip(" ,:).!")
         rest = f"{before} | {after}"
@@ -204,7 +204,7 @@ class _EndSubject:
         if self.subject.search(rest):
             return True
         near = list(self.lasting.finditer(rest))
-        is_brief = len(after.split()) <= _MOST_AFTER
+        is_brief = len(after.split()) <= _MAX_WORDS_AFTER_DATE
         return any(
             each.end() == len(before)
             or (is_brief and each.start() == len(before) + 3)
@@ -221,8 +221,8 @@ class _Language:
         ends: finds a date with the word for `until` next to it.
         bare: finds that word alone; more matches than dates mean that one has no date.
         days, months: from their words to their numbers, from 0 and from 1.
-        named: finds a word for a day or month.
-        about: decides whether a sentence is about the end itself.
+        day_or_month: finds a word for a day or month.
+        end_subject: decides whether a sentence is about the end itself.
         hint: finds a word of the language, if a numeric date needs one next to it; None: it does not.
         doubt: finds a word because of which nothing ends.
         past: finds a word because of which only a date with a year is in the future.
@@ -232,18 +232,18 @@ class _Language:
     bare: re.Pattern[str]
     days: Mapping[str, int]
     months: Mapping[str, int]
-    named: re.Pattern[str] | None
+    day_or_month: re.Pattern[str] | None
     doubt: re.Pattern[str]
     past: re.Pattern[str]
-    about: _EndSubject
+    end_subject: _EndSubject
     hint: re.Pattern[str] | None
     day_first: bool
 
 
-def _end_of(sentence: str, today: date) -> date | None:
+def _find_sentence_end_date(sentence: str, today: date) -> date | None:
     """Return the end of a sentence if exactly one is certain."""
     found: dict[tuple[int, int], date | None] = {}
-    for language in _languages():
+    for language in _load_languages():
         dates = list(language.ends.finditer(sentence))
         if language.hint is not None and not language.hint.search(sentence):
             dates = [each for each in dates if not _SIGNS.search(each["date"])]
@@ -254,27 +254,29 @@ def _end_of(sentence: str, today: date) -> date | None:
         if has_others or len(dates) > 1 or language.doubt.search(sentence):
             return None
         (only,) = dates
-        if language.about.is_in(sentence, only.start(), only.end()):
+        if language.end_subject.is_subject_of(sentence, only.start(), only.end()):
             return None
         # Two languages may match the same text; one valid date is enough.
         span = only.span("date")
-        found[span] = found.get(span) or _date(only, language, sentence, today)
+        found[span] = found.get(span) or _read_date(only, language, sentence, today)
     if len(found) != 1:
         return None
     (((start, stop), end),) = found.items()
     rest = f"{sentence[:start]} {sentence[stop:]}"
-    says = len(re.findall(rf"[{_UNSPACED}]|[^\W\d_]+", rest)) > _FEWEST
-    return end if end is not None and says and _is_to_come(end, today) else None
+    has_statement = len(re.findall(rf"[{_UNSPACED}]|[^\W\d_]+", rest)) > _MIN_OTHER_WORDS
+    return end if end is not None and has_statement and _is_in_future(end, today) else None
 
 
-def _date(found: re.Match[str], language: _Language, sentence: str, today: date) -> date | None:
+def _read_date(found: re.Match[str], language: _Language, sentence: str, today: date) -> date | None:
     part = {name: text for name, text in found.groupdict().items() if text is not None}
     try:
         if "tomorrow" in part:
             return today + timedelta(days=1)
         if "first" in part:
-            return _of_slashes(int(part["first"]), int(part["second"]), int(part["slash_year"]), language)
-        if not _of(part, "year") and language.past.search(sentence):
+            return _read_slash_date(
+                int(part["first"]), int(part["second"]), int(part["slash_year"]), language
+            )
+        if not _read_date_part(part, "year") and language.past.search(sentence):
             return None
         if "month_end" in part:
             return today.replace(day=monthrange(today.year, today.month)[1])
@@ -283,24 +285,24 @@ def _date(found: re.Match[str], language: _Language, sentence: str, today: date)
         if "weekday" in part:
             return (
                 None
-                if _has_others(sentence, found, language)
-                else _next_day(language.days[part["weekday"]], today)
+                if _has_other_dates(sentence, found, language)
+                else _find_next_weekday(language.days[part["weekday"]], today)
             )
-        day, month = int(_of(part, "day")), _of(part, "month")
+        day, month = int(_read_date_part(part, "day")), _read_date_part(part, "month")
         number = int(month) if month.isdecimal() else language.months[month]
-        if year := _of(part, "year"):
+        if year := _read_date_part(part, "year"):
             return date(int(year), number, day)
-        return None if _has_others(sentence, found, language) else _next_date(number, day, today)
+        return None if _has_other_dates(sentence, found, language) else _find_next_date(number, day, today)
     except (ValueError, KeyError):
         return None
 
 
-def _of(part: Mapping[str, str], name: str) -> str:
+def _read_date_part(part: Mapping[str, str], name: str) -> str:
     """Return the part of a date with that name in any of its forms."""
     return next((text for key, text in part.items() if key.rstrip("0123456789") == name), "")
 
 
-def _of_slashes(first: int, second: int, year: int, language: _Language) -> date | None:
+def _read_slash_date(first: int, second: int, year: int, language: _Language) -> date | None:
     """Return a date such as 31/12/2026, or None if it is ambiguous."""
     most_months = 12
     if language.day_first or first > most_months:
@@ -308,79 +310,79 @@ def _of_slashes(first: int, second: int, year: int, language: _Language) -> date
     return date(year, first, second) if second > most_months else None
 
 
-def _has_others(sentence: str, found: re.Match[str], language: _Language) -> bool:
+def _has_other_dates(sentence: str, found: re.Match[str], language: _Language) -> bool:
     """Return whether the sentence has another day or month: a range, or a repeated time."""
     start, end = found.span("date")
-    return language.named is not None and any(
-        not start <= each.start() < end for each in language.named.finditer(sentence)
+    return language.day_or_month is not None and any(
+        not start <= each.start() < end for each in language.day_or_month.finditer(sentence)
     )
 
 
-def _next_day(weekday: int, today: date) -> date:
+def _find_next_weekday(weekday: int, today: date) -> date:
     return today + timedelta(days=(weekday - today.weekday() - 1) % _WEEK + 1)
 
 
-def _next_date(month: int, day: int, today: date) -> date:
+def _find_next_date(month: int, day: int, today: date) -> date:
     this = date(today.year, month, day)
     return this if this >= today else date(today.year + 1, month, day)
 
 
 @cache
-def _tables() -> dict[str, dict[str, str]]:
-    return shipped_tables("muniment.content", "expiry")
+def _load_tables() -> dict[str, dict[str, str]]:
+    return load_package_tables("muniment.content", "expiry")
 
 
 @cache
-def _languages() -> tuple[_Language, ...]:
+def _load_languages() -> tuple[_Language, ...]:
     """Return the languages of the package. Cost: about 20 ms, once per process."""
-    return tuple(map(_language, _tables().values()))
+    return tuple(map(_compile_language, _load_tables().values()))
 
 
 @cache
-def _sentence_end() -> re.Pattern[str]:
+def _compile_sentence_end() -> re.Pattern[str]:
     """Return a pattern for the end of a sentence; the period of `4. April` is not one."""
-    months = [word for table in _tables().values() for word in _words(table, "months")]
+    months = [word for table in _load_tables().values() for word in _list_words(table, "months")]
     return re.compile(
-        rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_any(months)}|[0-9]))"
+        rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_build_word_source(months)}|[0-9]))"
         "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
     )
 
 
-def _language(table: Mapping[str, str]) -> _Language:
-    months = {word: number for number, each in enumerate(_groups(table, "months"), 1) for word in each}
-    days = {word: number for number, each in enumerate(_groups(table, "days")) for word in each}
-    dates = rf"(?P<date>{_dates(table, months, days)})"
-    if before := _words(table, "before"):
-        bare = _any(before)
-        skip = rf"(?:{_any([*_words(table, 'skip'), *days])}[,.]?\s*){{0,3}}"
-        dated = f"{_any([*before, *_words(table, 'dated')])}{_range(table)}"
+def _compile_language(table: Mapping[str, str]) -> _Language:
+    months = {word: number for number, each in enumerate(_list_groups(table, "months"), 1) for word in each}
+    days = {word: number for number, each in enumerate(_list_groups(table, "days")) for word in each}
+    dates = rf"(?P<date>{_build_date_source(table, months, days)})"
+    if before := _list_words(table, "before"):
+        bare = _build_word_source(before)
+        skip = rf"(?:{_build_word_source([*_list_words(table, 'skip'), *days])}[,.]?\s*){{0,3}}"
+        dated = f"{_build_word_source([*before, *_list_words(table, 'dated')])}{_build_range_source(table)}"
         ends = rf"(?<![{_QUOTES}])(?:{dated}):?\s*{skip}{dates}"
     else:
-        bare = f"(?:{'|'.join(map(re.escape, sorted(_words(table, 'after'), key=len, reverse=True)))})"
+        bare = f"(?:{'|'.join(map(re.escape, sorted(_list_words(table, 'after'), key=len, reverse=True)))})"
         ends = dates + bare
     return _Language(
         re.compile(ends),
         re.compile(bare),
         days,
         months,
-        re.compile(_any([*months, *days])) if months or days else None,
-        re.compile(_any([*_words(table, "then"), *_words(table, "again")])),
-        re.compile(_any(_words(table, "past"))),
-        _EndSubject(*(re.compile(_any_form(_words(table, key))) for key in _END_SUBJECT)),
-        re.compile(_any(hints)) if (hints := _words(table, "hint")) else None,
+        re.compile(_build_word_source([*months, *days])) if months or days else None,
+        re.compile(_build_word_source([*_list_words(table, "then"), *_list_words(table, "again")])),
+        re.compile(_build_word_source(_list_words(table, "past"))),
+        _EndSubject(*(re.compile(_build_form_source(_list_words(table, key))) for key in _END_SUBJECT)),
+        re.compile(_build_word_source(hints)) if (hints := _list_words(table, "hint")) else None,
         "day_first" in table,
     )
 
 
-def _range(table: Mapping[str, str]) -> str:
+def _build_range_source(table: Mapping[str, str]) -> str:
     """Return an alternative for "from 4 January to" at the beginning of a sentence."""
     return "".join(
         rf"|\A\s*{re.escape(first)}\s(?:\w+\s)?[0-9][^;!?]{{0,30}}?\s{re.escape(last)}(?!\w)"
-        for first, last in _groups(table, "range")
+        for first, last in _list_groups(table, "range")
     )
 
 
-def _dates(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[str, int]) -> str:
+def _build_date_source(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[str, int]) -> str:
     """Return an expression for a date in a language, with the names of its parts."""
     forms = [
         rf"{_YEAR.format(2)}\s?[\u5e74\ub144]\s?{_MONTH.format(2)}\s?[\u6708\uc6d4]\s?{_DAY.format(2)}\s?{_DAY_SIGN}",
@@ -393,38 +395,38 @@ def _dates(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[st
             r"(?P<first>[0-3]?[0-9])(?P<slash>[-/])(?P<second>[0-3]?[0-9])(?P=slash)(?P<slash_year>[12][0-9]{3})",
         ]
     if months:
-        name = _any(months, "month5")
+        name = _build_word_source(months, "month5")
         year = rf"(?:,?\s*(?:de\s|del\s)?{_YEAR.format(5)})?"
         forms.append(rf"{_DAY.format(5)}(?:\.|st|[nr]d|th|er|o|\u00ba)?\s*(?:de\s|of\s)?{name}\.?{year}")
-        name, year = _any(months, "month6"), rf"(?:,?\s*{_YEAR.format(6)})?"
+        name, year = _build_word_source(months, "month6"), rf"(?:,?\s*{_YEAR.format(6)})?"
         forms.append(rf"{name}\.?\s{_DAY.format(6)}(?:st|[nr]d|th)?{year}")
     if days:
-        forms.append(_any(days, "weekday"))
-    if tomorrow := _words(table, "tomorrow"):
-        forms.append(_any(tomorrow, "tomorrow"))
+        forms.append(_build_word_source(days, "weekday"))
+    if tomorrow := _list_words(table, "tomorrow"):
+        forms.append(_build_word_source(tomorrow, "tomorrow"))
     for what in ("month", "year"):
         if table.get("end") and table.get(what):
             joint = "" if re.search(f"[{_UNSPACED}]", table[what]) else " "
             ends = [
                 f"{end}{joint}{word}".replace("' ", "'")
-                for end in _words(table, "end")
-                for word in _words(table, what)
+                for end in _list_words(table, "end")
+                for word in _list_words(table, what)
             ]
-            forms.append(_any(ends, f"{what}_end"))
+            forms.append(_build_word_source(ends, f"{what}_end"))
     return rf"(?:{'|'.join(forms)})(?![0-9]|[-/.][0-9a-z])"
 
 
-def _words(table: Mapping[str, str], key: str) -> list[str]:
-    return [word for group in _groups(table, key) for word in group]
+def _list_words(table: Mapping[str, str], key: str) -> list[str]:
+    return [word for group in _list_groups(table, key) for word in group]
 
 
-def _groups(table: Mapping[str, str], key: str) -> Iterator[list[str]]:
+def _list_groups(table: Mapping[str, str], key: str) -> Iterator[list[str]]:
     for group in table.get(key, "").split(","):
         if group.strip():
-            yield [_plain(word).replace("_", " ") for word in group.split()]
+            yield [_fold_text(word).replace("_", " ") for word in group.split()]
 
 
-def _any_form(words: list[str]) -> str:
+def _build_form_source(words: list[str]) -> str:
     """Return an expression for any of the words, or for no match; `*` is any letters, `?` one letter."""
     forms = []
     for word in words:
@@ -434,7 +436,7 @@ def _any_form(words: list[str]) -> str:
     return "|".join(forms) or r"(?!)"
 
 
-def _any(words: list[str] | Mapping[str, int], name: str = "") -> str:
+def _build_word_source(words: list[str] | Mapping[str, int], name: str = "") -> str:
     """Return an expression for any of the words, longest first; complete words in scripts with spaces."""
     alternatives = []
     for word in sorted(words, key=len, reverse=True):

@@ -33,7 +33,7 @@ from typing import Final
 #   raises `ValueError`; its message describes the form, not the content. The subset: plain, single- and
 #   double-quoted scalars, also over several indented lines; literal and folded block scalars; flow and block
 #   lists of plain and quoted scalars.
-# - S2. `written(text)` reads back as `text`, here and in YAML 1.1 and 1.2, as a string and on one line.
+# - S2. `quote_scalar(text)` reads back as `text`, here and in YAML 1.1 and 1.2, as a string and on one line.
 # - S3. Linear time: every pattern below consumes the text that it matched.
 #
 # Not covered on purpose: anchors, aliases, tags, maps, nested lists, complex keys. Trailing line breaks of
@@ -43,7 +43,7 @@ from typing import Final
 # Source: YAML 1.2.2, sections 6 to 8.
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-_WORDS_WITH_A_MEANING: Final = _NULLS | {"true", "false", "yes", "no", "on", "off", "y", "n"}
+_RESERVED_WORDS: Final = _NULLS | {"true", "false", "yes", "no", "on", "off", "y", "n"}
 _INDICATORS: Final = frozenset(",[]{}#&*!|>'\"%@`")
 
 _UNPRINTABLE: Final = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -109,7 +109,7 @@ def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
         text = "\n".join(lines)
         value, end = read_quoted(text)
         line_end, *below = text[end:].split("\n")
-        if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
+        if not _is_comment_or_empty(line_end) or not all(_is_blank_or_comment(line) for line in below):
             raise ValueError("has text after its closing quote")
         return value
     value = _read_plain(lines)
@@ -128,7 +128,7 @@ def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
         return _read_flow_list("\n".join([first, *rest]))
     if not _is_blank_or_comment(first):
         raise ValueError("is not a list")
-    values = (read_scalar(item[0], item[1:]) for item in _block_items(rest))
+    values = (read_scalar(item[0], item[1:]) for item in _split_block_items(rest))
     return tuple(value for value in values if value)
 
 
@@ -143,7 +143,7 @@ def read_quoted(text: str) -> tuple[str, int]:
     parts: list[str] = []
     position = 1
     while match := pattern.match(text, position):
-        parts.append(_unquoted(match))
+        parts.append(_decode_quoted_part(match))
         position = match.end()
     if text[position : position + 1] != quote:
         raise ValueError("has a quote that is not closed")
@@ -155,31 +155,35 @@ def read_quoted(text: str) -> tuple[str, int]:
     return value, position + 1
 
 
-def unescaped(text: str) -> str:
+def decode_escapes(text: str) -> str:
     """Return `text` with every escape of double quotes replaced by its meaning, also outside quotes.
 
     An escape that means a line break stays, so that lines keep their numbers. Adjacent surrogate halves are
     joined; other halves stay.
     """
-    return _ESCAPE.sub(_meant, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return (
+        _ESCAPE.sub(_decode_escape, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    )
 
 
-def written(text: str) -> str:
+def quote_scalar(text: str) -> str:
     """Return `text` as a scalar on one line: plain if that is unambiguous, else in double quotes (S2)."""
     plain = (
         text[:1].isalpha()
         and not text.endswith((" ", ":"))
-        and text.lower() not in _WORDS_WITH_A_MEANING
+        and text.lower() not in _RESERVED_WORDS
         and ": " not in text
         and " #" not in text
         and _TO_ESCAPE.search(text) is None
     )
-    return text if plain else f'"{_TO_ESCAPE.sub(_escaped, text)}"'
+    return text if plain else f'"{_TO_ESCAPE.sub(_escape_character, text)}"'
 
 
-def without_breaks(json_text: str) -> str:
+def escape_json(json_text: str) -> str:
     """Escape every character of a JSON text that YAML reads as a line break or does not allow."""
-    return _TO_ESCAPE.sub(lambda found: found[0] if found[0] in '"\\' else _escaped(found), json_text)
+    return _TO_ESCAPE.sub(
+        lambda found: found[0] if found[0] in '"\\' else _escape_character(found), json_text
+    )
 
 
 def _require_printable(lines: Sequence[str]) -> None:
@@ -192,7 +196,7 @@ def _is_blank_or_comment(line: str) -> bool:
     return not text or text.startswith("#")
 
 
-def _is_comment_tail(text: str) -> bool:
+def _is_comment_or_empty(text: str) -> bool:
     """Return whether the rest of a line after a value is empty, or a comment after a space."""
     return not text.strip(" \t") or (text[0] in " \t" and text.lstrip(" \t").startswith("#"))
 
@@ -210,10 +214,10 @@ def _read_plain(lines: Sequence[str]) -> str:
         if ": " in text or ":\t" in text or text.endswith(":"):
             raise ValueError("is a map")
         texts.append(text)
-    return _folded(texts)
+    return _fold_lines(texts)
 
 
-def _folded(lines: Sequence[str]) -> str:
+def _fold_lines(lines: Sequence[str]) -> str:
     """Join lines as YAML folds them: a break becomes a space, each blank line a line break."""
     parts: list[str] = []
     blank = 0
@@ -245,10 +249,10 @@ def _read_block(header: str, rest: Sequence[str]) -> str:
         raise ValueError("begins with blank lines that are indented deeper than its text")
     if any(line[:indent].strip(" ") for line in rest):
         raise ValueError("has a line that is not indented enough")
-    return _joined([line[indent:] for line in rest], folded=match[1] == ">")
+    return _join_block([line[indent:] for line in rest], folded=match[1] == ">")
 
 
-def _joined(lines: Sequence[str], *, folded: bool) -> str:
+def _join_block(lines: Sequence[str], *, folded: bool) -> str:
     parts: list[str] = []
     blank = 0
     previous = ""
@@ -257,8 +261,8 @@ def _joined(lines: Sequence[str], *, folded: bool) -> str:
             blank += 1
             continue
         if previous:
-            flowing = folded and previous[0] not in " \t" and line[0] not in " \t"
-            parts.append(("\n" * blank or " ") if flowing else "\n" * (blank + 1))
+            is_folded_break = folded and previous[0] not in " \t" and line[0] not in " \t"
+            parts.append(("\n" * blank or " ") if is_folded_break else "\n" * (blank + 1))
         else:
             parts.append("\n" * blank)
         parts.append(line)
@@ -266,7 +270,7 @@ def _joined(lines: Sequence[str], *, folded: bool) -> str:
     return "".join(parts)
 
 
-def _block_items(lines: Sequence[str]) -> list[list[str]]:
+def _split_block_items(lines: Sequence[str]) -> list[list[str]]:
     """Return the items of a block list: the text after each dash, and the deeper lines below it."""
     items: list[list[str]] = []
     depth = 0
@@ -302,7 +306,7 @@ def _read_flow_list(text: str) -> tuple[str, ...]:
         elif text[position : position + 1] != "]":
             raise ValueError("is not a plain list")
     line_end, *below = text[position + 1 :].split("\n")
-    if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
+    if not _is_comment_or_empty(line_end) or not all(_is_blank_or_comment(line) for line in below):
         raise ValueError("has text after its closing bracket")
     return tuple(item for item in items if item)
 
@@ -318,7 +322,7 @@ def _read_flow_item(text: str, position: int) -> tuple[str, int]:
     if not raw or raw.startswith("?"):  # YAML 1.1 reads any `?` here as the start of a map
         raise ValueError("is not a plain list")
     _require_plain_start(raw)
-    item = _folded([line.strip(" \t") for line in raw.split("\n")])
+    item = _fold_lines([line.strip(" \t") for line in raw.split("\n")])
     if ": " in item or ":\n" in item or ":\t" in item or item.endswith(":") or re.search(r"\s#", item):
         raise ValueError("is not a plain list")
     return item, end
@@ -330,7 +334,7 @@ def _skip_space(text: str, position: int) -> int:
     return position
 
 
-def _unquoted(match: re.Match[str]) -> str:
+def _decode_quoted_part(match: re.Match[str]) -> str:
     kind, text = match.lastgroup, match[match.lastgroup or 0]
     if kind == "quote":
         return "'"
@@ -350,13 +354,13 @@ def _unquoted(match: re.Match[str]) -> str:
     return text
 
 
-def _meant(match: re.Match[str]) -> str:
+def _decode_escape(match: re.Match[str]) -> str:
     digits = match[1] or match[2] or match[3]
     char = chr(int(digits, 16)) if digits else _ESCAPES.get(match[4], match[0])
     return match[0] if char in "\r\n" else char
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     return f"\\{match[0]}" if match[0] in '"\\' else f"\\u{ord(match[0]):04x}"
 
 
@@ -420,52 +424,52 @@ class _Line:
     text: str
 
 
-def opens(text: str) -> bool:
+def starts_front_matter(text: str) -> bool:
     """Return whether `text` starts like front matter, closed or not."""
     return _OPENING.match(text) is not None
 
 
-def locate(text: str) -> FrontMatter | None:
+def find_front_matter(text: str) -> FrontMatter | None:
     """Return the front matter of `text`; None: it is missing or does not close within the limit."""
     opening = _OPENING.match(text)
     if opening is None:
         return None
-    size = _size(opening[0])
+    size = _count_bytes(opening[0])
     lines: list[_Line] = []
-    for line in _lines(text, opening.end()):
-        size += _size(text[line.start : line.end])
+    for line in _split_lines(text, opening.end()):
+        size += _count_bytes(text[line.start : line.end])
         if size > MAX_FRONT_MATTER_BYTES:
             return None
         if line.text.rstrip(" \t") in ("---", "..."):
-            return FrontMatter(tuple(_fields(lines)), line.start, line.end, opening[1])
+            return FrontMatter(tuple(_group_fields(lines)), line.start, line.end, opening[1])
         lines.append(line)
     return None
 
 
-def spelled(text: str) -> str | None:
+def decode_front_matter(text: str) -> str | None:
     """Return `text` with the escapes of its front matter decoded; None: it cannot contain any.
 
     YAML readers differ, so every escape counts, in any key or value. The text before the first double quote
     is unchanged: escapes exist only in double quotes. Lines keep their numbers.
     """
-    front = locate(text) if "\\" in text else None
+    front = find_front_matter(text) if "\\" in text else None
     if front is None:
         return None
     before, quote, quoted = text[: front.close].partition('"')
-    return before + quote + unescaped(quoted) + text[front.close :]
+    return before + quote + decode_escapes(quoted) + text[front.close :]
 
 
-def line_break(text: str) -> str:
+def find_line_break(text: str) -> str:
     """Return the first line break of `text` that all readers accept, or LF if it has none."""
     found = re.search("\r\n|\n|\r", text)
     return found[0] if found else "\n"
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _lines(text: str, start: int) -> Iterator[_Line]:
+def _split_lines(text: str, start: int) -> Iterator[_Line]:
     # One character more than the limit, so that a CR LF across it is not read as a CR.
     limit = min(len(text), MAX_FRONT_MATTER_BYTES + 1)
     number = 2
@@ -477,7 +481,7 @@ def _lines(text: str, start: int) -> Iterator[_Line]:
         yield _Line(number, start, limit, text[start:])
 
 
-def _fields(lines: list[_Line]) -> Iterator[Field]:
+def _group_fields(lines: list[_Line]) -> Iterator[Field]:
     group: list[_Line] = []
     pending: list[_Line] = []  # blank lines and comments belong to a key only if more of its lines follow
     for line in lines:
@@ -488,13 +492,13 @@ def _fields(lines: list[_Line]) -> Iterator[Field]:
             pending = []
         else:
             if group:
-                yield _field(group)
+                yield _build_field(group)
             group, pending = [line], []
     if group:
-        yield _field(group)
+        yield _build_field(group)
 
 
-def _field(group: list[_Line]) -> Field:
+def _build_field(group: list[_Line]) -> Field:
     head = group[0]
     key, first = _split_key(head.text)
     rest = tuple(line.text for line in group[1:])

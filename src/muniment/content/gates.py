@@ -39,12 +39,12 @@ from functools import partial
 from typing import Final
 
 from muniment.errors import ContentRejected, ToolError
-from muniment.kernel.normal_forms import MAX_MARKS, overlong_run
+from muniment.kernel.normal_forms import MAX_MARKS, find_overlong_run
 
 GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
 """The gates of this module that a policy may turn off, by their names in policies."""
 
-MARKS: Final = "marks"
+MARKS_GATE: Final = "marks"
 """The gate that a policy cannot turn off (G7)."""
 
 _CONTROL: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029"
@@ -65,7 +65,7 @@ _FLAGS: Final = "|".join(
 
 _INVISIBLE: Final = re.compile(f"[{_CONTROL}{_BIDI}{_TAGS}{_ZERO_WIDTH}]")
 _SUSPECT: Final = re.compile(f"{_FLAGS}|{_INVISIBLE.pattern}")
-_UNSHOWN: Final = re.compile(
+_NOT_DISPLAYED: Final = re.compile(
     f"{_INVISIBLE.pattern}|\r(?!\n)|[\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]",
 )
 _PLAIN_ASCII: Final = b"\t\n\r" + bytes(range(0x20, 0x7F))
@@ -86,7 +86,7 @@ _IS_MONGOLIAN: Final = re.compile("[\u1820-\u18aa]")
 _HAS_DOTTED_FORM: Final = re.compile("[\u1000-\u109f\ua840-\ua877]")
 _WORD_ENDS: Final = frozenset({"", ".", "\u06d4", " ", "\t", "\r", "\n"})
 _ZWNJ, _ZWJ, _EMOJI_STYLE = "\u200c", "\u200d", "\ufe0f"
-_NEEDLESS: Final = re.compile("[\xad\u200b\u2060\ufeff]")
+_ALWAYS_DROPPED: Final = re.compile("[\xad\u200b\u2060\ufeff]")
 _JOINERS: Final = re.compile(f"[{_ZWNJ}{_ZWJ}]")
 _VIRAMA_CLASS: Final = 9  # canonical combining class of a virama, as defined in RFC 5892
 
@@ -132,17 +132,17 @@ def check_text(text: str, reject: Collection[str]) -> None:
         raise ValueError(f"unknown gate: {', '.join(sorted(unknown))}")
     if text.isascii() and not text.encode().translate(None, _PLAIN_ASCII):
         return  # true for nearly every entry, and thirty times as fast
-    if (start := overlong_run(text)) is not None:
+    if (start := find_overlong_run(text)) is not None:
         raise ContentRejected(
-            f"line {_line_at(text, start)} contains more than {MAX_MARKS} marks in a row; remove them",
-            rule=MARKS,
+            f"line {_count_line(text, start)} contains more than {MAX_MARKS} marks in a row; remove them",
+            rule=MARKS_GATE,
         )
     for found in _SUSPECT.finditer(text):
         if len(found[0]) > 1:  # a complete flag (G4)
             continue
-        for gate in _refusing(text, found.start()):
+        for gate in _list_rejecting_gates(text, found.start()):
             if gate in reject:
-                what = f"line {_line_at(text, found.start())} contains U+{ord(found[0]):04X}"
+                what = f"line {_count_line(text, found.start())} contains U+{ord(found[0]):04X}"
                 raise ContentRejected(f"{what}, which the gate {gate!r} rejects", rule=gate)
 
 
@@ -154,22 +154,22 @@ def drop_invisible(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _NEEDLESS.sub("", text)
-    while text != (kept := _JOINERS.sub(partial(_joiner_if_needed, text), text)):
-        text = kept
+    text = _ALWAYS_DROPPED.sub("", text)
+    while text != (cleaned := _JOINERS.sub(partial(_keep_needed_joiner, text), text)):
+        text = cleaned
     return text
 
 
-def _joiner_if_needed(text: str, found: re.Match[str]) -> str:
-    return found[0] if _has_use(text, found.start()) else ""
+def _keep_needed_joiner(text: str, found: re.Match[str]) -> str:
+    return found[0] if _is_needed(text, found.start()) else ""
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return `text` with invisible characters written as `\u{…}`, also if a gate would let them pass."""
-    return _UNSHOWN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
+    return _NOT_DISPLAYED.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
-def one_line(text: str) -> str:
+def clean_line(text: str) -> str:
     """Return `text` on one line, with single spaces and without invisible characters.
 
     Invisible characters that a gate would let pass are also removed, and so are halves of surrogate pairs.
@@ -178,12 +178,12 @@ def one_line(text: str) -> str:
     return " ".join(re.sub("[\ud800-\udfff]", "", _INVISIBLE.sub("", flat)).split())
 
 
-def on_one_line(text: str) -> str:
+def clean_foreign_line(text: str) -> str:
     """Return a foreign text so that it cannot forge a line of the output or hide text in one."""
-    return visible(one_line(text))
+    return escape_invisible(clean_line(text))
 
 
-def _line_at(text: str, offset: int) -> int:
+def _count_line(text: str, offset: int) -> int:
     return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
 
 
@@ -192,7 +192,7 @@ def _require_no_nul(text: str) -> None:
         raise ToolError("this is not text: it contains NUL", code="not_text")
 
 
-def _refusing(text: str, position: int) -> Iterator[str]:
+def _list_rejecting_gates(text: str, position: int) -> Iterator[str]:
     """Yield the gates that reject the suspect character at `position`, the most specific first."""
     char = text[position]
     if _IS_ANSI.match(char):
@@ -200,15 +200,15 @@ def _refusing(text: str, position: int) -> Iterator[str]:
     if _IS_CONTROL.match(char):
         yield "control"
     elif _IS_BIDI.match(char):
-        if not (char in _BIDI_MARKS and _is_beside_right_to_left(text, position)):
+        if not (char in _BIDI_MARKS and _is_near_right_to_left(text, position)):
             yield "bidi"
     elif _IS_TAG.match(char):
         yield "tag-chars"
-    elif not _has_use(text, position):
+    elif not _is_needed(text, position):
         yield "zero-width"
 
 
-def _is_beside_right_to_left(text: str, position: int) -> bool:
+def _is_near_right_to_left(text: str, position: int) -> bool:
     before, after = text[max(0, position - 3) : position], text[position + 1 : position + 4]
     if set(before[-1:] + after[:1]).intersection(_BIDI_MARKS):
         return False
@@ -217,7 +217,7 @@ def _is_beside_right_to_left(text: str, position: int) -> bool:
     )
 
 
-def _has_use(text: str, position: int) -> bool:
+def _is_needed(text: str, position: int) -> bool:
     """Return whether an invisible character shapes its neighbours (G5)."""
     char = text[position]
     before, after = text[position - 1 : position] if position else "", text[position + 1 : position + 2]
@@ -230,17 +230,17 @@ def _has_use(text: str, position: int) -> bool:
     ):
         return True
     if char == _ZWJ:
-        return _joins(text, position, before, after)
+        return _joins_characters(text, position, before, after)
     if char == _ZWNJ:
-        return _parts_letters(text, position)
-    return _selects_variant(before, char)
+        return _separates_letters(text, position)
+    return _is_valid_selector(before, char)
 
 
 def _ends_word(before: str, after: str) -> bool:
     return before.isalpha() and _IS_JOINING.match(before) is not None and after in _WORD_ENDS
 
 
-def _joins(text: str, position: int, before: str, after: str) -> bool:
+def _joins_characters(text: str, position: int, before: str, after: str) -> bool:
     if not after:
         return False
     if before == _EMOJI_STYLE:
@@ -249,7 +249,7 @@ def _joins(text: str, position: int, before: str, after: str) -> bool:
     return emoji or (before.isalpha() and unicodedata.combining(after) == _VIRAMA_CLASS)
 
 
-def _parts_letters(text: str, position: int) -> bool:
+def _separates_letters(text: str, position: int) -> bool:
     left, right = position - 1, position + 1
     while left > 0 and unicodedata.category(text[left]) == "Mn":
         left -= 1
@@ -260,7 +260,7 @@ def _parts_letters(text: str, position: int) -> bool:
     return joining is not None and before.isalnum() and after.isalnum()
 
 
-def _selects_variant(before: str, char: str) -> bool:
+def _is_valid_selector(before: str, char: str) -> bool:
     if char in "\ufe0e\ufe0f":
         shape = unicodedata.category(before) in ("So", "Sm") or _IS_EMOJI.match(before) is not None
         return shape or before in "0123456789#*‼⁉〰ℹ"  # noqa: RUF001

@@ -25,7 +25,7 @@ from functools import cache, lru_cache
 from math import sqrt
 from typing import Final
 
-from muniment.files import shipped_text
+from muniment.files import read_package_text
 
 SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""
@@ -44,7 +44,7 @@ PIECE_CHARS: Final = (3, 4, 5)
 MAX_WORD_CHARS: Final = 80
 """Characters of a word between spaces that are split into pieces."""
 
-MAX_SHOWN_WORDS: Final = 3
+MAX_REASON_WORDS: Final = 3
 """Words that a reason lists."""
 
 _WORD_MARK: Final = "§"
@@ -56,43 +56,45 @@ _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = re.compile(r"\w+")
 
 
-def passage_parts(passage: str) -> set[str]:
+def split_passage(passage: str) -> set[str]:
     """Return the parts of a folded passage."""
-    return {part for word in _words(passage) for part in _parts(word)}
+    return {part for word in _normalize_words(passage) for part in _split_word(word)}
 
 
-def passage_score(passage: str) -> float:
+def score_passage(passage: str) -> float:
     """Return the highest score of a folded passage, and of its windows if it is long.
 
     Cost: about 0.1 ms for a sentence.
     """
-    known = [_known(word) for word in _words(passage)]
+    known = [_weigh_parts(word) for word in _normalize_words(passage)]
     if len(passage.encode()) < MIN_SCORED_BYTES:
-        return min(_score(known), 0.0)
+        return min(_compute_score(known), 0.0)
     if len(known) <= 2 * WINDOW_WORDS:
-        return _score(known)
+        return _compute_score(known)
     step = WINDOW_WORDS // 2
     starts = range(0, len(known) - step, step)
-    return max(_score(known), *(_score(known[start : start + WINDOW_WORDS]) for start in starts))
+    return max(
+        _compute_score(known), *(_compute_score(known[start : start + WINDOW_WORDS]) for start in starts)
+    )
 
 
-def heaviest_words(passage: str) -> tuple[str, ...]:
+def find_heaviest_words(passage: str) -> tuple[str, ...]:
     """Return the words of a folded passage that raise its score most, the heaviest first."""
     words = {
-        found[0]: sum(weight for _, _, weight in _known(word))
-        for word in _words(passage)
+        found[0]: sum(weight for _, _, weight in _weigh_parts(word))
+        for word in _normalize_words(passage)
         for found in _WORD.finditer(word)
     }
     ranked = sorted(words, key=lambda word: (-words[word], word))
-    return tuple(word for word in ranked if words[word] > 0)[:MAX_SHOWN_WORDS]
+    return tuple(word for word in ranked if words[word] > 0)[:MAX_REASON_WORDS]
 
 
-def _words(passage: str) -> list[str]:
+def _normalize_words(passage: str) -> list[str]:
     """Return the words between spaces, with addresses and digits replaced."""
-    return [_DIGITS.sub("0", _address_or_word(word)) for word in passage.split()]
+    return [_DIGITS.sub("0", _replace_address(word)) for word in passage.split()]
 
 
-def _address_or_word(word: str) -> str:
+def _replace_address(word: str) -> str:
     if "://" in word:
         return "zzurl"
     name, at, host = word[:MAX_WORD_CHARS].strip("`'\"()[]<>,;:!?").partition("@")
@@ -101,7 +103,7 @@ def _address_or_word(word: str) -> str:
     return "zzurl" if "." in name and _HOST.match(name) else word
 
 
-def _parts(word: str) -> Iterator[str]:
+def _split_word(word: str) -> Iterator[str]:
     """Yield the words in a string without spaces, and its pieces."""
     yield from (_WORD_MARK + found[0] for found in _WORD.finditer(word))
     edged = f"{_EDGE}{word[:MAX_WORD_CHARS]}{_EDGE}"
@@ -110,23 +112,23 @@ def _parts(word: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def _known(word: str) -> tuple[tuple[str, int, int], ...]:
+def _weigh_parts(word: str) -> tuple[tuple[str, int, int], ...]:
     """Return the parts of a word that have a weight, each with size and weight."""
-    _, weights = _model()
-    return tuple((part, *weights[part]) for part in {*_parts(word)} if part in weights)
+    _, weights = _load_model()
+    return tuple((part, *weights[part]) for part in {*_split_word(word)} if part in weights)
 
 
-def _score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
-    base, _ = _model()
+def _compute_score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
+    base, _ = _load_model()
     known = {each for parts in words for each in parts}
     size = sqrt(sum(size * size for _, size, _ in known))
     return base + (sum(weight for _, _, weight in known) / size if known else 0)
 
 
 @cache
-def _model() -> tuple[int, Mapping[str, tuple[int, int]]]:
+def _load_model() -> tuple[int, Mapping[str, tuple[int, int]]]:
     """Return the score of an empty passage, and size and weight by part."""
-    lines = shipped_text("muniment.content", "poison_weights.txt").splitlines()
+    lines = read_package_text("muniment.content", "poison_weights.txt").splitlines()
     base = 0
     weights: dict[str, tuple[int, int]] = {}
     for line in lines:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
-from muniment.content.frontmatter import locate, opens
-from muniment.content.patterns import compiled
+from muniment.content.frontmatter import find_front_matter, starts_front_matter
+from muniment.content.patterns import compile_pattern
 from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 
 # -- blocks ------------------------------------------------------------------------------------------
@@ -124,25 +124,25 @@ class _Cursor:
         column: columns before the position, which may be inside a tab.
     """
 
-    __slots__ = ("_behind", "_text", "at", "column", "rest")
+    __slots__ = ("_end_column", "_text", "at", "column", "rest")
 
     def __init__(self, text: str) -> None:
         self._text, self.at, self.column = text, 0, 0
         self._measure()
 
     @property
-    def indent(self) -> int:
+    def white_space_columns(self) -> int:
         """Return the columns of white space at the position."""
-        return self._behind - self.column
+        return self._end_column - self.column
 
     def skip(self, columns: int) -> None:
         """Skip some columns of white space."""
         self.column += columns
 
-    def take(self, count: int) -> None:
+    def skip_characters(self, count: int) -> None:
         """Skip the white space at the position and some characters after it."""
         self.at += count
-        self.column = self._behind + count
+        self.column = self._end_column + count
         self._measure()
 
     def _measure(self) -> None:
@@ -151,7 +151,7 @@ class _Cursor:
         while (char := text[at : at + 1]) and char in " \t":
             column += 1 if char == " " else _TAB - column % _TAB
             at += 1
-        self.at, self._behind, self.rest = at, column, text[at:]
+        self.at, self._end_column, self.rest = at, column, text[at:]
 
 
 class _Reader:
@@ -169,46 +169,46 @@ class _Reader:
         self._html_end: re.Pattern[str] | None = None
         self._paragraph = 0  # its first line
 
-    def read(self, start: int, whole: str) -> None:
+    def read(self, start: int, full_line: str) -> None:
         """Read the next line of the body, with its line break."""
-        cursor = _Cursor(whole.rstrip("\r\n"))
-        matched = self._matched(cursor)
-        kind = self._inside_leaf(cursor) if matched == len(self._open) else None
+        cursor = _Cursor(full_line.rstrip("\r\n"))
+        matched = self._count_continued(cursor)
+        kind = self._read_open_leaf(cursor) if matched == len(self._open) else None
         if kind is None:
-            matched, begins = self._begin(cursor, matched)
-            kind = self._leaf_of(cursor, matched)
-            if kind == "blank" and whole.strip(" \t\r\n"):
+            matched, begins = self._open_containers(cursor, matched)
+            kind = self._read_leaf(cursor, matched)
+            if kind == "blank" and full_line.strip(" \t\r\n"):
                 kind = "marks"
             if kind != "blank" and not (begins and kind == "marks"):
-                self._fill()
-        if not whole.strip(" \t\r\n"):
+                self._mark_filled()
+        if not full_line.strip(" \t\r\n"):
             kind = "blank"  # Also in code: as the last line of its block it belongs to no block.
         path = self._open[-1].path if self._open and kind != "blank" else ()
         is_open = self._leaf == "fence" or (self._leaf == "html" and self._html_end is not None)
-        self.lines.append(Line(start, start + cursor.at, start + len(whole), kind, path, is_open))
+        self.lines.append(Line(start, start + cursor.at, start + len(full_line), kind, path, is_open))
 
-    def _matched(self, cursor: _Cursor) -> int:
+    def _count_continued(self, cursor: _Cursor) -> int:
         """Return the number of open containers that continue in the line."""
         for number, container in enumerate(self._open):
             if container.width is None:
-                if cursor.indent >= _CODE_INDENT or not cursor.rest.startswith(">"):
+                if cursor.white_space_columns >= _CODE_INDENT or not cursor.rest.startswith(">"):
                     return number
-                _take_quote(cursor)
+                _skip_quote(cursor)
             elif not cursor.rest:
                 if container.is_new:
                     return number
-            elif cursor.indent >= container.width:
+            elif cursor.white_space_columns >= container.width:
                 cursor.skip(container.width)
             else:
                 return number
         return len(self._open)
 
-    def _inside_leaf(self, cursor: _Cursor) -> Kind | None:
+    def _read_open_leaf(self, cursor: _Cursor) -> Kind | None:
         """Return the kind of a line in open fenced code or HTML; None if neither is open."""
         rest = cursor.rest
         if self._leaf == "fence":
             closes = rest.startswith(self._fence) and not rest.strip(f" \t{self._fence[0]}")
-            if closes and cursor.indent < _CODE_INDENT:
+            if closes and cursor.white_space_columns < _CODE_INDENT:
                 self._leaf = "blank"
             return "fence"
         if self._leaf == "html" and (rest or self._html_end is not None):
@@ -217,25 +217,25 @@ class _Reader:
             return "html"
         return None
 
-    def _begin(self, cursor: _Cursor, matched: int) -> tuple[int, bool]:
+    def _open_containers(self, cursor: _Cursor, matched: int) -> tuple[int, bool]:
         """Open the containers that begin in the line; return their number, and whether one began."""
         begins = False
-        while cursor.indent < _CODE_INDENT and matched < MAX_NESTING:
+        while cursor.white_space_columns < _CODE_INDENT and matched < MAX_NESTING:
             rest = cursor.rest
             in_text = self._leaf == "text" and matched == len(self._open)
             if rest.startswith(">"):
                 self._close(matched)
-                _take_quote(cursor)
+                _skip_quote(cursor)
                 self._push(QUOTE, None)
-            elif not _RULE.match(rest) and (marker := _item_marker(rest, in_text=in_text)) is not None:
+            elif not _RULE.match(rest) and (marker := _match_item_marker(rest, in_text=in_text)) is not None:
                 self._close(matched)
-                self._push(len(self.lines), _take_marker(cursor, marker))
+                self._push(len(self.lines), _skip_marker(cursor, marker))
             else:
                 break
             matched, begins = len(self._open), True
         return matched, begins
 
-    def _leaf_of(self, cursor: _Cursor, matched: int) -> Kind:
+    def _read_leaf(self, cursor: _Cursor, matched: int) -> Kind:
         """Return the kind of the rest of the line, after its containers."""
         rest = cursor.rest
         is_text = self._leaf == "text"
@@ -244,14 +244,14 @@ class _Reader:
             if self._leaf != "code":
                 self._leaf = "blank"
             return "blank"
-        if cursor.indent >= _CODE_INDENT:
+        if cursor.white_space_columns >= _CODE_INDENT:
             return self._add_text(matched) if is_text else self._add(matched, "code")
         if _HEADING.match(rest):
             return self._add(matched, "heading")
         if fence := _FENCE.match(rest):
             self._fence = fence[1] or fence[2]
             return self._add(matched, "fence")
-        if (html := _html_block(rest, in_text=is_text)) is not None:
+        if (html := _match_html_block(rest, in_text=is_text)) is not None:
             self._html_end = _HTML[html][1]
             kind = self._add(matched, "html")
             if self._html_end is not None and self._html_end.search(rest):
@@ -283,17 +283,17 @@ class _Reader:
             self._leaf = "blank"
 
     def _push(self, first: int, width: int | None) -> None:
-        self._fill()
+        self._mark_filled()
         above = self._open[-1].path if self._open else ()
         self._open.append(_Container((*above, first), width))
         self._leaf = "blank"
 
-    def _fill(self) -> None:
+    def _mark_filled(self) -> None:
         if self._open:  # The containers above it are already marked as filled.
             self._open[-1].is_new = False
 
 
-def _item_marker(rest: str, *, in_text: bool) -> str | None:
+def _match_item_marker(rest: str, *, in_text: bool) -> str | None:
     """Return the marker that begins an item in `rest`; only some markers can interrupt a paragraph."""
     found = _MARKER.match(rest)
     if found is None:
@@ -304,23 +304,23 @@ def _item_marker(rest: str, *, in_text: bool) -> str | None:
     return found[0]
 
 
-def _take_marker(cursor: _Cursor, marker: str) -> int:
+def _skip_marker(cursor: _Cursor, marker: str) -> int:
     """Skip a marker and the white space that belongs to it; return the columns to the text of the item."""
     before = cursor.column
-    cursor.take(len(marker))
-    padding = cursor.indent
+    cursor.skip_characters(len(marker))
+    padding = cursor.white_space_columns
     if not cursor.rest:
         return cursor.column - before + 1
     cursor.skip(padding if padding <= _MAX_PADDING else 1)
     return cursor.column - before
 
 
-def _take_quote(cursor: _Cursor) -> None:
-    cursor.take(1)
-    cursor.skip(min(cursor.indent, 1))
+def _skip_quote(cursor: _Cursor) -> None:
+    cursor.skip_characters(1)
+    cursor.skip(min(cursor.white_space_columns, 1))
 
 
-def _html_block(rest: str, *, in_text: bool) -> int | None:
+def _match_html_block(rest: str, *, in_text: bool) -> int | None:
     """Return the number of the kind of HTML block that `rest` begins, if any."""
     if not rest.startswith("<"):
         return None
@@ -335,16 +335,17 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 # CommonMark defines what an item is: blocks are read by the two phases of its specification, as far as they
 # determine to which item a line belongs. Guarantees, for every text:
 #
-# - B1. `outline` is total, and linear in the text, times the depth of its nesting.
+# - B1. `build_outline` is total, and linear in the text, times the depth of its nesting.
 # - B2. An item has complete lines: from its marker to its last line that is not blank, including nested
 #   blocks and lazy continuation lines. Text in code, in HTML or after other text is not an item, even if it
 #   has the same form. A passage also has the blank lines after it; the last passage has the blank lines
 #   before it.
-# - B3. `without` removes exactly one run of characters: line breaks, tabs and a missing last line break stay.
+# - B3. `remove_item` removes exactly one run of characters: line breaks, tabs and a missing last line break
+# stay.
 #   If the lines above and below would otherwise be joined, the last line break of the removed text stays as
 #   an empty line.
 # - B4. The rest is read as before: every other line belongs to the same items and is the same kind of block.
-#   If this is impossible, `without` returns None.
+#   If this is impossible, `remove_item` returns None.
 #
 # Not guaranteed: items in block quotes, and items that begin on the line of another one, are not returned;
 # the quote or the outer item is one piece. Link reference definitions are read as paragraphs.
@@ -359,21 +360,21 @@ class Item:
     Attributes:
         start: offset in the body of its first line, including indentation.
         end: offset after its last line that is not blank; for a passage see B2.
-        own: its text without nested items and without markers.
+        own_text: its text without nested items and without markers.
         items: the nested items that can be removed separately.
         is_item: whether it is an item.
     """
 
     start: int
     end: int
-    own: str
+    own_text: str
     items: tuple[Item, ...]
     is_item: bool = True
 
     @property
     def text(self) -> str:
         """Return the complete text, including nested items."""
-        return "\n".join([self.own, *(item.text for item in self.items)])
+        return "\n".join([self.own_text, *(item.text for item in self.items)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,21 +400,21 @@ class Outline:
         return not self.items and not self.passages
 
 
-def outline(body: str) -> Outline:
+def build_outline(body: str) -> Outline:
     """Return the items and passages of `body` (B1, B2)."""
     lines = read_lines(body)
-    builders: dict[int, _Builder] = {}
-    outermost: list[_Builder] = []
+    builders: dict[int, _ItemBuilder] = {}
+    outermost: list[_ItemBuilder] = []
     passages: list[list[int]] = [[]]
     for number, line in enumerate(lines):
         if line.kind == "blank":
             if not line.is_open:
                 passages.append([])
             continue
-        owner: _Builder | None = None
-        for first in _offered(line.path):
+        owner: _ItemBuilder | None = None
+        for first in _list_removable_items(line.path):
             if first not in builders:
-                builders[first] = _Builder(lines[first].start)
+                builders[first] = _ItemBuilder(lines[first].start)
                 (outermost if owner is None else owner.items).append(builders[first])
             owner = builders[first]
             owner.end = line.end
@@ -425,22 +426,24 @@ def outline(body: str) -> Outline:
             passages.append([])
         else:
             passages[-1].append(number)
-    found = (_passage(body, lines, run[0], run[-1]) for run in passages if run)
-    return Outline(tuple(item.built() for item in outermost), tuple(found))
+    found = (_build_passage(body, lines, run[0], run[-1]) for run in passages if run)
+    return Outline(tuple(item.build() for item in outermost), tuple(found))
 
 
-def _passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
+def _build_passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
     """Return the passage of some lines, with the blank lines that belong to it (B2)."""
-    own = body[lines[first].start : lines[last].end]
-    behind = next((number for number in range(last + 1, len(lines)) if lines[number].kind != "blank"), None)
-    if behind is not None:
-        return Item(lines[first].start, lines[behind].start, own, (), is_item=False)
+    text = body[lines[first].start : lines[last].end]
+    following = next(
+        (number for number in range(last + 1, len(lines)) if lines[number].kind != "blank"), None
+    )
+    if following is not None:
+        return Item(lines[first].start, lines[following].start, text, (), is_item=False)
     while first and lines[first - 1].kind == "blank":
         first -= 1
-    return Item(lines[first].start, lines[last].end, own, (), is_item=False)
+    return Item(lines[first].start, lines[last].end, text, (), is_item=False)
 
 
-def without(body: str, item: Item) -> str | None:
+def remove_item(body: str, item: Item) -> str | None:
     """Return `body` without one of the items or passages of its outline (B3, B4).
 
     Returns:
@@ -449,46 +452,50 @@ def without(body: str, item: Item) -> str | None:
     removed = body[item.start : item.end]
     line_break = len(removed) - len(removed.rstrip("\r\n"))
     before = read_lines(body)
-    for kept in dict.fromkeys((0, line_break)):
-        shorter = body[: item.start] + body[item.end - kept :]
-        if _reads_alike(before, read_lines(shorter), item):
+    for retained in dict.fromkeys((0, line_break)):
+        shorter = body[: item.start] + body[item.end - retained :]
+        if _has_same_blocks(before, read_lines(shorter), item):
             return shorter
     return None
 
 
-def _offered(path: tuple[int, ...]) -> Iterator[int]:
+def _list_removable_items(path: tuple[int, ...]) -> Iterator[int]:
     """Yield the items of a path up to the first quote, or item that begins on the line of another."""
-    for place, first in enumerate(path):
-        if first == QUOTE or first in path[:place]:
+    for index, first in enumerate(path):
+        if first == QUOTE or first in path[:index]:
             return
         yield first
 
 
 @dataclass(slots=True)
-class _Builder:
+class _ItemBuilder:
     start: int
     end: int = 0
     own: list[str] = field(default_factory=list)
-    items: list[_Builder] = field(default_factory=list)
+    items: list[_ItemBuilder] = field(default_factory=list)
 
-    def built(self) -> Item:
-        return Item(self.start, self.end, "".join(self.own), tuple(item.built() for item in self.items))
+    def build(self) -> Item:
+        return Item(self.start, self.end, "".join(self.own), tuple(item.build() for item in self.items))
 
 
-def _reads_alike(before: Sequence[Line], after: Sequence[Line], item: Item) -> bool:
+def _has_same_blocks(before: Sequence[Line], after: Sequence[Line], item: Item) -> bool:
     """Return whether `after` has the lines of `before` without `item` in the same blocks.
 
     Blank lines are ignored.
     """
-    kept = [(number, line) for number, line in enumerate(before) if not item.start <= line.start < item.end]
-    old = [(number, line) for number, line in kept if line.kind != "blank"]
+    retained = [
+        (number, line) for number, line in enumerate(before) if not item.start <= line.start < item.end
+    ]
+    old = [(number, line) for number, line in retained if line.kind != "blank"]
     new = [(number, line) for number, line in enumerate(after) if line.kind != "blank"]
     if len(old) != len(new):
         return False
-    moved = {QUOTE: QUOTE} | {number: place for (number, _), (place, _) in zip(old, new, strict=True)}
+    moved = {QUOTE: QUOTE} | {
+        number: new_number for (number, _), (new_number, _) in zip(old, new, strict=True)
+    }
     return all(
-        ours.kind == theirs.kind and tuple(map(moved.get, ours.path)) == theirs.path
-        for (_, ours), (_, theirs) in zip(old, new, strict=True)
+        old_line.kind == new_line.kind and tuple(map(moved.get, old_line.path)) == new_line.path
+        for (_, old_line), (_, new_line) in zip(old, new, strict=True)
     )
 
 
@@ -500,7 +507,7 @@ _TARGET: Final = re.compile(rf"\]\([ \t]{{0,8}}<?([^)\s<>]{{1,{MAX_PATH_BYTES}}}
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
-def relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
+def find_relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
     """Yield the paths inside the scope that inline links of a body point to, one for each link.
 
     Links in code, links with a scheme, absolute links and links out of the scope are left out.
@@ -517,12 +524,12 @@ def relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
         for found in _TARGET.finditer(body, line.start, line.end):
             target = unquote(found[1].partition("#")[0].partition("?")[0])
             if target and not target.startswith("/") and _SCHEME.match(target) is None:
-                path = _joined(rel.rpartition("/")[0], target)
+                path = _join_path(rel.rpartition("/")[0], target)
                 if path is not None:
                     yield path
 
 
-def _joined(folder: str, target: str) -> RelPath | None:
+def _join_path(folder: str, target: str) -> RelPath | None:
     """Return the path of a target relative to a folder; None: outside the scope, or the scope itself."""
     steps = folder.split("/") if folder else []
     for step in target.split("/"):
@@ -566,12 +573,12 @@ ACTIVE_MARKUP: Final = "active-markup"
 _MAX_PROGRAM_BYTES: Final = 32 << 20
 
 _SPACE: Final = r"[\s\x00-\x20]*"
-_RUNNING: Final = (
+_RUNNING_SCHEME: Final = (
     "(?:"
     + "|".join(_SPACE.join(scheme) for scheme in ("javascript", "vbscript", "livescript", "data", "file"))
     + rf"){_SPACE}\\?:"
 )
-_ELSEWHERE: Final = r"(?:[a-z][a-z0-9+.-]*\\?:|[/\\]{2})"
+_REMOTE: Final = r"(?:[a-z][a-z0-9+.-]*\\?:|[/\\]{2})"
 """The start of an address that is not a path inside the file's directory."""
 
 _ALT: Final = r"(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*\])*"
@@ -597,20 +604,20 @@ _FORMS: Final = (
     rf"<(?:{_REPLACING})(?:[\s/>]|$)",
     rf"<(?:[a-z]+:)?(?:{_LOADING})[\s/][^>]*=",
     *(rf"{tag}on[a-z]+\s*=" for tag in (_TAG, _QUOTED_TAG, _BLOCK)),
-    *(rf"{tag}(?:{_FETCHING})\s*=\s*[\"'`]?{_SPACE}{_ELSEWHERE}" for tag in (_TAG, _QUOTED_TAG)),
+    *(rf"{tag}(?:{_FETCHING})\s*=\s*[\"'`]?{_SPACE}{_REMOTE}" for tag in (_TAG, _QUOTED_TAG)),
     *(rf"{tag}(?:srcset|srcdoc|imagesrcset)\s*=" for tag in (_TAG, _QUOTED_TAG)),
-    *(rf"{tag}[a-z:-]+\s*=\s*[\"'`]?{_SPACE}{_RUNNING}" for tag in (_TAG, _QUOTED_TAG)),
+    *(rf"{tag}[a-z:-]+\s*=\s*[\"'`]?{_SPACE}{_RUNNING_SCHEME}" for tag in (_TAG, _QUOTED_TAG)),
     rf"{_TAG}style\s*=[^>]*(?:url|image|expression|import|binding|behavior|[\\@])",
-    rf"<{_SPACE}{_RUNNING}[^\s>]*>",
-    rf"\]\({_SPACE}<?{_SPACE}{_RUNNING}",
-    rf"\]:{_SPACE}<?{_SPACE}{_RUNNING}",
-    rf"!\[{_ALT}\]\({_SPACE}<?{_SPACE}{_ELSEWHERE}",
-    rf"!\[(?:[^\]]|\][^(\[])*?\]\({_SPACE}<?{_SPACE}{_ELSEWHERE}",
+    rf"<{_SPACE}{_RUNNING_SCHEME}[^\s>]*>",
+    rf"\]\({_SPACE}<?{_SPACE}{_RUNNING_SCHEME}",
+    rf"\]:{_SPACE}<?{_SPACE}{_RUNNING_SCHEME}",
+    rf"!\[{_ALT}\]\({_SPACE}<?{_SPACE}{_REMOTE}",
+    rf"!\[(?:[^\]]|\][^(\[])*?\]\({_SPACE}<?{_SPACE}{_REMOTE}",
     r"<!(?:entity|attlist)\s|<\?xml-stylesheet\s|<!doctype[^>]*\[",
     rf"(?m:^)[ \t>*+0-9.)-]*(?:`{{3,}}|~{{3,}})[ \t]*(?:{'|'.join(_RUN_BY_READERS)})\b",
 )
 _ANY_FORM: Final = "|".join(f"(?:{form})" for form in _FORMS)
-_REFERENCE: Final = rf"(?m:^)[ \t>*+0-9.)-]*\[(?:[^\[\]\\]|\\.)+\]:{_SPACE}<?{_ELSEWHERE}"
+_REFERENCE: Final = rf"(?m:^)[ \t>*+0-9.)-]*\[(?:[^\[\]\\]|\\.)+\]:{_SPACE}<?{_REMOTE}"
 _BY_REFERENCE: Final = rf"!\[{_ALT}\](?:[^(]|$)"
 
 _BREAK: Final = re.compile("\r\n|\n|\r")
@@ -619,14 +626,14 @@ _ENTITY: Final = re.compile("&[#a-zA-Z]")
 _FENCE_LINE: Final = re.compile(r"(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*")
 _LIKE_A_FENCE: Final = re.compile(r"[ \t>*+0-9.)-]*(?:```|~~~)")
 _OPENS_HTML: Final = re.compile(r"[ \t>*+0-9.)-]*<[A-Za-z!?/]")
-_NO_CODE: Final = frozenset({*_RUN_BY_READERS, *_DRAWN_BY_READERS})
+_ACTIVE_LANGUAGES: Final = frozenset({*_RUN_BY_READERS, *_DRAWN_BY_READERS})
 _MARKS: Final = ("<", "](", "]:", "```", "~~~")
 """Text without any of these has no active markup."""
 
 _TICKS: Final = re.compile(r"\\?`+|<(?![ =<>-])(?![a-zA-Z/][\w:-]*>)")
 
 
-def active_markup(text: str) -> int | None:
+def find_active_markup(text: str) -> int | None:
     """Return the line on which active markup begins (A1 to A3), or None.
 
     The line is the line of the start of the first match, from 1.
@@ -637,50 +644,50 @@ def active_markup(text: str) -> int | None:
         return None
     if _search(text) is None:
         return None
-    return _search(without_code(text))
+    return _search(mask_code(text))
 
 
-def without_code(text: str) -> str:
+def mask_code(text: str) -> str:
     """Return `text` with blanks in place of code, if every reader displays it as code (A2); lines stay."""
     text = _OTHER_BREAK.sub("\n", text)
     lines = text.split("\n")
-    bounds = None if _is_doubtful(text) else _fences(lines)
+    bounds = None if _is_doubtful(text) else _find_code_blocks(lines)
     if bounds is None:
         return text
     inside = {number for first, last in bounds for number in range(first, last + 1)}
-    shown: list[str] = []
+    masked_lines: list[str] = []
     doubt = False
     for number, line in enumerate(lines):
         if number in inside or not line.strip():
-            shown.append("")
+            masked_lines.append("")
             doubt = False
             continue
-        masked, doubt = _without_spans(line, doubt=doubt)
-        shown.append(masked)
-    return "\n".join(shown)
+        masked, doubt = _mask_spans(line, doubt=doubt)
+        masked_lines.append(masked)
+    return "\n".join(masked_lines)
 
 
 def _search(text: str) -> int | None:
     view = html.unescape(text) if _ENTITY.search(text) else text
-    found = _pattern(_ANY_FORM).search(view)
-    if found is None and "![" in view and _pattern(_BY_REFERENCE).search(view) is not None:
-        found = _pattern(_REFERENCE).search(view)
+    found = _compile(_ANY_FORM).search(view)
+    if found is None and "![" in view and _compile(_BY_REFERENCE).search(view) is not None:
+        found = _compile(_REFERENCE).search(view)
     return None if found is None else len(_BREAK.findall(view, 0, found.start())) + 1
 
 
-def _pattern(source: str) -> Any:
-    return compiled(source, most_bytes=_MAX_PROGRAM_BYTES)
+def _compile(source: str) -> Any:
+    return compile_pattern(source, max_bytes=_MAX_PROGRAM_BYTES)
 
 
 def _is_doubtful(text: str) -> bool:
     """Return whether the start of code depends on the end of front matter."""
-    front = locate(text)
+    front = find_front_matter(text)
     if front is None:
-        return opens(text)
+        return starts_front_matter(text)
     return "```" in text[: front.body] or "~~~" in text[: front.body]
 
 
-def _fences(lines: list[str]) -> list[tuple[int, int]] | None:
+def _find_code_blocks(lines: list[str]) -> list[tuple[int, int]] | None:
     """Return the first and last line of each certain code block; None if HTML makes all of them doubtful."""
     found: list[tuple[int, int]] = []
     fence, first, certain = "", 0, True
@@ -691,8 +698,8 @@ def _fences(lines: list[str]) -> list[tuple[int, int]] | None:
             opening = _FENCE_LINE.fullmatch(line)
             if opening is not None:
                 fence, first = opening[1], number
-                certain = opening[2].strip("{}.=").lower() not in _NO_CODE
-        elif _closes(line, fence):
+                certain = opening[2].strip("{}.=").lower() not in _ACTIVE_LANGUAGES
+        elif _closes_fence(line, fence):
             if certain:
                 found.append((first, number))
             fence = ""
@@ -701,12 +708,12 @@ def _fences(lines: list[str]) -> list[tuple[int, int]] | None:
     return found
 
 
-def _closes(line: str, fence: str) -> bool:
+def _closes_fence(line: str, fence: str) -> bool:
     text = line.strip(" \t")
     return len(text) >= len(fence) and not text.strip(fence[0]) and not line.startswith(("    ", "\t"))
 
 
-def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
+def _mask_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
     """Return `line` without its code spans, and whether later spans of the paragraph may be text."""
     if doubt or "`" not in line:
         return line, doubt or any(not found[0].startswith("`") for found in _TICKS.finditer(line))
@@ -735,20 +742,24 @@ def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
 _TOKEN_BYTES: Final = 8
 
 
-def fence_token() -> str:
-    """Return random text for the marks of `fenced`, unknown to the author of the quoted text."""
+def create_fence_token() -> str:
+    """Return random text for the marks of `fence_text`, unknown to the author of the quoted text."""
     return os.urandom(_TOKEN_BYTES).hex()
 
 
-def fenced(text: str, kind: str, token: str) -> str:
+def fence_text(text: str, kind: str, token: str) -> str:
     """Return `text` between two lines that it cannot imitate, because its author does not know `token`."""
     return f"<<{kind} {token}>>\n{text}\n<<end {token}>>"
 
 
-def without_fences(text: str, token: str) -> str:
-    """Return `text` without the marks of `fenced` for this token, and without lines of only such marks."""
+def remove_fences(text: str, token: str) -> str:
+    """Return `text` without the marks of `fence_text` for this token, and without lines of only such
+    marks.
+    """
     if token not in text:
         return text
     marks = re.compile(rf"<<\w{{1,20}}+ {re.escape(token)}>>")
-    kept = [(line, marks.sub("", line)) for line in text.splitlines(keepends=True)]
-    return "".join(rest for line, rest in kept if token not in rest and (rest.strip() or not line.strip()))
+    stripped = [(line, marks.sub("", line)) for line in text.splitlines(keepends=True)]
+    return "".join(
+        rest for line, rest in stripped if token not in rest and (rest.strip() or not line.strip())
+    )

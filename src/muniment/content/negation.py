@@ -1,9 +1,9 @@
 """Find facts that a text denies or ends, so that forgetting a fact does not remove such texts. Pure.
 
-- N1. `ended`: the text states that something is over or was replaced ("no longer", "instead of", "statt",
+- N1. `is_ended`: the text states that something is over or was replaced ("no longer", "instead of", "statt",
   不再), and a query word occurs in that clause only.
-- N2. `denied`: a query word follows directly after a "not" or a similar word, and occurs only there.
-- N3. `turns`: the query itself contains a denial; the caller then searches for it as it is.
+- N2. `is_denied`: a query word follows directly after a "not" or a similar word, and occurs only there.
+- N3. `has_denial`: the query itself contains a denial; the caller then searches for it as it is.
 
 A clause ends at punctuation and at the end of a line. In scripts without spaces a clause is checked as a
 whole. Not guaranteed: a denial without one of these words is not found. The tables cover some large
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final, NamedTuple
 
-from muniment.content.words import STOP_WORDS, is_running
-from muniment.files import shipped_tables
+from muniment.content.words import STOP_WORDS, is_unspaced
+from muniment.files import load_package_tables
 from muniment.kernel.path import fold
 
-Says = Callable[[str], frozenset[str]]
+FindWords = Callable[[str], frozenset[str]]
 """Function that returns the query words which occur in a piece of text."""
 
 MAX_CHARS: Final = 8_000
@@ -31,7 +31,7 @@ MAX_CHARS: Final = 8_000
 _CLAUSE_CHARS: Final = 400
 """Characters of one clause; clauses written by people are shorter."""
 
-_NEXT_WORDS: Final = 3
+_MAX_WORDS_AFTER_DENIAL: Final = 3
 """Words after a denial that are checked; the first one that is not a stop word is the denied word."""
 
 _CLAUSE: Final = re.compile(
@@ -40,7 +40,7 @@ _CLAUSE: Final = re.compile(
 _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
-class _Denials(NamedTuple):
+class _DenialTables(NamedTuple):
     """The tables of `negation.toml`, compiled."""
 
     ended: re.Pattern[str]
@@ -49,9 +49,9 @@ class _Denials(NamedTuple):
 
 
 @cache
-def _denials() -> _Denials:
+def _load_denials() -> _DenialTables:
     """Return the tables of the package. Cost: reads and compiles a file, once per process."""
-    tables = shipped_tables("muniment.content", "negation")
+    tables = load_package_tables("muniment.content", "negation")
     ended = (
         rf"\b(?:{tables['moved']}) (?P<left>\S+(?: \S+){{0,9}}?)(?: to | into |\Z)"
         rf"|\bvon (?P<weg>\S+(?: \S+){{0,5}}?) (?:auf|zu) "
@@ -59,43 +59,43 @@ def _denials() -> _Denials:
         rf"|\b(?:{'|'.join(tables['lapsed'])})\b(?P<lapsed>.*)|(?:{tables['running']})"
     )
     denial = rf"\b(?:{'|'.join(tables['denial'])})\b"
-    return _Denials(re.compile(ended), re.compile(denial), re.compile(tables["running_denial"]))
+    return _DenialTables(re.compile(ended), re.compile(denial), re.compile(tables["running_denial"]))
 
 
-def turns(text: str) -> bool:
+def has_denial(text: str) -> bool:
     """Return whether a text denies or ends anything (N3)."""
     plain = fold(text[:MAX_CHARS])
-    return any(found.search(plain) for found in _denials())
+    return any(found.search(plain) for found in _load_denials())
 
 
-def ended(text: str, says: Says) -> bool:
+def is_ended(text: str, find_words: FindWords) -> bool:
     """Return whether a text states that the queried fact is over (N1).
 
     Args:
         text: a sentence, an item or a paragraph.
-        says: see `Says`.
+        find_words: see `FindWords`.
 
-    Cost: linear, with one or two calls of `says` per clause.
+    Cost: linear, with one or two calls of `find_words` per clause.
     """
-    over, holds = frozenset[str](), frozenset[str]()
-    for number, clause in enumerate(_clauses(text)):
-        named = _ended_in(clause, says)
-        if not named and number and _denials().denial.match(clause):
-            named = _denied_in(clause, says)  # "on Mondays, not Tuesdays"
-        over, holds = over | named, holds | (says(clause) - named)
-    return bool(over - holds)
+    over, remaining = frozenset[str](), frozenset[str]()
+    for number, clause in enumerate(_split_clauses(text)):
+        named = _find_ended_words(clause, find_words)
+        if not named and number and _load_denials().denial.match(clause):
+            named = _find_denied_words(clause, find_words)  # "on Mondays, not Tuesdays"
+        over, remaining = over | named, remaining | (find_words(clause) - named)
+    return bool(over - remaining)
 
 
-def denied(text: str, says: Says) -> bool:
-    """Return whether a text denies the queried fact (N2). Arguments and cost as in `ended`."""
-    over, holds = frozenset[str](), frozenset[str]()
-    for clause in _clauses(text):
-        named = _denied_in(clause, says)
-        over, holds = over | named, holds | (says(clause) - named)
-    return bool(over - holds)
+def is_denied(text: str, find_words: FindWords) -> bool:
+    """Return whether a text denies the queried fact (N2). Arguments and cost as in `is_ended`."""
+    over, remaining = frozenset[str](), frozenset[str]()
+    for clause in _split_clauses(text):
+        named = _find_denied_words(clause, find_words)
+        over, remaining = over | named, remaining | (find_words(clause) - named)
+    return bool(over - remaining)
 
 
-def _clauses(text: str) -> list[str]:
+def _split_clauses(text: str) -> list[str]:
     """Return the clauses of a text with single spaces; a very long clause is split into pieces."""
     clauses = (" ".join(clause.split()) for clause in _CLAUSE.split(fold(text[:MAX_CHARS])))
     return [
@@ -105,26 +105,26 @@ def _clauses(text: str) -> list[str]:
     ]
 
 
-def _ended_in(clause: str, says: Says) -> frozenset[str]:
+def _find_ended_words(clause: str, find_words: FindWords) -> frozenset[str]:
     """Return the words that a clause calls over (N1)."""
-    found = _denials().ended.search(clause)
+    found = _load_denials().ended.search(clause)
     if found is None:
         return frozenset()
     part = next((part for part in found.groups() if part is not None), None)
-    named = frozenset[str]() if part is None else says(part)
-    return says(clause) if not named and found.lastgroup in {None, "lapsed"} else named
+    named = frozenset[str]() if part is None else find_words(part)
+    return find_words(clause) if not named and found.lastgroup in {None, "lapsed"} else named
 
 
-def _denied_in(clause: str, says: Says) -> frozenset[str]:
+def _find_denied_words(clause: str, find_words: FindWords) -> frozenset[str]:
     """Return the words that a clause denies (N2)."""
-    is_denied = _denials().running.search(clause) is not None
-    if is_denied or is_running(clause[:1]):
-        return says(clause) if is_denied else frozenset()
+    is_denied = _load_denials().running.search(clause) is not None
+    if is_denied or is_unspaced(clause[:1]):
+        return find_words(clause) if is_denied else frozenset()
     named = frozenset[str]()
-    for found in _denials().denial.finditer(clause):
-        behind = (word[0] for word in _WORD.finditer(clause, found.end()))
-        for _, word in zip(range(_NEXT_WORDS), behind, strict=False):
+    for found in _load_denials().denial.finditer(clause):
+        following = (word[0] for word in _WORD.finditer(clause, found.end()))
+        for _, word in zip(range(_MAX_WORDS_AFTER_DENIAL), following, strict=False):
             if word not in STOP_WORDS:
-                named |= says(word)
+                named |= find_words(word)
                 break
     return named

@@ -15,15 +15,17 @@ MAX_PROGRAM_BYTES: Final = 64 << 20
 
 
 @cache
-def compiled(source: str | bytes, *, most_bytes: int = MAX_PROGRAM_BYTES, of_bytes: bool = False) -> Any:
-    """Return `source` compiled: case-insensitive, or case-sensitive over bytes with `of_bytes`.
+def compile_pattern(
+    source: str | bytes, *, max_bytes: int = MAX_PROGRAM_BYTES, is_bytes: bool = False
+) -> Any:
+    """Return `source` compiled: case-insensitive, or case-sensitive over bytes with `is_bytes`.
 
     Cost: some milliseconds for a large expression, once per process.
     """
     options = re2.Options()
     options.log_errors = False
-    options.case_sensitive = of_bytes
-    options.max_mem = most_bytes
-    if of_bytes:
+    options.case_sensitive = is_bytes
+    options.max_mem = max_bytes
+    if is_bytes:
         options.encoding = re2.Options.Encoding.LATIN1
     return re2.compile(source, options)

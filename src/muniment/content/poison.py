@@ -36,12 +36,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
-from muniment.content.frontmatter import spelled
-from muniment.content.likeness import heaviest_words, passage_score
-from muniment.content.patterns import compiled
-from muniment.files import shipped_tables
-from muniment.kernel.normal_forms import normalised
+from muniment.content.admission import INVISIBLE, LOOKALIKES, strip_accents
+from muniment.content.frontmatter import decode_front_matter
+from muniment.content.likeness import find_heaviest_words, score_passage
+from muniment.content.patterns import compile_pattern
+from muniment.files import load_package_tables
+from muniment.kernel.normal_forms import normalise
 
 THRESHOLD: Final = 72
 """Score from which a passage makes its text wait: the learned score plus `RULE_SHARE` times the rule weight.
@@ -76,19 +76,19 @@ FORBIDDEN_CHARS: Final = 90
 CONDITION_CHARS: Final = 80
 """Characters before a negation in which a word such as "if" makes its clause a condition."""
 
-MIN_APART: Final = 15
+MIN_SPELLED_APART: Final = 15
 """Minimum characters of words with spaces between their letters that count as hidden."""
 
-MIN_PROSE: Final = 8
-MIN_PAIR: Final = 4
-MIN_ALIKE: Final = 6
+MIN_DECODED: Final = 8
+MIN_PAIRED_NAME: Final = 4
+MIN_COMPARED_NAME: Final = 6
 """Minimum letters of decoded text, and of names and parts of names that are compared."""
 
 _Span = tuple[int, int]
 
 # -- expressions -------------------------------------------------------------------------------------
 
-_OURS: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment: \{.*\})\n")
+_GENERATED_LINE: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment: \{.*\})\n")
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?])\s+|[。！？]|\n\s*\n|\n(?=\s*(?:[-*+#>|]|\d+[.)]|[a-z]+:\s))"  # noqa: RUF001
 )
@@ -103,7 +103,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _LONG_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{4,30}[a-z0-9]")
 _SEPARATOR: Final = re.compile(r"[-_.]")
 
-_APART: Final = re.compile(r"(?<!\w)(?:[^\W\d_][ ._\-·•*|]{1,2}){3,}[^\W\d_](?!\w)")
+_SPELLED_APART: Final = re.compile(r"(?<!\w)(?:[^\W\d_][ ._\-·•*|]{1,2}){3,}[^\W\d_](?!\w)")
 _BETWEEN_LETTERS: Final = re.compile(r"[ ._\-·•*|]")
 _GLUE: Final = re.compile(r"""''|""|\\(?=[a-z/.:-])|<[^<>\n]{0,80}>|\*\*|__|~~""")
 _TAG_ENDS: Final = re.compile(r"<!--|-->|`")
@@ -189,26 +189,26 @@ def find_poison(text: str) -> PoisonFinding | None:
     Cost: about 1.5 ms for a sentence.
     """
     worst, highest = None, float(THRESHOLD)
-    for passage, hidden in passages_of(text):
-        score, acts = passage_total(passage, hidden)
+    for passage, hidden in split_passages(text):
+        score, acts = compute_passage_score(passage, hidden)
         if score >= highest:
             worst, highest = (passage, acts), score
     if worst is None:
         return None
     passage, acts = worst
     reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
-    words = ", ".join(f"{each!r}" for each in heaviest_words(passage))
+    words = ", ".join(f"{each!r}" for each in find_heaviest_words(passage))
     learned = f"is similar to texts that make agents do harm (by the words {words})"
     return PoisonFinding(tuple(rule.id for rule in acts) or ("likeness",), ", ".join(reasons) or learned)
 
 
-def passages_of(text: str) -> Iterator[tuple[str, str]]:
+def split_passages(text: str) -> Iterator[tuple[str, str]]:
     """Yield the passages of each view of a text, folded, each with the class of how it was hidden."""
-    own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
-    for spelling in filter(None, (own, spelled(own))):
-        for view, hidden in _views(spelling):
-            whole = [each for each in _SENTENCE.split(view) if each.strip()]
-            sentences = [piece for each in whole for piece in _PIECE.findall(each)]
+    without_generated = _GENERATED_LINE.sub(r"\1", _GENERATED_LINE.sub(r"\1", text))
+    for spelling in filter(None, (without_generated, decode_front_matter(without_generated))):
+        for view, hidden in _build_views(spelling):
+            raw_sentences = [each for each in _SENTENCE.split(view) if each.strip()]
+            sentences = [piece for each in raw_sentences for piece in _PIECE.findall(each)]
             pairs = zip(sentences, [*sentences[1:], ""], strict=False)
             # Each sentence is also checked alone, so that good practice next to it excuses nothing.
             for passage in dict.fromkeys([*("\n\n".join(filter(None, each)) for each in pairs), *sentences]):
@@ -216,22 +216,22 @@ def passages_of(text: str) -> Iterator[tuple[str, str]]:
                     yield passage, hidden
 
 
-def passage_total(passage: str, hidden: str) -> tuple[float, list[_PoisonRule]]:
+def compute_passage_score(passage: str, hidden: str) -> tuple[float, list[_PoisonRule]]:
     """Return the score of a passage, and the acts of the matched rules, the heaviest first."""
-    weight, acts = rule_weight(passage, hidden)
-    score = passage_score(passage) + RULE_SHARE * weight
+    weight, acts = compute_rule_weight(passage, hidden)
+    score = score_passage(passage) + RULE_SHARE * weight
     return max(score, ENOUGH_SCORE) if weight >= ENOUGH_RULE_WEIGHT else score, acts
 
 
-def rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
+def compute_rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
     """Return the weight of the rules for a passage, within bounds, and the acts, the heaviest first."""
-    seen = _RiskyPassage(passage, hidden)
-    met = [rule for rule in _rules() if seen.meets(rule)]
+    risky = _RiskyPassage(passage, hidden)
+    met = [rule for rule in _load_rules() if risky.matches(rule)]
     acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
     context = [rule.weight for rule in met if rule.is_context]
     # Any number of circumstances counts only once per sign.
     weight = sum(rule.weight for rule in acts) + max([0, *context]) + min([0, *context])
-    if not acts and any(map(seen.forbids, _rules())):
+    if not acts and any(map(risky.negates_act, _load_rules())):
         return MIN_RULE_WEIGHT, acts
     return max(MIN_RULE_WEIGHT, min(weight, ENOUGH_RULE_WEIGHT if acts else 0)), acts
 
@@ -247,7 +247,7 @@ class _RiskyPassage:
         if hidden:
             self._found[hidden] = ((0, 0),)
 
-    def spans(self, name: str) -> tuple[_Span, ...]:
+    def find_spans(self, name: str) -> tuple[_Span, ...]:
         """Return the positions of the words of a class."""
         if name not in self._found:
             self._found[name] = tuple(self._find(name))
@@ -256,47 +256,47 @@ class _RiskyPassage:
     def _find(self, name: str) -> Iterator[_Span]:
         match name:
             case "host":
-                yield from _hosts(self._text)
+                yield from _find_hosts(self._text)
             case "url":
-                yield from (each for each in self.spans("host") if "@" not in self._text[slice(*each)])
+                yield from (each for each in self.find_spans("host") if "@" not in self._text[slice(*each)])
             case "alike":
-                yield from _alike(self._text)
+                yield from _find_similar_names(self._text)
             case "pair":
-                yield from _pairs(self._text)
+                yield from _find_paired_names(self._text)
             case _:
-                words, patterns = _classes()[name]
+                words, patterns = _load_classes()[name]
                 for expression, text in ((words, self._words), (patterns, self._text)):
                     if expression is not None:
                         yield from (each.span() for each in expression.finditer(text))
 
-    def meets(self, rule: _PoisonRule) -> bool:
+    def matches(self, rule: _PoisonRule) -> bool:
         """Return whether all classes occur and the act is not negated (or is, if the rule requires it)."""
         return any(
             (rule.is_context and rule.weight > 0) or self._negates(span, rule.is_negated) == rule.is_negated
-            for span in self._acts(rule)
+            for span in self._find_acts(rule)
         )
 
-    def forbids(self, rule: _PoisonRule) -> bool:
+    def negates_act(self, rule: _PoisonRule) -> bool:
         """Return whether the act of a rule occurs with one of its classes, and is negated each time."""
         if rule.is_negated or rule.is_context:
             return False
         act, *others = rule.classes
-        acts = [span for name in act for span in self.spans(name)]
+        acts = [span for name in act for span in self.find_spans(name)]
         return (
             bool(acts)
-            and any(self.spans(name) for names in others for name in names)
+            and any(self.find_spans(name) for names in others for name in names)
             and all(self._negates(span, is_check=False) for span in acts)
         )
 
-    def _acts(self, rule: _PoisonRule) -> Iterator[_Span]:
+    def _find_acts(self, rule: _PoisonRule) -> Iterator[_Span]:
         """Yield the positions of the act of a rule that are near all its other classes."""
-        if rule.unless is not None and self.spans(rule.unless):
+        if rule.unless is not None and self.find_spans(rule.unless):
             return
         act, *others = rule.classes
-        places = [[span for name in names for span in self.spans(name)] for names in others]
-        if all(places):
-            for span in (each for name in act for each in self.spans(name)):
-                if all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places):
+        span_groups = [[span for name in names for span in self.find_spans(name)] for names in others]
+        if all(span_groups):
+            for span in (each for name in act for each in self.find_spans(name)):
+                if all(any(_is_near(span, other, rule.near) for other in spans) for spans in span_groups):
                     yield span
 
     def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two checks
@@ -309,40 +309,40 @@ class _RiskyPassage:
     def _is_negated(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  as above
         start, end = span
         begin = max((each.end() for each in _CLAUSE.finditer(self._text, 0, start)), default=0)
-        negators = [each for each in self.spans("not") if begin <= each[0] and each[1] <= start]
+        negators = [each for each in self.find_spans("not") if begin <= each[0] and each[1] <= start]
         if is_check:
             near = [each[1] for each in negators if start - each[1] <= NEGATED_CHARS]
-            return len(negators) % 2 == 1 and any(self._reaches(each, start) for each in near)
-        if len([each for each in negators if not self._is_over(each[1], start)]) % 2 == 1:
+            return len(negators) % 2 == 1 and any(self._covers(each, start) for each in near)
+        if len([each for each in negators if not self._is_clause_over(each[1], start)]) % 2 == 1:
             return True
         clause = next((each.start() for each in _CLAUSE.finditer(self._text, end)), len(self._text))
         stop = min(clause, end + FORBIDDEN_CHARS)
-        return any(end <= each[0] < stop for each in self.spans("forbidden"))
+        return any(end <= each[0] < stop for each in self.find_spans("forbidden"))
 
-    def _reaches(self, end: int, start: int) -> bool:
+    def _covers(self, end: int, start: int) -> bool:
         """Return whether a negation refers to a later check, and not to omitting the check."""
         return not _UNTIL.search(self._text[end:start]) and not any(
-            end <= off[0] and off[1] <= start for off in self.spans("off")
+            end <= off[0] and off[1] <= start for off in self.find_spans("off")
         )
 
-    def _is_over(self, end: int, start: int) -> bool:
+    def _is_clause_over(self, end: int, start: int) -> bool:
         """Return whether a clause ends between a negation and an act, so that the act is not negated."""
         head, comma, tail = self._text[end:start].rpartition(",")
         if not comma or head.startswith(","):
             return False
-        conditions = [each for each in self.spans("condition") if end - CONDITION_CHARS <= each[0] < end]
+        conditions = [each for each in self.find_spans("condition") if end - CONDITION_CHARS <= each[0] < end]
         if any("," not in self._text[each[1] : end] for each in conditions):
             return True
         return len(_WORD.findall(head)) > 2 >= len(_WORD.findall(tail))  # noqa: PLR2004
 
 
-def _is_beside(one: _Span, other: _Span, near: int) -> bool:
+def _is_near(one: _Span, other: _Span, near: int) -> bool:
     """Return whether two ranges do not overlap and are at most `near` characters apart (0: any distance)."""
     gap = max(one[0], other[0]) - min(one[1], other[1])
     return gap >= 0 and (near == 0 or gap <= near)
 
 
-def _hosts(text: str) -> Iterator[_Span]:
+def _find_hosts(text: str) -> Iterator[_Span]:
     """Yield hosts that are not in the local network and not a well-known registry."""
     for found in _HOST.finditer(text):
         name = next(filter(None, found.groups()))
@@ -352,33 +352,35 @@ def _hosts(text: str) -> Iterator[_Span]:
 
 
 def _is_about_packages(text: str) -> bool:
-    return any(_classes()[name][0].search(text) is not None for name in ("install", "package", "swapped"))
+    return any(
+        _load_classes()[name][0].search(text) is not None for name in ("install", "package", "swapped")
+    )
 
 
-def _alike(text: str) -> Iterator[_Span]:
+def _find_similar_names(text: str) -> Iterator[_Span]:
     """Yield names that differ by one letter from the name of a popular package."""
     if not _is_about_packages(text):
         return
-    known = _popular()
+    known = _load_popular_packages()
     for found in _LONG_NAME.finditer(text):
-        whole = found[0].replace("_", "-")
-        words = {whole, *(each for each in whole.split("-") if len(each) > MIN_ALIKE)} - known
-        if whole not in known and any(_is_one_off(word, each) for word in words for each in known):
+        name = found[0].replace("_", "-")
+        words = {name, *(each for each in name.split("-") if len(each) > MIN_COMPARED_NAME)} - known
+        if name not in known and any(_differs_by_one_letter(word, each) for word in words for each in known):
             yield found.span()
 
 
-def _pairs(text: str) -> Iterator[_Span]:
+def _find_paired_names(text: str) -> Iterator[_Span]:
     """Yield package names that extend another name in the text at its start or end."""
     if not _is_about_packages(text):
         return
-    names = {each[0] for each in _NAME.finditer(text) if len(each[0]) >= MIN_PAIR}
+    names = {each[0] for each in _NAME.finditer(text) if len(each[0]) >= MIN_PAIRED_NAME}
     for found in _NAME.finditer(text):
         parts = _SEPARATOR.split(found[0])
         if len(parts) > 1 and not _FILE.fullmatch(found[0]) and {parts[0], parts[-1]} & (names - {found[0]}):
             yield found.span()
 
 
-def _is_one_off(one: str, other: str) -> bool:
+def _differs_by_one_letter(one: str, other: str) -> bool:
     """Return whether one letter was added, left out, replaced or swapped with its neighbour."""
     if abs(len(one) - len(other)) > 1 or one[0] != other[0]:
         return False
@@ -391,17 +393,17 @@ def _is_one_off(one: str, other: str) -> bool:
 # -- views -------------------------------------------------------------------------------------------
 
 
-def _views(text: str) -> Iterator[tuple[str, str]]:
+def _build_views(text: str) -> Iterator[tuple[str, str]]:
     """Yield the views of a text, folded, each with the class of how it was hidden."""
-    raw = INVISIBLE.sub("", normalised("NFKC", text))
+    raw = INVISIBLE.sub("", normalise("NFKC", text))
     raw = html.unescape(raw) if "&" in raw else raw
     plain = _TAG_ENDS.sub(" ", raw)
     for view in dict.fromkeys([plain, _GLUE.sub("", plain).replace("${IFS}", " ")]):
         yield _fold(view), ""
-    for decoded in _decoded(raw):
+    for decoded in _decode_parts(raw):
         yield _fold(decoded), "decoded"
-    joined = _APART.sub(lambda found: _BETWEEN_LETTERS.sub("", found[0]), raw)
-    if sum(len(each[0]) for each in _APART.finditer(raw)) >= MIN_APART:
+    joined = _SPELLED_APART.sub(lambda found: _BETWEEN_LETTERS.sub("", found[0]), raw)
+    if sum(len(each[0]) for each in _SPELLED_APART.finditer(raw)) >= MIN_SPELLED_APART:
         yield _fold(joined), "spelled_apart"
     if "rot13" in raw.casefold():
         yield _fold(raw.translate(_ROT13)), ""
@@ -411,46 +413,46 @@ def _views(text: str) -> Iterator[tuple[str, str]]:
 
 def _fold(text: str) -> str:
     """Return `text` without case, accents, and lookalikes in words of mixed alphabets."""
-    text = without_marks(text.replace("\u2019", "'").replace("\r\n", "\n"))
-    return text if text.isascii() else _LETTERS.sub(_latin, text)
+    text = strip_accents(text.replace("\u2019", "'").replace("\r\n", "\n"))
+    return text if text.isascii() else _LETTERS.sub(_replace_lookalikes, text)
 
 
-def _latin(found: re.Match[str]) -> str:
+def _replace_lookalikes(found: re.Match[str]) -> str:
     word = found[0]
     latin = word.translate(LOOKALIKES)
     return latin if latin.isascii() and not word.isascii() and _LATIN.search(word) else word
 
 
-def _decoded(text: str) -> Iterator[str]:
+def _decode_parts(text: str) -> Iterator[str]:
     """Yield the decoded text of encoded parts, if it is readable."""
-    for found in _first(_BASE64, text):
+    for found in _find_first(_BASE64, text):
         part = found.replace("-", "+").replace("_", "/").rstrip("=")
         try:
-            yield from _if_prose(base64.b64decode(part + "=" * (-len(part) % 4), validate=True))
+            yield from _decode_if_prose(base64.b64decode(part + "=" * (-len(part) % 4), validate=True))
         except binascii.Error:
             continue
-    for found in _first(_HEX, text):
+    for found in _find_first(_HEX, text):
         digits = re.sub(r"\\x|0x|[ ,:%]", "", found)
-        yield from _if_prose(bytes.fromhex(digits[: len(digits) // 2 * 2]))
-    for found in _first(_PERCENT, text):
-        yield from _if_prose(bytes.fromhex(found.replace("%", "")))
-    for found in _first(_ESCAPES, text):
+        yield from _decode_if_prose(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    for found in _find_first(_PERCENT, text):
+        yield from _decode_if_prose(bytes.fromhex(found.replace("%", "")))
+    for found in _find_first(_ESCAPES, text):
         codes = re.findall(r"[0-9A-Fa-f]{2,4}", found)
-        yield from _if_prose("".join(chr(int(each, 16)) for each in codes).encode("utf-8", "replace"))
-    for found in _first(_CODES, text):
-        yield from _if_prose(bytes(int(each) & 127 for each in re.findall(r"\d+", found)))
+        yield from _decode_if_prose("".join(chr(int(each, 16)) for each in codes).encode("utf-8", "replace"))
+    for found in _find_first(_CODES, text):
+        yield from _decode_if_prose(bytes(int(each) & 127 for each in re.findall(r"\d+", found)))
 
 
-def _first(expression: re.Pattern[str], text: str) -> Iterator[str]:
+def _find_first(expression: re.Pattern[str], text: str) -> Iterator[str]:
     return (found[0] for _, found in zip(range(MAX_DECODED), expression.finditer(text), strict=False))
 
 
-def _if_prose(data: bytes) -> Iterator[str]:
+def _decode_if_prose(data: bytes) -> Iterator[str]:
     """Yield `data` as text if it has the form of prose."""
     text = data.decode("utf-8", "replace")
     letters = sum(map(str.isalpha, text))
     is_text = text.isprintable() and _PROSE.fullmatch(text) is not None and _GAP.search(text) is not None
-    if is_text and len(text) >= MIN_PROSE and letters >= len(text) / 2:
+    if is_text and len(text) >= MIN_DECODED and letters >= len(text) / 2:
         yield text
 
 
@@ -458,17 +460,17 @@ def _if_prose(data: bytes) -> Iterator[str]:
 
 
 @cache
-def _tables() -> Mapping[str, Any]:
-    return shipped_tables("muniment.content", "poison")
+def _load_tables() -> Mapping[str, Any]:
+    return load_package_tables("muniment.content", "poison")
 
 
 @cache
-def _popular() -> frozenset[str]:
-    return frozenset(_tables()["popular"]["packages"].split())
+def _load_popular_packages() -> frozenset[str]:
+    return frozenset(_load_tables()["popular"]["packages"].split())
 
 
 @cache
-def _rules() -> tuple[_PoisonRule, ...]:
+def _load_rules() -> tuple[_PoisonRule, ...]:
     return tuple(
         _PoisonRule(
             table["id"],
@@ -480,28 +482,31 @@ def _rules() -> tuple[_PoisonRule, ...]:
             table.get("context", False),
             table.get("unless"),
         )
-        for table in _tables()["rule"]
+        for table in _load_tables()["rule"]
     )
 
 
 @cache
-def _classes() -> Mapping[str, tuple[Any, Any]]:
+def _load_classes() -> Mapping[str, tuple[Any, Any]]:
     """Return for each class the expressions for its words outside addresses and for its patterns anywhere."""
-    words, patterns = _tables()["words"], _tables()["patterns"]
+    words, patterns = _load_tables()["words"], _load_tables()["patterns"]
     return {
-        name: (_any(_sources(words.get(name, ""))), _any(f"(?:{each})" for each in patterns.get(name, ())))
+        name: (
+            _compile_any(_build_sources(words.get(name, ""))),
+            _compile_any(f"(?:{each})" for each in patterns.get(name, ())),
+        )
         for name in {*words, *patterns}
     }
 
 
-def _any(sources: Iterable[str]) -> Any:
+def _compile_any(sources: Iterable[str]) -> Any:
     source = "|".join(sources)
-    return compiled(source) if source else None
+    return compile_pattern(source) if source else None
 
 
-def _sources(words: str) -> Iterator[str]:
+def _build_sources(words: str) -> Iterator[str]:
     """Yield an expression for each word of a class, the longest first."""
-    entries = {without_marks(each.strip()) for each in words.replace("\n", " ").split(",")} - {""}
+    entries = {strip_accents(each.strip()) for each in words.replace("\n", " ").split(",")} - {""}
     for entry in sorted(entries, key=lambda each: (-len(each), each)):
         body = re.escape(entry)
         if not entry.isascii():

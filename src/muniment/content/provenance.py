@@ -16,7 +16,7 @@ P5 A text consists of other texts if it has all of their units, the units of eac
 
 Not guaranteed: that the words are true or harmless. They are exactly the words of their author.
 
-Start at `whose`; attacked in tests/units/content/test_provenance.py.
+Start at `determine_authorship`; attacked in tests/units/content/test_provenance.py.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from functools import cache
 from itertools import chain
 from typing import Final, NamedTuple
 
-from muniment.content.leaning import lean_on_one_another
-from muniment.content.words import STOP_WORDS, features, is_running
-from muniment.files import shipped_tables
-from muniment.kernel.normal_forms import normalised
+from muniment.content.dependence import has_dependent_item
+from muniment.content.words import STOP_WORDS, extract_features, is_unspaced
+from muniment.files import load_package_tables
+from muniment.kernel.normal_forms import normalise
 
 # -- containment -------------------------------------------------------------------------------------
 #
@@ -49,12 +49,12 @@ from muniment.kernel.normal_forms import normalised
 # In doubt a text does not contain it: then code stores the fact verbatim, which loses nothing. Attacked by
 # `tests/units/content/test_provenance.py`.
 
-MAX_SEPARATE: Final = 8
+MAX_SEPARATE_ITEMS: Final = 8
 """Maximum items of a list that are stored separately: the default number of files that a run may write."""
 
 MIN_STATEMENT_WORDS: Final = 3
 
-MAX_PLACES: Final = 8
+MAX_POSITIONS: Final = 8
 """Maximum positions of a text that are checked in detail: a text that repeats half of a fact more often is
 unusual.
 """
@@ -72,11 +72,11 @@ _TOKEN: Final = re.compile(
 )
 _ARTICLES: Final = frozenset({"a", "an", "the", "An", "The"})  # But not "Plan A".
 _HIDDEN: Final = re.compile(r"<!--.*?(?:-->|\Z)|~~[^~\n]*~~", re.DOTALL)
-MAX_ITEMS: Final = 64
+MAX_SPLIT_ITEMS: Final = 64
 """Maximum items of a list that may be split over several texts; code stores a longer list as one text."""
 
 _SUBJECTS: Final = frozenset({"user", "i", "I", "we"})
-_SMALL_WORDS: Final = re.compile(r"[a-z]{2,}(?:'s)?")
+_SMALL_WORD: Final = re.compile(r"[a-z]{2,}(?:'s)?")
 _ENDINGS: Final = ("'s", "ies", "ied", "es", "ed", "ing", "s", "e", "y")
 _MIN_STEM: Final = 3
 _SENTENCE_END: Final = re.compile(r"[.!?;\u3002\uff01\uff1f](?=\s|\Z)|\n[ \t]*+\n")
@@ -104,67 +104,68 @@ class _Word:
     end: int
 
 
-def holds(texts: Sequence[str], fact: str) -> bool:
+def contains_fact(texts: Sequence[str], fact: str) -> bool:
     """Return whether one of `texts` contains `fact`, or each item of a list is in any of them.
 
     Args:
         texts: bodies of entries, without front matter.
         fact: the fact to remember.
 
-    Cost: linear in both, plus `MAX_PLACES` times the fact.
+    Cost: linear in both, plus `MAX_POSITIONS` times the fact.
     """
-    readable = [_Readable(text) for text in texts]
-    return any(each.holds(fact) for each in readable) or (
-        len(items := _items(fact)) > 1 and all(any(each.holds(item) for each in readable) for item in items)
+    readable = [_SearchableText(text) for text in texts]
+    return any(each.contains_fact(fact) for each in readable) or (
+        len(items := _split_list_items(fact)) > 1
+        and all(any(each.contains_fact(item) for each in readable) for item in items)
     )
 
 
-def missing_statements(text: str, before: str) -> Iterator[str]:
+def find_missing_statements(text: str, before: str) -> Iterator[str]:
     """Yield the sentences, headings and list items of an earlier text that a text does not contain.
 
     Cost: linear in both for each statement that is not in the text word for word.
     """
-    kept, readable = {unit.words for unit in _units(text)}, _Readable(text)
-    for unit in _units(before):
+    present, readable = {unit.words for unit in _split_units(text)}, _SearchableText(text)
+    for unit in _split_units(before):
         statement = " ".join(unit.words)
-        if unit.words not in kept and not readable.holds(statement):
+        if unit.words not in present and not readable.contains_fact(statement):
             yield statement
 
 
-class _Readable:
+class _SearchableText:
     """A text that is searched for facts."""
 
     def __init__(self, text: str) -> None:
-        self._text = _plain(text)
-        self._words = _words(self._text)
-        self._stems = _joined(self._words)
+        self._text = _strip_markup(text)
+        self._words = _split_words(self._text)
+        self._stems = _join_stems(self._words)
 
-    def holds(self, fact: str) -> bool:
-        plain = _plain(fact)
-        words = _words(plain)
+    def contains_fact(self, fact: str) -> bool:
+        plain = _strip_markup(fact)
+        words = _split_words(plain)
         wanted = words[1:] if len(words) > 1 and words[0].text in _SUBJECTS else words
         if not wanted:
             return " ".join(plain.split()) in " ".join(self._text.split())
         is_denial = _DENIAL.search(plain.casefold()) is not None
-        sought, at, number, counted = _joined(wanted), -1, 0, 0
-        for _ in range(MAX_PLACES):
+        sought, at, number, counted = _join_stems(wanted), -1, 0, 0
+        for _ in range(MAX_POSITIONS):
             at = self._stems.find(sought, at + 1)
             if at < 0:
                 return False
             number += self._stems.count("\0", counted, at)
             counted = at
             found = self._words[number : number + len(wanted)]
-            before, after = self._around(found[0].start, found[-1].end)
+            before, after = self._find_sentence_around(found[0].start, found[-1].end)
             is_same = all(
                 one.text == other.text or not one.is_exact for one, other in zip(wanted, found, strict=True)
             )
-            is_of_another = len(wanted) < len(words) and _other_subjects(before)
+            is_of_another = len(wanted) < len(words) and _find_other_subjects(before)
             is_denied = not is_denial and _DENIAL.search(f"{before}\n{after}".casefold())
             if is_same and not is_of_another and not is_denied:
                 return True
         return False
 
-    def _around(self, start: int, end: int) -> tuple[str, str]:
+    def _find_sentence_around(self, start: int, end: int) -> tuple[str, str]:
         """Return the text before and after a range in its sentence."""
         before = self._text[max(0, start - SENTENCE_CHARS) : start]
         after = self._text[end : end + SENTENCE_CHARS]
@@ -173,14 +174,14 @@ class _Readable:
         return before[begin:], after[: ending.start() if ending else None]
 
 
-def _other_subjects(before: str) -> set[str]:
+def _find_other_subjects(before: str) -> set[str]:
     """Return words before a fact in its sentence that may be another subject than the user."""
-    line = {each.text for each in _words(before.rpartition("\n")[2])}
+    line = {each.text for each in _split_words(before.rpartition("\n")[2])}
     # A line with its own subject is independent of the line above.
-    return (line or {each.text for each in _words(before)}) - _SUBJECTS
+    return (line or {each.text for each in _split_words(before)}) - _SUBJECTS
 
 
-def separate_items(fact: str) -> tuple[str, ...]:
+def split_separate_items(fact: str) -> tuple[str, ...]:
     """Return the items of a list of facts that may be stored separately; empty for other texts.
 
     The list is flat, with `-`, `*` or `+`, and without other lines. Every item is a statement of three words
@@ -188,36 +189,38 @@ def separate_items(fact: str) -> tuple[str, ...]:
     """
     lines = [line.rstrip(" \t") for line in fact.splitlines() if line.strip()]
     items, count = [match[1] for line in lines if (match := _BULLET.fullmatch(line))], len(lines)
-    if not 1 < len(items) == count <= MAX_SEPARATE or len(set(items)) < count:
+    if not 1 < len(items) == count <= MAX_SEPARATE_ITEMS or len(set(items)) < count:
         return ()
-    is_statement = all(is_running(item) or len(item.split()) >= MIN_STATEMENT_WORDS for item in items)
-    is_structured = any(map(_MARKUP.search, items)) or any(unit.leads for unit in _units(fact))
-    may_be_told_alone = is_statement and not is_structured and not lean_on_one_another(items)
-    return tuple(items) if may_be_told_alone else ()
+    is_statement = all(is_unspaced(item) or len(item.split()) >= MIN_STATEMENT_WORDS for item in items)
+    is_structured = any(map(_MARKUP.search, items)) or any(unit.is_lead_in for unit in _split_units(fact))
+    are_independent = is_statement and not is_structured and not has_dependent_item(items)
+    return tuple(items) if are_independent else ()
 
 
-def _items(fact: str) -> list[str]:
+def _split_list_items(fact: str) -> list[str]:
     """Return the items of a flat list if the fact has no other lines, else an empty list."""
     lines = [line for line in fact.splitlines() if line.strip()]
-    return list(dict.fromkeys(lines)) if len(lines) <= MAX_ITEMS and all(map(_ITEM.match, lines)) else []
+    return (
+        list(dict.fromkeys(lines)) if len(lines) <= MAX_SPLIT_ITEMS and all(map(_ITEM.match, lines)) else []
+    )
 
 
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     """Return `text` without compatibility forms, markup, and struck out or commented out text (H2)."""
     text = _HIDDEN.sub(" ", text.replace("\0", " "))
-    return _EMPHASIS.sub(r"\2", _MARKER.sub("\n", normalised("NFKC", text)))
+    return _EMPHASIS.sub(r"\2", _MARKER.sub("\n", normalise("NFKC", text)))
 
 
-def _words(plain: str) -> list[_Word]:
+def _split_words(plain: str) -> list[_Word]:
     found: list[_Word] = []
     for each in _TOKEN.finditer(plain):
-        said = each[0].replace("\u2019", "'").replace("\u2212", "-")
-        folded = said.casefold()
-        if said in _ARTICLES:
+        token = each[0].replace("\u2019", "'").replace("\u2212", "-")
+        folded = token.casefold()
+        if token in _ARTICLES:
             continue
-        is_small = _SMALL_WORDS.fullmatch(said) is not None
-        stem = _stem(folded) if _SMALL_WORDS.fullmatch(folded) else folded
-        text = said if len(said) == 1 else folded  # `-d` is not `-D`.
+        is_small = _SMALL_WORD.fullmatch(token) is not None
+        stem = _stem(folded) if _SMALL_WORD.fullmatch(folded) else folded
+        text = token if len(token) == 1 else folded  # `-d` is not `-D`.
         found.append(_Word(text, stem, not is_small, each.start(), each.end()))
     return found
 
@@ -231,7 +234,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _joined(words: Sequence[_Word]) -> str:
+def _join_stems(words: Sequence[_Word]) -> str:
     """Return the stems between marks that never occur in a text."""
     return "\0".join(["", *(word.stem for word in words), ""])
 
@@ -242,22 +245,22 @@ MAX_LABEL_CHARS: Final = 300
 """Maximum characters of a label; a longer one is a text."""
 
 
-class _TurningWords(NamedTuple):
+class _ReversingWords(NamedTuple):
     """The words of `turning.toml`, which describes them."""
 
-    turning: frozenset[str]
-    running: tuple[str, ...]
-    loose: frozenset[str]
-    of_anything: frozenset[str]
+    reversing: frozenset[str]
+    reversing_unspaced: tuple[str, ...]
+    small: frozenset[str]
+    unspecific: frozenset[str]
 
 
 @cache
-def _lists() -> _TurningWords:
+def _load_words() -> _ReversingWords:
     """Return the words of the package. Cost: reads one file, once per process."""
-    words = {name: text.split() for name, text in shipped_tables("muniment.content", "turning").items()}
+    words = {name: text.split() for name, text in load_package_tables("muniment.content", "turning").items()}
     turning, loose = frozenset(words["turning"]), frozenset(words["loose"])
     turning |= {f"{verb}nt" for verb in words["verbs"]}
-    return _TurningWords(turning, tuple(words["running"]), loose, STOP_WORDS | loose | {*words["anything"]})
+    return _ReversingWords(turning, tuple(words["running"]), loose, STOP_WORDS | loose | {*words["anything"]})
 
 
 _MARKERS: Final = re.compile(r"[ \t]*((?:[-*+>][ \t]+)*)((?:[0-9]{1,3}[.)][ \t]+)?)((?:[-*+>][ \t]+)*)")
@@ -269,20 +272,20 @@ _MARKUP: Final = re.compile(r"^[ \t]*(?:```|~~~|\||={2,}|-{2,})|^(?: {4}|\t)|<[!
 _ENDING: Final = ".,;:!\u2026\u3002\uff0c"
 
 
-class Whose(Enum):
+class Authorship(Enum):
     """The author of the words of a new text."""
 
     SAME = "same"
     """It has the same words as the text that it replaces."""
     FACT = "fact"
     """It consists of the fact only."""
-    KEPT = "kept"
+    EXTENDED = "kept"
     """It consists of the replaced text and the fact."""
     OTHERS = "others"
     """It contains other words, or words that were changed."""
 
 
-Replaces = Callable[[str, str], bool]
+CanReplace = Callable[[str, str], bool]
 """Function that returns whether a fact may replace the body of an entry."""
 
 
@@ -291,161 +294,169 @@ class _Unit:
     """A sentence, heading or list item.
 
     Attributes:
-        place: white space and markers at the beginning of its line; None: it starts inside a line.
+        line_prefix: white space and markers at the beginning of its line; None: it starts inside a line.
         number: the marker of a numbered list.
-        leads: whether it changes how the next lines are read: a heading, or a line that ends in a colon.
+        is_lead_in: whether it changes how the next lines are read: a heading, or a line that ends in a colon.
     """
 
     words: tuple[str, ...]
-    place: str | None
+    line_prefix: str | None
     number: str
-    leads: bool
+    is_lead_in: bool
 
 
-def whose(body: str, fact: str, before: str | None, replaces: Replaces) -> Whose:
+def determine_authorship(body: str, fact: str, before: str | None, can_replace: CanReplace) -> Authorship:
     """Return the author of the words of an entry (P1 to P3).
 
     Args:
         body: the new body of the entry.
-        fact: the fact from the caller; each item of a list of facts (`separate_items`) also counts as a fact.
+        fact: the fact from the caller; each item of a list of facts (`split_separate_items`) also counts as
+            a fact.
         before: body of the entry that it replaces; None: it is new.
-        replaces: whether a fact may replace a body.
+        can_replace: whether a fact may replace a body.
 
     Cost: linear in the texts.
     """
-    said, old = _lines(body), None if before is None else _lines(before)
-    if old is not None and said == old:
-        return Whose.SAME
-    for each in (fact, *separate_items(fact)):
-        if _is_fact(said, each):
-            is_ours = not old or _says_the_same(body, before or "")
-            is_ours = is_ours or replaces(each, before or "")
-            return Whose.FACT if is_ours else Whose.OTHERS
-        if old and said[: len(old)] == old and _may_follow(said[len(old) :], old, each):
-            return Whose.KEPT
-    return Whose.OTHERS
+    new, old = _split_lines(body), None if before is None else _split_lines(before)
+    if old is not None and new == old:
+        return Authorship.SAME
+    for each in (fact, *split_separate_items(fact)):
+        if _is_fact(new, each):
+            is_allowed = not old or _has_same_statements(body, before or "")
+            is_allowed = is_allowed or can_replace(each, before or "")
+            return Authorship.FACT if is_allowed else Authorship.OTHERS
+        if old and new[: len(old)] == old and _can_be_appended(new[len(old) :], old, each):
+            return Authorship.EXTENDED
+    return Authorship.OTHERS
 
 
-def _says_the_same(body: str, before: str) -> bool:
+def _has_same_statements(body: str, before: str) -> bool:
     """Return whether two texts contain the same statements, with any markers and line breaks."""
-    lost, added = missing_statements(body, before), missing_statements(before, body)
+    lost, added = find_missing_statements(body, before), find_missing_statements(before, body)
     return next(chain(lost, added), None) is None
 
 
-def telling_words(text: str) -> frozenset[str]:
+def find_specific_words(text: str) -> frozenset[str]:
     """Return the words of a text that describe its subject."""
-    return _features(_units(text))
+    return _extract_features(_split_units(text))
 
 
-def stands_in(label: str, fact: str) -> bool:
+def is_label_of_fact(label: str, fact: str) -> bool:
     """Return whether a label contains only words of a fact (P4). Cost: linear in the fact."""
-    wanted = _tokens(label)
-    if len(label) > MAX_LABEL_CHARS or not set(wanted) - _lists().loose:
+    wanted = _split_tokens(label)
+    if len(label) > MAX_LABEL_CHARS or not set(wanted) - _load_words().small:
         return False
-    if not {token for token in _tokens(fact) if _is_turning(token)} <= set(wanted):
+    if not {token for token in _split_tokens(fact) if _is_reversing(token)} <= set(wanted):
         return False
-    units = [_tokens(unit) for unit in _folded_units(fact)]
-    if any(map(is_running, wanted)):
+    units = [_split_tokens(unit) for unit in _list_folded_units(fact)]
+    if any(map(is_unspaced, wanted)):
         return any("".join(unit).startswith("".join(wanted)) for unit in units)
-    return any(_begins(unit, wanted) for unit in units)
+    return any(_starts_with_label(unit, wanted) for unit in units)
 
 
-def names(name: str, fact: str) -> bool:
+def is_name_in_fact(name: str, fact: str) -> bool:
     """Return whether a unit of a fact contains a name, and the name has all words that reverse a meaning."""
-    wanted, said = _WORD.findall(name.casefold()), [_WORD.findall(unit) for unit in _folded_units(fact)]
-    if not wanted or not {word for words in said for word in words if _is_turning(word)} <= set(wanted):
+    wanted, units = _WORD.findall(name.casefold()), [_WORD.findall(unit) for unit in _list_folded_units(fact)]
+    if not wanted or not {word for words in units for word in words if _is_reversing(word)} <= set(wanted):
         return False
     size = len(wanted)
-    return any(words[at : at + size] == wanted for words in said for at in range(len(words) - size + 1))
+    return any(words[at : at + size] == wanted for words in units for at in range(len(words) - size + 1))
 
 
-def is_made_of(text: str, sources: Sequence[str]) -> bool:
+def consists_of(text: str, sources: Sequence[str]) -> bool:
     """Return whether a text has all units of others, the units of each in order, and no other (P5)."""
-    said, theirs = _units(text), [_units(source) for source in sources]
-    if any(unit.leads for units in theirs for unit in units):
+    text_units, source_units = _split_units(text), [_split_units(source) for source in sources]
+    if any(unit.is_lead_in for units in source_units for unit in units):
         return False
-    return all(_stand_in_order(units, said) for units in theirs) and set(said) <= set(chain(*theirs))
+    return all(_are_in_order(units, text_units) for units in source_units) and set(text_units) <= set(
+        chain(*source_units)
+    )
 
 
-def _is_fact(said: Sequence[str], fact: str) -> bool:
+def _is_fact(lines: Sequence[str], fact: str) -> bool:
     """Return whether lines consist of a fact (P1)."""
-    told = _lines(fact)
-    if list(said) == told:
-        return bool(told)
-    units, ours = _units("\n".join(said)), _units(fact)
-    if not units or not ours or any(map(_MARKUP.search, [*told, *said])):
+    fact_lines = _split_lines(fact)
+    if list(lines) == fact_lines:
+        return bool(fact_lines)
+    units, fact_units = _split_units("\n".join(lines)), _split_units(fact)
+    if not units or not fact_units or any(map(_MARKUP.search, [*fact_lines, *lines])):
         return False
-    if any(unit.leads or unit.place or unit.number for unit in ours):
+    if any(unit.is_lead_in or unit.line_prefix or unit.number for unit in fact_units):
         return False
-    if any(unit.place or unit.number for unit in units[1:]) or units[0].number not in {"", "1."}:
+    if any(unit.line_prefix or unit.number for unit in units[1:]) or units[0].number not in {"", "1."}:
         return False
-    words, wanted = list(_flat(units)), list(_flat(ours))
-    if units[0].place and _NUMBER.match(words[0]):
+    words, wanted = list(_list_words(units)), list(_list_words(fact_units))
+    if units[0].line_prefix and _NUMBER.match(words[0]):
         return False  # Before a number a dash is a sign.
-    return words[1:] == wanted[1:] and _lowered(words[0]) == _lowered(wanted[0])
+    return words[1:] == wanted[1:] and _lower_first(words[0]) == _lower_first(wanted[0])
 
 
-def _may_follow(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
+def _can_be_appended(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
     """Return whether lines are a fact that may be appended to others (P2)."""
-    units = _units("\n".join(old))
-    if any(unit.leads for unit in units) or any(map(_MARKUP.search, old)):
+    units = _split_units("\n".join(old))
+    if any(unit.is_lead_in for unit in units) or any(map(_MARKUP.search, old)):
         return False
-    if not _is_fact(_lines("\n".join(new)), fact):
+    if not _is_fact(_split_lines("\n".join(new)), fact):
         return False
-    first, places = _units("\n".join(new))[0], {unit.place for unit in units if unit.place is not None}
-    if len(places) > 1 or first.place not in places or any(unit.number for unit in (first, *units)):
+    first, prefixes = (
+        _split_units("\n".join(new))[0],
+        {unit.line_prefix for unit in units if unit.line_prefix is not None},
+    )
+    if len(prefixes) > 1 or first.line_prefix not in prefixes or any(unit.number for unit in (first, *units)):
         return False
-    return bool(first.place) or not new[0] or not _goes_on(units[-1].words)
+    return bool(first.line_prefix) or not new[0] or not _is_unfinished(units[-1].words)
 
 
-def _begins(unit: Sequence[str], label: Sequence[str]) -> bool:
+def _starts_with_label(unit: Sequence[str], label: Sequence[str]) -> bool:
     """Return whether a label is a part of a unit after small words only."""
     for at, token in enumerate(unit):
         if list(unit[at : at + len(label)]) == list(label):
             return True
-        if token not in _lists().loose:
+        if token not in _load_words().small:
             return False
     return False
 
 
-def _stand_in_order(units: Sequence[_Unit], among: Sequence[_Unit]) -> bool:
+def _are_in_order(units: Sequence[_Unit], among: Sequence[_Unit]) -> bool:
     rest = iter(among)
     return all(unit in rest for unit in units)
 
 
-def _flat(units: Sequence[_Unit]) -> Iterator[str]:
+def _list_words(units: Sequence[_Unit]) -> Iterator[str]:
     for unit in units:
         yield from unit.words
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Return the lines without trailing white space, and without blank lines at both ends."""
-    lines = [line.rstrip() for line in normalised("NFC", text).splitlines()]
-    kept = [at for at, line in enumerate(lines) if line]
-    return lines[kept[0] : kept[-1] + 1] if kept else []
+    lines = [line.rstrip() for line in normalise("NFC", text).splitlines()]
+    filled = [at for at, line in enumerate(lines) if line]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-def _units(text: str) -> list[_Unit]:
+def _split_units(text: str) -> list[_Unit]:
     units: list[_Unit] = []
     words: list[str] = []
-    place: str | None = None
+    line_prefix: str | None = None
     number, is_heading = "", False
 
-    def close(*, leads: bool = False) -> None:
-        nonlocal words, place, number, is_heading
+    def close(*, is_lead_in: bool = False) -> None:
+        nonlocal words, line_prefix, number, is_heading
         if words:
-            units.append(_Unit(tuple(words), place, number, leads or is_heading or _leads(words)))
-        words, place, number, is_heading = [], None, "", False
+            units.append(
+                _Unit(tuple(words), line_prefix, number, is_lead_in or is_heading or _has_heading_form(words))
+            )
+        words, line_prefix, number, is_heading = [], None, "", False
 
-    for line in normalised("NFC", text).splitlines():
+    for line in normalise("NFC", text).splitlines():
         found = _MARKERS.match(line)
         marks, ordered = (found[0], found[2]) if found else ("", "")
         is_item = bool(marks.strip())
-        if is_heading or is_item or not _goes_on(words) or not line.strip() or _HEADING.match(line):
+        if is_heading or is_item or not _is_unfinished(words) or not line.strip() or _HEADING.match(line):
             # A line directly above the items of a list defines how they are read.
-            close(leads=is_item and not (place or "").strip() and not number)
+            close(is_lead_in=is_item and not (line_prefix or "").strip() and not number)
         if not words:
-            place, number = marks.replace(ordered, "", 1), ordered.strip()
+            line_prefix, number = marks.replace(ordered, "", 1), ordered.strip()
             is_heading = _HEADING.match(line) is not None
         tokens = line[len(marks) :].split()
         for token, following in zip(tokens, [*tokens[1:], ""], strict=False):
@@ -456,45 +467,47 @@ def _units(text: str) -> list[_Unit]:
     return units
 
 
-def _leads(words: Sequence[str]) -> bool:
+def _has_heading_form(words: Sequence[str]) -> bool:
     """Return whether a line without a heading marker has the form of a heading."""
     is_bold = words[0].startswith(("**", "__", "<")) and words[-1].endswith(("**", "__", ">"))
     return is_bold or words[-1].rstrip("*_").endswith((":", "\uff1a")) or not words[-1].strip("=-")
 
 
-def _goes_on(words: Sequence[str]) -> bool:
+def _is_unfinished(words: Sequence[str]) -> bool:
     """Return whether a line ends in the middle of a sentence, judging by its last word."""
     return bool(words) and (
-        words[-1].casefold() in _lists().loose
-        or _is_turning(words[-1])
+        words[-1].casefold() in _load_words().small
+        or _is_reversing(words[-1])
         or words[-1].endswith((",", ";", "-"))
     )
 
 
-def _tokens(text: str) -> list[str]:
+def _split_tokens(text: str) -> list[str]:
     """Return the words of a label for comparison: all their characters except case and final punctuation."""
     found = (
-        token.strip(_ENDING).replace("\u2019", "'") for token in normalised("NFC", text).casefold().split()
+        token.strip(_ENDING).replace("\u2019", "'") for token in normalise("NFC", text).casefold().split()
     )
     return [token for token in found if token]
 
 
-def _features(units: Sequence[_Unit]) -> frozenset[str]:
-    return features(" ".join(_flat(units))) - _lists().of_anything
+def _extract_features(units: Sequence[_Unit]) -> frozenset[str]:
+    return extract_features(" ".join(_list_words(units))) - _load_words().unspecific
 
 
-def _folded_units(text: str) -> list[str]:
-    return [" ".join(unit.words).casefold() for unit in _units(text)]
+def _list_folded_units(text: str) -> list[str]:
+    return [" ".join(unit.words).casefold() for unit in _split_units(text)]
 
 
-def _lowered(word: str) -> str:
+def _lower_first(word: str) -> str:
     return word[:1].casefold() + word[1:]
 
 
-def _is_turning(token: str) -> bool:
-    known = _lists()
+def _is_reversing(token: str) -> bool:
+    known = _load_words()
     words = [word.replace("\u2019", "'").strip("_") for word in _WORD.findall(token.casefold())]
     return any(
-        word in known.turning or word.endswith("n't") or any(mark in word for mark in known.running)
+        word in known.reversing
+        or word.endswith("n't")
+        or any(mark in word for mark in known.reversing_unspaced)
         for word in words
     )

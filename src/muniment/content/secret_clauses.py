@@ -14,7 +14,7 @@ Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
   opens with it.
 - C4. Secrets are also: lists of recovery codes, the words of a wallet (twelve, or another number of BIP-39 or
   Monero), the key of a wireless network, and "user / password" after the name of a login.
-- C5. Linear time: RE2 finds the names; at most `_REACH` characters before and after a name are read.
+- C5. Linear time: RE2 finds the names; at most `_MAX_DISTANCE` characters before and after a name are read.
 
 Limits: a clause ends at a line break or at the end of a sentence; a value beyond it is not found.
 """
@@ -29,15 +29,15 @@ from typing import Any, Final
 
 import re2
 
-from muniment.content.patterns import compiled
-from muniment.files import shipped_tables
+from muniment.content.patterns import compile_pattern
+from muniment.files import load_package_tables
 
 TOKEN: Final = "named-token"  # noqa: S105  the id of a rule
 PASSWORD: Final = "named-password"  # noqa: S105  the id of a rule
 CODE: Final = "named-code"
 PHRASE: Final = "wallet-phrase"
 
-_REACH: Final = 120
+_MAX_DISTANCE: Final = 120
 """Characters of a clause that are read before and after a name."""
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
@@ -84,7 +84,7 @@ _TO_SIDE: Final = re.compile(
     r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"  # noqa: RUF001
 )
 """One turn of a dial, to a number."""
-_LEAST_TURNS: Final = 3
+_MIN_TURNS: Final = 3
 _ONE_OF_LIST: Final = (
     r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
     r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
@@ -94,7 +94,7 @@ _LIST: Final = re.compile(
     rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
-_SIZES: Final = frozenset({12, 13, 15, 18, 21, 24, 25})
+_PHRASE_SIZES: Final = frozenset({12, 13, 15, 18, 21, 24, 25})
 """Words of a wallet phrase. Source: BIP-39, and 13 and 25 of Monero."""
 _LETTERS: Final = "[a-zß-öø-ÿœąćęłńśźżа-яё]"
 _NUMBERED: Final = rf"(?:[0-9]{{1,2}}[.):]?\s*)?{_LETTERS}{{3,9}}"
@@ -130,7 +130,7 @@ class _ClauseWords:
         typed_in: verbs that follow a code.
         changes: verbs for a change of a password.
         locks: places whose only number is their code.
-        says: words that introduce a value, at the end of a text.
+        introducers: words that introduce a value, at the end of a text.
         public_before, public_near, public_anywhere, public_codes: words that mark a value as public.
     """
 
@@ -141,7 +141,7 @@ class _ClauseWords:
     unlocks: Any
     typed_in: Any
     changes: Any
-    says: Any
+    introducers: Any
     locks: Any
     public_before: Any
     public_near: Any
@@ -156,13 +156,13 @@ class ValueChecks:
     Attributes:
         is_random: whether a text is as different from words and names as a random one.
         is_chosen: whether a word is not typical for statements about passwords.
-        is_no_word: whether a text is neither a word nor a version, date, method or file.
+        is_not_word: whether a text is neither a word nor a version, date, method or file.
         is_count: whether the text after a number is the thing that it counts.
     """
 
     is_random: Callable[[str], bool]
     is_chosen: Callable[[str], bool]
-    is_no_word: Callable[[str], bool]
+    is_not_word: Callable[[str], bool]
     is_count: Callable[[str], bool]
 
 
@@ -179,28 +179,30 @@ class _Clause:
         return f"{self.before}{self.name}{self.after}"
 
 
-def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def find_secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     """Yield rule, start and end of every secret of C1 to C4 in UTF-8 text.
 
     Cost: about 10 µs per KiB, and 20 to 100 µs for each name near a digit.
     """
-    words, has_digit = _words(), _DIGIT.search(data) is not None
+    words, has_digit = _load_words(), _DIGIT.search(data) is not None
     for (kind, find), names in zip(_FINDERS.items(), words.names, strict=True):
-        needs_digit = kind not in _OF_WORDS
+        needs_digit = kind not in _WITHOUT_DIGITS
         for found in names.finditer(data) if has_digit or not needs_digit else ():
             start, end = next(span for span in map(found.span, range(1, found.re.groups + 1)) if span[0] >= 0)
-            if needs_digit and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
+            if needs_digit and not _DIGIT.search(
+                data, max(0, start - 4 * _MAX_DISTANCE), end + 4 * _MAX_DISTANCE
+            ):
                 continue
             ends = _END_OF_NOTE if kind == "networks" else _END
-            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1), ends)
+            clause = _read_clause(data, start, end, _MAX_DISTANCE * _LIST_FACTORS.get(kind, 1), ends)
             for rule, at, size in find(clause, words, checks):
                 begin = start - len(clause.before.encode()) + len(clause.text[:at].encode())
                 yield rule, begin, begin + len(clause.text[at : at + size].encode())
 
 
-def _clause_at(data: bytes, start: int, end: int, reach: int, ends: re.Pattern[str]) -> _Clause:
-    before = data[max(0, start - 4 * _REACH) : start].decode("utf-8", "ignore")[-_REACH:]
-    after = data[end : end + 4 * reach].decode("utf-8", "ignore")[:reach]
+def _read_clause(data: bytes, start: int, end: int, max_distance: int, ends: re.Pattern[str]) -> _Clause:
+    before = data[max(0, start - 4 * _MAX_DISTANCE) : start].decode("utf-8", "ignore")[-_MAX_DISTANCE:]
+    after = data[end : end + 4 * max_distance].decode("utf-8", "ignore")[:max_distance]
     return _Clause(
         ends.split(before)[-1], data[start:end].decode("utf-8", "ignore"), ends.split(after, maxsplit=1)[0]
     )
@@ -220,15 +222,15 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
             if (is_id or checks.is_random(value[0]) or _is_grouped(value[0])) and (
                 _is_introduced(gap, words)
                 or gap.isspace()
-                or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
-                or (_is_key(value[0]) and gap[:1].isspace() and len(gap.split()) <= _WORDS_BEFORE_NAME)
+                or (is_id and len(gap.split()) <= _MAX_GAP_WORDS)
+                or (_is_key(value[0]) and gap[:1].isspace() and len(gap.split()) <= _MAX_WORDS_BEFORE_NAME)
             ):
                 yield TOKEN, offset + value.start(), len(value[0])
                 break
     for value in _ID.finditer(clause.before):
         gap = clause.before[value.end() :]
         if (
-            len(gap.split()) <= _WORDS_BEFORE_NAME
+            len(gap.split()) <= _MAX_WORDS_BEFORE_NAME
             and _begins_with_verb(gap, words)
             and not _is_public(clause.before[: value.start()], words)
             and not _is_public(gap, words)
@@ -241,10 +243,10 @@ def _is_grouped(value: str) -> bool:
 
 
 def _is_key(value: str) -> bool:
-    return len(value) >= _LEAST_KEY and _MIXED.match(value) is not None and "/" not in value
+    return len(value) >= _MIN_KEY_CHARS and _MIXED.match(value) is not None and "/" not in value
 
 
-_LEAST_KEY: Final = 20
+_MIN_KEY_CHARS: Final = 20
 
 
 def _is_public(gap: str, words: _ClauseWords) -> bool:
@@ -252,7 +254,7 @@ def _is_public(gap: str, words: _ClauseWords) -> bool:
     if words.public_anywhere.search(gap.encode()):
         return True
     bare = gap.rstrip(OPENING_QUOTES + " :=#(-–—")  # noqa: RUF001
-    if verb := words.says.search(bare.encode()):
+    if verb := words.introducers.search(bare.encode()):
         bare = bare.encode()[: verb.start() + 1].decode("utf-8", "ignore")
     return words.public_near.search(bare.rstrip(OPENING_QUOTES + " :=#(-–—").encode()) is not None  # noqa: RUF001
 
@@ -263,8 +265,8 @@ _HOURS: Final = re.compile(rf"{_HOUR} ?{_TO} ?{_HOUR}\b")
 """Opening hours."""
 _IN_PATH: Final = re.compile(r"/|\.\w")
 """Text after a name that is part of a path or of a file name."""
-_WORDS_IN_GAP: Final = 3
-_WORDS_BEFORE_NAME: Final = 6
+_MAX_GAP_WORDS: Final = 3
+_MAX_WORDS_BEFORE_NAME: Final = 6
 
 
 def _find_passwords(
@@ -292,7 +294,7 @@ _JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,
 
 
 def _is_strong(text: str, checks: ValueChecks) -> bool:
-    return _STRONG.match(text) is not None and checks.is_no_word(text)
+    return _STRONG.match(text) is not None and checks.is_not_word(text)
 
 
 _STRONG: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])|[^\W_]{2,}[!#$&*+@%^~][^\W_]{2,}")
@@ -317,26 +319,26 @@ def _find_networks(
     clause: _Clause, words: _ClauseWords, checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     if pair := _NETWORK.match(clause.after):
-        if checks.is_no_word(pair["value"]):
+        if checks.is_not_word(pair["value"]):
             yield PASSWORD, len(clause.text) - len(clause.after) + pair.start("value"), len(pair["value"])
         return
     data = clause.after.encode()
     ends = [max(map(key.end, range(1, key.re.groups + 1))) for key in words.network_keys.finditer(data)]
-    if words.network_keys.search(clause.before[-_NEAR:].encode()):
+    if words.network_keys.search(clause.before[-_MAX_NAME_DISTANCE:].encode()):
         ends.insert(0, 0)
     for end in ends:
         rest = data[end:].decode()
         value = _WORD.search(rest)
         if value is None:
             continue
-        is_far = len(rest[: value.start()].split()) > (_WORDS_IN_GAP if "=" in rest[: value.start()] else 1)
+        is_far = len(rest[: value.start()].split()) > (_MAX_GAP_WORDS if "=" in rest[: value.start()] else 1)
         if is_far:
             continue
         text, is_marked = value[0].rstrip(".!?:]}…"), _MARK.search(rest[: value.start()]) is not None
-        is_key = len(text) >= _LEAST_NETWORK_KEY and (
+        is_key = len(text) >= _MIN_NETWORK_KEY_CHARS and (
             text.isdigit() or (is_marked and checks.is_chosen(text))
         )
-        if checks.is_no_word(text) or is_key:
+        if checks.is_not_word(text) or is_key:
             yield PASSWORD, len(clause.text) - len(rest) + value.start(), len(text)
             return
 
@@ -345,9 +347,9 @@ _NETWORK: Final = re.compile(
     r"(?::?\s+[^\s/,;:]+){1,5}\s/\s(?P<value>(?=\S*[0-9])[^\s/,;]{8,63})(?=\s*$|[.,;)])"
 )
 """The name of a network and its key."""
-_NEAR: Final = 12
+_MAX_NAME_DISTANCE: Final = 12
 """Characters between the name of a key and the name of its network, as in "key of the wifi"."""
-_LEAST_NETWORK_KEY: Final = 8
+_MIN_NETWORK_KEY_CHARS: Final = 8
 """Characters of a key of WPA. Source: IEEE 802.11, clause 12."""
 
 
@@ -360,22 +362,22 @@ def _find_logins(
             pair.start() == len(clause.before) and ":" in pair[0] and not checks.is_random(text)
         )
         is_pair_of_names |= pair["and"] is not None and (
-            len(text) < _LEAST_AFTER_AND or not _MIXED.match(text)
+            len(text) < _MIN_CHARS_AFTER_AND or not _MIXED.match(text)
         )
-        is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
+        is_pair_of_names |= pair["user"] is not None and _drop_digits(pair["user"]) == _drop_digits(text)
         is_path = pair["user"] is None and pair["and"] is None and "/" in pair[0]
         is_name = is_pair_of_names or (pair["is_followed"] is not None and (is_path or text.lower() == text))
-        if _is_strong(text, checks) and not is_name and not _NO_LOGIN.search(text):
+        if _is_strong(text, checks) and not is_name and not _NOT_LOGIN.search(text):
             yield PASSWORD, pair.start("value"), len(text)
             return
 
 
-_NO_LOGIN: Final = re.compile(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
+_NOT_LOGIN: Final = re.compile(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
 """An escaped character of a path, or the rest of a time."""
-_LEAST_AFTER_AND: Final = 8
+_MIN_CHARS_AFTER_AND: Final = 8
 
 
-def _letters(text: str) -> str:
+def _drop_digits(text: str) -> str:
     return re.sub("[0-9]+", "", text)
 
 
@@ -404,10 +406,10 @@ def _find_phrases(
 ) -> Iterator[tuple[str, int, int]]:
     for phrase in _PHRASE.finditer(clause.after):
         parts = re.findall(f"{_LETTERS}+", phrase[0])
-        while parts and words.says.search(f" {parts[0]}".encode()):
+        while parts and words.introducers.search(f" {parts[0]}".encode()):
             parts = parts[1:]
         is_varied = 4 * len(set(parts)) >= 3 * len(parts)
-        if len(parts) in _SIZES and is_varied and not _FUNCTION_WORDS.search(" ".join(parts)):
+        if len(parts) in _PHRASE_SIZES and is_varied and not _FUNCTION_WORDS.search(" ".join(parts)):
             yield PHRASE, len(clause.before) + len(clause.name) + phrase.start(), len(phrase[0])
 
 
@@ -421,7 +423,7 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
     for turns in _TURNS.finditer(text):
         yield CODE, turns.start(), len(turns[0])
     sides = list(_TO_SIDE.finditer(text))
-    if len(sides) >= _LEAST_TURNS:
+    if len(sides) >= _MIN_TURNS:
         yield CODE, sides[0].start(), sides[-1].end() - sides[0].start()
     is_named = words.codes.search(data) is not None
     is_unlocked = words.unlocks.search(data) is not None
@@ -435,8 +437,8 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
             ((is_named or _is_combination(value[0])) and (is_last_name or _is_introduced(before, words)))
             or _SINGLE_DIGITS.fullmatch(value[0])
             or ((is_named or is_unlocked) and _IN_PAIRS.fullmatch(value[0]))
-            or _is_label_of_place(clause, value, words)
-            or (is_named and _is_beside_name(before, rest, value[0], words))
+            or _is_place_label(clause, value, words)
+            or (is_named and _is_near_name(before, rest, value[0], words))
             or (is_unlocked and (_is_introduced(before, words) or _ends_with((words.unlocks,), before)))
             or (_begins_with_verb(rest, words) and words.codes.search(rest.encode()))
             or _begins_with(words.typed_in, rest)
@@ -445,15 +447,15 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
             yield CODE, value.start(), len(value[0])
 
 
-def _is_label_of_place(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
+def _is_place_label(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
     """Return whether a clause is a place, a colon and digits that are neither a year nor a time."""
     gap = clause.text[: value.start()]
     return (
         not clause.before.strip(OPENING_QUOTES + " -")
         and gap.rstrip(OPENING_QUOTES + " ").endswith((":", "：", "="))  # noqa: RUF001
-        and len(gap.split()) <= _WORDS_IN_GAP
+        and len(gap.split()) <= _MAX_GAP_WORDS
         and not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
-        and _NO_YEAR.fullmatch(value[0]) is not None
+        and _NOT_YEAR.fullmatch(value[0]) is not None
         and not _TIME.fullmatch(value[0])
         and words.locks.search(gap.encode()) is not None
     )
@@ -462,20 +464,20 @@ def _is_label_of_place(clause: _Clause, value: re.Match[str], words: _ClauseWord
 _TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
 
 
-def _is_beside_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
+def _is_near_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
     """Return whether only one word, such as the name of a bank, is between a name and the code at its end."""
     head, _, last = before.rstrip().rpartition(" ")
     is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
-    is_name = len(last) >= _LEAST_NAME and last.isalpha()
+    is_name = len(last) >= _MIN_NAME_CHARS and last.isalpha()
     return (
         is_end
         and is_name
-        and bool(_NO_YEAR.fullmatch(value))
+        and bool(_NOT_YEAR.fullmatch(value))
         and _ends_with((words.codes, words.places), head)
     )
 
 
-_LEAST_NAME: Final = 5
+_MIN_NAME_CHARS: Final = 5
 _SINGLE_DIGITS: Final = re.compile(r"[0-9](?:[-–][0-9]){3,7}")  # noqa: RUF001
 _IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF001
 
@@ -483,13 +485,13 @@ _IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF00
 def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
     """Return whether a code ends a short clause, and is not a year."""
     gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
-    is_short = len(gap.split()) <= _WORDS_IN_GAP and len(clause.text.split()) <= _WORDS_OF_LABEL
+    is_short = len(gap.split()) <= _MAX_GAP_WORDS and len(clause.text.split()) <= _MAX_LABEL_WORDS
     is_last = not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
-    return is_short and is_last and _NO_YEAR.fullmatch(value[0]) is not None
+    return is_short and is_last and _NOT_YEAR.fullmatch(value[0]) is not None
 
 
-_WORDS_OF_LABEL: Final = 7
-_NO_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
+_MAX_LABEL_WORDS: Final = 7
+_NOT_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
 
 
 def _is_combination(value: str) -> bool:
@@ -512,11 +514,11 @@ def _is_introduced(gap: str, words: _ClauseWords) -> bool:
 
 
 def _follows_verb(gap: str, words: _ClauseWords) -> bool:
-    return words.says.search(gap.rstrip(OPENING_QUOTES + " ").encode()) is not None
+    return words.introducers.search(gap.rstrip(OPENING_QUOTES + " ").encode()) is not None
 
 
 def _ends_with(names: Iterable[Any], before: str) -> bool:
-    tail = before.rstrip(OPENING_QUOTES + " ")[-_TAIL:].encode()
+    tail = before.rstrip(OPENING_QUOTES + " ")[-_MAX_TAIL_CHARS:].encode()
     return any(
         found.end() == len(tail)
         or tail[max(map(found.end, range(1, found.re.groups + 1))) :].decode().isalpha()
@@ -525,7 +527,7 @@ def _ends_with(names: Iterable[Any], before: str) -> bool:
     )
 
 
-_TAIL: Final = 24
+_MAX_TAIL_CHARS: Final = 24
 
 
 def _begins_with(names: Any, rest: str) -> bool:
@@ -534,7 +536,7 @@ def _begins_with(names: Any, rest: str) -> bool:
 
 def _begins_with_verb(gap: str, words: _ClauseWords) -> bool:
     first = gap.lstrip(OPENING_QUOTES + " ").split(" ", 1)[0]
-    return bool(first) and words.says.search(f" {first}".encode()) is not None
+    return bool(first) and words.introducers.search(f" {first}".encode()) is not None
 
 
 _FINDERS: Final = {
@@ -547,16 +549,16 @@ _FINDERS: Final = {
     "entries": _find_entries,
     "places": _find_codes,
 }
-_OF_WORDS: Final = frozenset(("phrases", "networks"))
+_WITHOUT_DIGITS: Final = frozenset(("phrases", "networks"))
 """Kinds whose values may have no digit."""
-_LONG: Final = {"lists": 2, "phrases": 3}
+_LIST_FACTORS: Final = {"lists": 2, "phrases": 3}
 """Kinds whose values are lists: more text is read after their names."""
 
 
 @cache
-def _words() -> _ClauseWords:
+def _load_words() -> _ClauseWords:
     """Return the words of the package. Cost: reads and compiles one file, once per process."""
-    tables = shipped_tables("muniment.content", "secret_clauses")
+    tables = load_package_tables("muniment.content", "secret_clauses")
     public = tables.pop("public")
     words = {
         kind: sorted({word for some in table.values() for word in some}, key=lambda word: (-len(word), word))
@@ -570,11 +572,11 @@ def _words() -> _ClauseWords:
         unlocks=compile_names(words["unlocks"]),
         typed_in=compile_names(words["typed_in"]),
         changes=compile_names(words["changes"]),
-        says=compile_endings(words["says"]),
+        introducers=compile_endings(words["says"]),
         locks=compile_names(words["locks"]),
-        public_before=_compiled_ending(public["before"]),
-        public_near=_compiled_ending(public["near"]),
-        public_anywhere=compiled(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),
+        public_before=_compile_ending(public["before"]),
+        public_near=_compile_ending(public["near"]),
+        public_anywhere=compile_pattern(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),
         public_codes=compile_names(public["codes"], is_escaped=True),
     )
 
@@ -590,28 +592,28 @@ def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
         has_spaces = ord(word.strip("*")[0]) < _FIRST_WITHOUT_SPACES
         start = "" if word.startswith("*") or not has_spaces else _START
         stop = "" if word.endswith("*") or not has_spaces else _STOP
-        parts.append((start, word.strip("*") if is_escaped else _escaped(word.strip("*")), stop))
+        parts.append((start, word.strip("*") if is_escaped else _escape_word(word.strip("*")), stop))
     grouped = {
         (start, stop): [name for s, name, e in parts if (s, e) == (start, stop)] for start, _, stop in parts
     }
     alternatives = (f"{start}({'|'.join(names)}){stop}" for (start, stop), names in grouped.items())
-    return compiled("|".join(alternatives).encode())
+    return compile_pattern("|".join(alternatives).encode())
 
 
 def compile_endings(words: Iterable[str]) -> Any:
     """Return an expression for one of the words at the end of a text."""
-    return _compiled_ending(map(_escaped, words))
+    return _compile_ending(map(_escape_word, words))
 
 
-def _compiled_ending(expressions: Iterable[str]) -> Any:
+def _compile_ending(expressions: Iterable[str]) -> Any:
     """Return an expression for one of the words at the end of a text."""
     spaced: list[str] = []
     running: list[str] = []
     for each in expressions:
         (spaced if ord(each[0]) < _FIRST_WITHOUT_SPACES else running).append(each)
     ends = [f"{_START}(?:{'|'.join(spaced)})", *running]
-    return compiled(f"(?:{'|'.join(ends)})\\s*$".encode())
+    return compile_pattern(f"(?:{'|'.join(ends)})\\s*$".encode())
 
 
-def _escaped(word: str) -> str:
+def _escape_word(word: str) -> str:
     return str(re2.escape(word)).replace("\\ ", r"[\s-]{1,3}")

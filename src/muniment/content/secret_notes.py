@@ -8,13 +8,15 @@ Guarantees, for the words of `secret_notes.toml` in any mixture of languages:
 - N1. A cell below the name of a secret in the head of a table is a secret; delimiters are `,`, `;`, `|` and
   tabs.
 - N2. A word with the form of an invented one, such as a capitalised word and a number, is a secret directly
-  after a word that introduces a choice, if an account or a login is mentioned within `_REACH` characters.
+  after a word that introduces a choice, if an account or a login is mentioned within `_MAX_DISTANCE`
+  characters.
 - N3. A word with digits is a secret if a remark about its small letters or its spaces follows it.
 - N4. The answer to a question for proving an identity is a secret.
 - N5. Digits with the prefix and the length of a card are a secret near a word for a card, with any check
   digit.
 - N6. The text before a bracket such as "(that is the passphrase)" is a secret.
-- N7. Linear time: RE2 finds the names; at most `_REACH` characters around a name are read, and `_ROWS` rows.
+- N7. Linear time: RE2 finds the names; at most `_MAX_DISTANCE` characters around a name are read, and
+  `_MAX_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ from muniment.content.secret_clauses import (
     compile_endings,
     compile_names,
 )
-from muniment.files import shipped_tables
+from muniment.files import load_package_tables
 
 CARD: Final = "payment-card"
 ANSWER: Final = "security-answer"
 
-_REACH: Final = 160
-_ROWS: Final = 50
+_MAX_DISTANCE: Final = 160
+_MAX_ROWS: Final = 50
 _DELIMITERS: Final = ("|", "\t", ";", ",")
-_MOST_CELLS: Final = 30
-_MOST_WORDS_OF_HEAD: Final = 3
-_LONGEST_HEAD: Final = 32
-_LEAST_CELL: Final = 4
+_MAX_CELLS: Final = 30
+_MAX_HEAD_WORDS: Final = 3
+_MAX_HEAD_CHARS: Final = 32
+_MIN_CELL_CHARS: Final = 4
 """Characters of a cell; the number on the back of a card has three."""
 _DIGIT: Final = re.compile(rb"[0-9]")
 _INVENTED: Final = re.compile(
@@ -54,7 +56,7 @@ _INVENTED: Final = re.compile(
     r"|(?:[a-z]+[0-9]+){3,}[a-z]*|(?:[0-9]+[a-z]+){3,}[0-9]*)"
 )
 """Words of a language with a number, or letters that are replaced by digits."""
-_STRESSED: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
+_UNUSUAL: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
 _QUOTES: Final = OPENING_QUOTES.replace("*", "")
 _TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
 _VALUE_OF_ANSWER: Final = (
@@ -95,51 +97,51 @@ class _NoteWords:
     cards: Any
 
 
-def secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def find_secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     """Yield rule, start and end of every secret of N1 to N6 in UTF-8 text. Cost: about 70 µs per KiB."""
-    words = _words()
-    yield from _in_tables(data, words, checks)
-    yield from _in_answers(data, words)
-    yield from _before_brackets(data, words, checks)
-    yield from _in_replies(data, words, checks)
+    words = _load_words()
+    yield from _find_in_tables(data, words, checks)
+    yield from _find_in_answers(data, words)
+    yield from _find_before_brackets(data, words, checks)
+    yield from _find_in_replies(data, words, checks)
     if _DIGIT.search(data):
-        yield from _beside_accounts(data, words, checks)
-        yield from _spelled(data, words)
+        yield from _find_near_accounts(data, words, checks)
+        yield from _find_spelled(data, words)
         for card in _CARD.finditer(data):
-            if words.cards.search(data, max(0, card.start() - _REACH), card.end() + _REACH):
+            if words.cards.search(data, max(0, card.start() - _MAX_DISTANCE), card.end() + _MAX_DISTANCE):
                 yield CARD, card.start(), card.end()
 
 
-def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def _find_in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     if b"\n" not in data:
         return
     last_head = -1
     for found in words.columns.finditer(data):
-        at = _begin(found)
-        start = data.rfind(b"\n", max(0, at - 4 * _REACH), at) + 1
-        end = data.find(b"\n", at, at + 4 * _REACH)
-        if start == last_head or not 0 <= end - start <= 4 * _REACH:
+        at = _find_name_start(found)
+        start = data.rfind(b"\n", max(0, at - 4 * _MAX_DISTANCE), at) + 1
+        end = data.find(b"\n", at, at + 4 * _MAX_DISTANCE)
+        if start == last_head or not 0 <= end - start <= 4 * _MAX_DISTANCE:
             continue
         last_head = start
         head = data[start:end].decode("utf-8", "ignore")
         delimiter = next((each for each in _DELIMITERS if each in head), "")
-        cells = head.split(delimiter)[:_MOST_CELLS] if delimiter else []
-        above = data[max(0, start - 4 * _REACH) : max(0, start - 1)].rpartition(b"\n")[2]
+        cells = head.split(delimiter)[:_MAX_CELLS] if delimiter else []
+        above = data[max(0, start - 4 * _MAX_DISTANCE) : max(0, start - 1)].rpartition(b"\n")[2]
         is_row = len(cells) > 1 and above.count(delimiter.encode()) == len(cells) - 1
         if is_row or not all(map(_is_head, cells)):
             continue
         secret = [n for n, cell in enumerate(cells) if words.columns.search(cell.strip(" *_`\"'").encode())]
-        yield from _cells(data, end + 1, delimiter.encode(), (cells, secret), checks) if secret else ()
+        yield from _find_cells(data, end + 1, delimiter.encode(), (cells, secret), checks) if secret else ()
 
 
-def _cells(
+def _find_cells(
     data: bytes, at: int, delimiter: bytes, head: tuple[list[str], list[int]], checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the cells in the secret columns of the rows after a position."""
     names, columns = head
-    for _ in range(_ROWS):
-        end = data.find(b"\n", at, at + 4 * _REACH)
-        end = min(len(data), at + 4 * _REACH) if end < 0 else end
+    for _ in range(_MAX_ROWS):
+        end = data.find(b"\n", at, at + 4 * _MAX_DISTANCE)
+        end = min(len(data), at + 4 * _MAX_DISTANCE) if end < 0 else end
         row = data[at:end].split(delimiter)
         if len(row) != len(names):
             return
@@ -147,7 +149,7 @@ def _cells(
             begin = at + sum(len(cell) + 1 for cell in row[:column])
             text = row[column].decode("utf-8", "ignore").strip().strip("`\"'* ")
             if (
-                len(text) >= _LEAST_CELL - ("cv" in names[column].lower())
+                len(text) >= _MIN_CELL_CHARS - ("cv" in names[column].lower())
                 and " " not in text
                 and _is_cell(text, checks)
             ):
@@ -157,15 +159,17 @@ def _cells(
 
 
 def _is_head(cell: str) -> bool:
-    return len(cell) <= _LONGEST_HEAD and len(cell.split()) <= _MOST_WORDS_OF_HEAD and "/" not in cell
+    return len(cell) <= _MAX_HEAD_CHARS and len(cell.split()) <= _MAX_HEAD_WORDS and "/" not in cell
 
 
 def _is_cell(text: str, checks: ValueChecks) -> bool:
     has_digit = any(map(str.isdigit, text))
-    return text.isdigit() or has_digit or checks.is_chosen(text) or checks.is_no_word(text)
+    return text.isdigit() or has_digit or checks.is_chosen(text) or checks.is_not_word(text)
 
 
-def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def _find_near_accounts(
+    data: bytes, words: _NoteWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
     """Yield values that were chosen for an account, used to log in, or set as a new value."""
     for names, introduces in (
         (words.accounts, words.chosen),
@@ -174,10 +178,10 @@ def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
     ):
         read = 0
         for found in names.finditer(data):
-            start = max(read, found.start() - _REACH)
-            read = max(start, found.end() + _REACH)
+            start = max(read, found.start() - _MAX_DISTANCE)
+            read = max(start, found.end() + _MAX_DISTANCE)
             near = data[start:read].decode("utf-8", "ignore")
-            if names is words.changes and not _names_account(near.encode(), words):
+            if names is words.changes and not _has_account(near.encode(), words):
                 continue
             for value in _TOKEN.finditer(near):
                 text = value[0].rstrip(".!?:]}…")
@@ -197,7 +201,7 @@ def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
 _FOR: Final = re.compile(r"[`'\"]?\s+(?:for|für|fürs|para|pour|per|voor|do|dla|для)\s")
 
 
-def _names_account(near: bytes, words: _NoteWords) -> bool:
+def _has_account(near: bytes, words: _NoteWords) -> bool:
     return any(each.search(near) is not None for each in (words.accounts, words.logins, words.columns))
 
 
@@ -216,24 +220,24 @@ def is_invented(text: str, checks: ValueChecks) -> bool:
     """Return whether a word has the form of a password that a person invented."""
     return (
         _INVENTED.fullmatch(text) is not None
-        and _STRESSED.search(text) is not None
-        and (checks.is_no_word(text) or _CAPITALISED.fullmatch(text) is not None)
+        and _UNUSUAL.search(text) is not None
+        and (checks.is_not_word(text) or _CAPITALISED.fullmatch(text) is not None)
     )
 
 
 _CAPITALISED: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_A-Z]{4,}-[0-9]{2,6}")
 
 
-def _spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
+def _find_spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
     for found in words.spelled.finditer(data):
-        near = data[max(0, found.start() - _REACH) : _begin(found)].decode("utf-8", "ignore")
+        near = data[max(0, found.start() - _MAX_DISTANCE) : _find_name_start(found)].decode("utf-8", "ignore")
         value = _BEFORE_REMARK.search(near)
         if value and any(map(str.isdigit, value[1])) and any(map(str.isalpha, value[1])):
-            end = _begin(found) - len(value[0].encode()) + len(value[1].encode())
+            end = _find_name_start(found) - len(value[0].encode()) + len(value[1].encode())
             yield PASSWORD, end - len(value[1].encode()), end
 
 
-def _begin(found: Any) -> int:
+def _find_name_start(found: Any) -> int:
     """Return the start of the found name, without the text before it."""
     return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
 
@@ -243,19 +247,19 @@ _BEFORE_REMARK: Final = re.compile(
 )
 
 
-def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
+def _find_in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
     topics = (
         topic
         for topic in words.topics.finditer(data)
-        if words.persons.search(data, max(0, topic.start() - _REACH), topic.end() + _REACH)
+        if words.persons.search(data, max(0, topic.start() - _MAX_DISTANCE), topic.end() + _MAX_DISTANCE)
     )
     for found in chain(words.questions.finditer(data), topics):
-        start = max(0, found.start() - _REACH)
-        near = data[start : found.end() + _REACH].decode("utf-8", "ignore")
+        start = max(0, found.start() - _MAX_DISTANCE)
+        near = data[start : found.end() + _MAX_DISTANCE].decode("utf-8", "ignore")
         start += found.start() - start - len(data[start : found.start()].decode("utf-8", "ignore").encode())
         for answer in words.answers.finditer(near.encode()):
-            told = near.encode()[answer.end() :].decode("utf-8", "ignore")
-            value = _ANSWER.match(told) or _later_answer(told, words)
+            following = near.encode()[answer.end() :].decode("utf-8", "ignore")
+            value = _ANSWER.match(following) or _find_later_answer(following, words)
             if value is None and answer[0].strip().lower() in _ENDS_OF_ANSWER:
                 value = _EARLIER_ANSWER.search(near.encode()[: answer.start()].decode("utf-8", "ignore"))
             if value is not None:
@@ -264,11 +268,11 @@ def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]
                 break
 
 
-def _later_answer(told: str, words: _NoteWords) -> re.Match[str] | None:
+def _find_later_answer(following: str, words: _NoteWords) -> re.Match[str] | None:
     """Return the answer that a verb or a mark introduces in the rest of a sentence."""
-    rest = _SENTENCE.split(told, maxsplit=1)[0].encode()
+    rest = _SENTENCE.split(following, maxsplit=1)[0].encode()
     values = (
-        _ANSWER.match(told, len(rest[: each.end()].decode("utf-8", "ignore")))
+        _ANSWER.match(following, len(rest[: each.end()].decode("utf-8", "ignore")))
         for each in words.equals.finditer(rest)
     )
     return next((value for value in values if value is not None), None)
@@ -277,22 +281,22 @@ def _later_answer(told: str, words: _NoteWords) -> re.Match[str] | None:
 _SENTENCE: Final = re.compile(r"[.!?]\s|\n")
 
 
-def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def _find_in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     """Yield the start of the line after a question for a secret."""
     for question in _QUESTION.finditer(data):
-        start = max(0, question.start() - _REACH)
+        start = max(0, question.start() - _MAX_DISTANCE)
         start = max(start, data.rfind(b"\n", start, question.start()) + 1)
         if (
             words.columns.search(data, start, question.start())
             and b"token" not in data[start : question.start()]
         ):
-            reply = data[question.end() : question.end() + _REACH].decode("utf-8", "ignore")
+            reply = data[question.end() : question.end() + _MAX_DISTANCE].decode("utf-8", "ignore")
             value = _REPLY.match(reply)
             text = value[1].rstrip(".!?:") if value else ""
             if (
                 value
                 and (text.isdigit() or _MARKED.search(text))
-                and (text.isdigit() or checks.is_no_word(text))
+                and (text.isdigit() or checks.is_not_word(text))
             ):
                 begin = question.end() + len(reply[: value.start(1)].encode())
                 yield PASSWORD, begin, begin + len(text.encode())
@@ -305,15 +309,17 @@ _REPLY: Final = re.compile(
 _MARKED: Final = re.compile(r"[0-9]|\w[!#$&*+@%^~]\w")
 
 
-def _before_brackets(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def _find_before_brackets(
+    data: bytes, words: _NoteWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
     for found in words.columns.finditer(data):
-        start = max(0, found.start() - _REACH)
+        start = max(0, found.start() - _MAX_DISTANCE)
         stop = max(map(found.end, range(1, found.re.groups + 1)))
         near = data[start:stop].decode("utf-8", "ignore")
         opens = max(near.rfind("("), near.rfind("（"))  # noqa: RUF001
         if not data.startswith((b")", "）".encode()), stop):  # noqa: RUF001
             continue
-        if opens < 0 or len(near[opens:].split()) > _WORDS_IN_BRACKET or ")" in near[opens:]:
+        if opens < 0 or len(near[opens:].split()) > _MAX_BRACKET_WORDS or ")" in near[opens:]:
             continue
         value = list(_BRACKET.finditer(near[: opens + 1]))[-1:]
         if value and (words.equals.search(near[opens:].encode()) or is_invented(value[0][1], checks)):
@@ -322,13 +328,13 @@ def _before_brackets(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
             yield PASSWORD, begin, begin + len(value[0][1].encode())
 
 
-_WORDS_IN_BRACKET: Final = 6
+_MAX_BRACKET_WORDS: Final = 6
 
 
 @cache
-def _words() -> _NoteWords:
+def _load_words() -> _NoteWords:
     """Return the words of the package. Cost: reads and compiles one file, once per process."""
-    tables = shipped_tables("muniment.content", "secret_notes")
+    tables = load_package_tables("muniment.content", "secret_notes")
     words = {
         kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w))
         for kind, table in tables.items()

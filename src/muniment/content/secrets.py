@@ -6,7 +6,7 @@ Guarantees, for the forms that the rules know:
   in full-width letters; in base64 at any offset, once; in the path. If its form alone identifies it, it is
   also found across line breaks, with the markers of lists, quotes and continued lines.
 - K2. Results contain the rule and the line, never the value.
-- K3. `redacted` removes secrets in plain text. Secrets that appear only after joining lines or decoding
+- K3. `redact_secrets` removes secrets in plain text. Secrets that appear only after joining lines or decoding
   base64 stay, and `find_secret` still finds them.
 - K4. Passwords, PINs, cards and accounts are found by the words around them.
 - K5. Linear time: RE2 runs every pattern, each rule reads each text once, and the checks of a match are
@@ -32,13 +32,13 @@ from functools import cache
 from itertools import accumulate, chain
 from typing import Any, Final
 
-from muniment.content.frontmatter import spelled
-from muniment.content.patterns import compiled
-from muniment.content.secret_clauses import ValueChecks, secrets_in_clauses
-from muniment.content.secret_notes import secrets_in_notes
-from muniment.content.typed_secrets import is_chosen, is_count, is_no_word, typed
-from muniment.files import shipped_tables
-from muniment.kernel.normal_forms import normalised
+from muniment.content.frontmatter import decode_front_matter
+from muniment.content.patterns import compile_pattern
+from muniment.content.secret_clauses import ValueChecks, find_secrets_in_clauses
+from muniment.content.secret_notes import find_secrets_in_notes
+from muniment.content.typed_secrets import find_typed_secrets, is_chosen_word, is_count, is_not_word
+from muniment.files import load_package_tables
+from muniment.kernel.normal_forms import normalise
 
 # -- secrets -----------------------------------------------------------------------------------------
 
@@ -71,12 +71,12 @@ _REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z
 _PUBLIC_KEY: Final = re.compile(rb"AAAA[BCE][23][NV]|(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9]")
 """A public key of SSH, or its kind."""
 _WORD: Final = r"(?:[A-Z]{1,3}[a-z\x80-\xff]{2,}|[a-z\x80-\xff]+|[A-Z]{2,})"
-_WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"
+_IS_WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"
 _SEPARATORS: Final = frozenset(b"._:/\\-")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSecret:
+class SecretFinding:
     """A secret, without its value.
 
     Attributes:
@@ -105,7 +105,7 @@ class SecretRule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pack:
+class _RuleSet:
     """All rules, and one pattern that matches if any rule does: most texts match none."""
 
     rules: tuple[SecretRule, ...]
@@ -120,7 +120,7 @@ class _Match:
     end: int
 
 
-def find_secret(data: bytes, rel: str) -> FoundSecret | None:
+def find_secret(data: bytes, rel: str) -> SecretFinding | None:
     """Return the first secret in a file or its path.
 
     Args:
@@ -130,38 +130,38 @@ def find_secret(data: bytes, rel: str) -> FoundSecret | None:
     Cost: about 10 µs per KiB of text without base64.
     """
     path = rel.encode("utf-8", "replace")
-    for found_in_path in chain(_by_rules(path, pack()), _typed(path.translate(_SPACED))):
-        return FoundSecret(found_in_path.rule, 0)
+    for found_in_path in chain(_match_rules(path, load_rules()), _find_typed(path.translate(_SPACED))):
+        return SecretFinding(found_in_path.rule, 0)
     text = data.decode("utf-8", "replace")
-    found = _find(text)
-    if found is None and (other := spelled(text)) is not None:
-        found = _find(other)
+    found = _find_in_text(text)
+    if found is None and (other := decode_front_matter(text)) is not None:
+        found = _find_in_text(other)
     return found
 
 
-def redacted(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Return `text` with `(redacted RULE)` in place of every secret in plain text (K3)."""
     data = text.encode("utf-8", "surrogatepass")
-    for _ in range(_PASSES):
-        spans = _apart(_matches(data, pack()))
+    for _ in range(_MAX_PASSES):
+        spans = _drop_overlaps(_find_matches(data, load_rules()))
         if not spans:
             break
-        position, kept = 0, []
+        position, parts = 0, []
         for found in spans:
-            kept += [data[position : found.start], f"(redacted {found.rule})".encode()]
+            parts += [data[position : found.start], f"(redacted {found.rule})".encode()]
             position = found.end
-        data = b"".join([*kept, data[position:]])
+        data = b"".join([*parts, data[position:]])
     return data.decode("utf-8", "surrogatepass")
 
 
-_PASSES: Final = 4
-"""Passes of `redacted`: text that overlaps a redacted secret may be a secret too."""
+_MAX_PASSES: Final = 4
+"""Passes of `redact_secrets`: text that overlaps a redacted secret may be a secret too."""
 
 
 @cache
-def pack() -> _Pack:
+def load_rules() -> _RuleSet:
     """Return the rules of the package. Cost: reads and compiles one file, about 30 ms, once per process."""
-    tables = shipped_tables("muniment.content", "secrets")
+    tables = load_package_tables("muniment.content", "secrets")
     rules = tuple(
         SecretRule(
             id=table["id"],
@@ -173,42 +173,42 @@ def pack() -> _Pack:
         for table in tables["rule"]
     )
     bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", rule.source), rule.context) for rule in rules]
-    return _Pack(
+    return _RuleSet(
         rules=rules,
-        any=_of_bytes("|".join(f"(?:{pattern})" for pattern, _ in bare)),
-        any_joined=_of_bytes("|".join(f"(?:{pattern})" for pattern, context in bare if not context)),
+        any=_compile_bytes("|".join(f"(?:{pattern})" for pattern, _ in bare)),
+        any_joined=_compile_bytes("|".join(f"(?:{pattern})" for pattern, context in bare if not context)),
     )
 
 
 @cache
-def _of_bytes(source: str) -> Any:
-    return compiled(source.encode(), of_bytes=True)
+def _compile_bytes(source: str) -> Any:
+    return compile_pattern(source.encode(), is_bytes=True)
 
 
 # -- search ----------------------------------------------------------------------------------------------
 
 
-def _find(text: str) -> FoundSecret | None:
-    rules = pack()
+def _find_in_text(text: str) -> SecretFinding | None:
+    rules = load_rules()
     data = text.encode("utf-8", "surrogatepass")
-    for found in _matches(data, rules):
-        return FoundSecret(found.rule, data.count(b"\n", 0, found.start) + 1)
+    for found in _find_matches(data, rules):
+        return SecretFinding(found.rule, data.count(b"\n", 0, found.start) + 1)
     if not text.isascii():
-        wide = normalised("NFKC", text).encode("utf-8", "surrogatepass")
-        for found in _typed(wide):
-            return FoundSecret(found.rule, wide.count(b"\n", 0, found.start) + 1)
-    joined, starts = _joined(text)
+        wide = normalise("NFKC", text).encode("utf-8", "surrogatepass")
+        for found in _find_typed(wide):
+            return SecretFinding(found.rule, wide.count(b"\n", 0, found.start) + 1)
+    joined, starts = _join_lines(text)
     data = joined.encode("utf-8", "surrogatepass")
-    for found in _matches(data, rules, joined=True):
-        if _is_whole(data, found, starts):
-            return FoundSecret(found.rule, bisect_right(starts, found.start))
-    for decoded, at in _decoded(data):
-        for found in chain(_matches(decoded, rules, joined=True), _matches(decoded, rules)):
-            return FoundSecret(found.rule, bisect_right(starts, at))
+    for found in _find_matches(data, rules, joined=True):
+        if _is_real_match(data, found, starts):
+            return SecretFinding(found.rule, bisect_right(starts, found.start))
+    for decoded, at in _decode_base64(data):
+        for found in chain(_find_matches(decoded, rules, joined=True), _find_matches(decoded, rules)):
+            return SecretFinding(found.rule, bisect_right(starts, at))
     return None
 
 
-def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
+def _is_real_match(data: bytes, found: _Match, starts: list[int]) -> bool:
     """Return whether a match in joined lines is real: it begins a word, or crosses the end of a line."""
     if found.rule == "url-password" and (two := _PORT_AND_NAME.fullmatch(data, found.start, found.end)):
         next_line = bisect_right(starts, found.start)
@@ -219,36 +219,36 @@ def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
     return bisect_right(starts, found.end - 1) > bisect_right(starts, found.start - 1)
 
 
-def _typed(data: bytes) -> Iterator[_Match]:
+def _find_typed(data: bytes) -> Iterator[_Match]:
     """Yield the secrets that people type, without placeholders."""
-    checks = ValueChecks(_is_random, is_chosen, is_no_word, is_count)
+    checks = ValueChecks(_is_random, is_chosen_word, is_not_word, is_count)
     for rule, start, end in chain(
-        typed(data), secrets_in_clauses(data, checks), secrets_in_notes(data, checks)
+        find_typed_secrets(data), find_secrets_in_clauses(data, checks), find_secrets_in_notes(data, checks)
     ):
         value = data[start:end]
         if not (_PLACEHOLDER.search(value) or _REFERENCE.match(value) or _PUBLIC_KEY.match(value)):
             yield _Match(rule, start, end)
 
 
-def _joined(text: str) -> tuple[str, list[int]]:
+def _join_lines(text: str) -> tuple[str, list[int]]:
     """Join the lines of `text` without markers of lists and quotes; return it and the start of each line."""
     if not text.isascii():
-        text = normalised("NFKC", text)
-    lines = [_bare(line) for line in text.split("\n")]
+        text = normalise("NFKC", text)
+    lines = [_strip_markers(line) for line in text.split("\n")]
     starts = [0, *accumulate(len(line.encode("utf-8", "surrogatepass")) for line in lines)]
     return "".join(lines), starts[:-1]
 
 
-def _bare(line: str) -> str:
+def _strip_markers(line: str) -> str:
     line = line.strip(" \t\r\\|\"'`>")
     while line[:2] in ("- ", "* ", "+ ", "> "):
         line = line[2:].lstrip(" \t\"'`")
     return line.replace("\\", "")
 
 
-def _decoded(data: bytes) -> Iterator[tuple[bytes, int]]:
+def _decode_base64(data: bytes) -> Iterator[tuple[bytes, int]]:
     """Decode the long runs of base64 in `data` from each of the four offsets; yield text and start."""
-    for run in _of_bytes(_BASE64).finditer(data):
+    for run in _compile_bytes(_BASE64).finditer(data):
         letters = run[0].translate(_STANDARD)
         for offset in range(4):
             part = letters[offset:] if (len(letters) - offset) % 4 != 1 else letters[offset:-1]
@@ -257,46 +257,46 @@ def _decoded(data: bytes) -> Iterator[tuple[bytes, int]]:
                 yield text, run.start()
 
 
-def _apart(found: Iterable[_Match]) -> list[_Match]:
+def _drop_overlaps(found: Iterable[_Match]) -> list[_Match]:
     """Return the matches from left to right without overlaps; of two at the same start, the longer one."""
-    apart: list[_Match] = []
+    separate: list[_Match] = []
     for match in sorted(found, key=lambda match: (match.start, -match.end)):
-        if not apart or match.start >= apart[-1].end:
-            apart.append(match)
-    return apart
+        if not separate or match.start >= separate[-1].end:
+            separate.append(match)
+    return separate
 
 
-def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
+def _find_matches(data: bytes, rules: _RuleSet, *, joined: bool = False) -> Iterator[_Match]:
     """Yield every secret in `data`, rule by rule; typed secrets only if the lines are not joined."""
-    yield from _by_rules(data, rules, joined=joined)
+    yield from _match_rules(data, rules, joined=joined)
     if not joined:
-        yield from _typed(data)
+        yield from _find_typed(data)
 
 
-def _by_rules(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
+def _match_rules(data: bytes, rules: _RuleSet, *, joined: bool = False) -> Iterator[_Match]:
     """Yield the secrets in `data` that are identified by their form."""
     if (rules.any_joined if joined else rules.any).search(data) is not None:
         for rule in rules.rules:
             if joined and rule.context:
                 continue
-            pattern = _of_bytes(f"({rule.source})" if joined else f"{_START}({rule.source})")
+            pattern = _compile_bytes(f"({rule.source})" if joined else f"{_START}({rule.source})")
             for match in pattern.finditer(data):
                 group = next((n for n in range(2, match.re.groups + 1) if match.span(n)[0] >= 0), 1)
                 value = match[group]
                 is_user = b"//%b:%b@" % (value, value) in match[0]
-                if not is_user and _is_no_placeholder(value, rule) and rule.check(value):
+                if not is_user and _is_not_placeholder(value, rule) and rule.check(value):
                     yield _Match(rule.id, *match.span(group))
 
 
 # -- checks of a match -----------------------------------------------------------------------------------
 
 
-def _is_no_placeholder(value: bytes, rule: SecretRule) -> bool:
-    is_placeholder = rule.check is not _is_given and _PLACEHOLDER.search(value) is not None
-    return not is_placeholder and _entropy(value) >= rule.entropy
+def _is_not_placeholder(value: bytes, rule: SecretRule) -> bool:
+    is_placeholder = rule.check is not _is_password_value and _PLACEHOLDER.search(value) is not None
+    return not is_placeholder and _compute_entropy(value) >= rule.entropy
 
 
-def _entropy(value: bytes) -> float:
+def _compute_entropy(value: bytes) -> float:
     """Return the bits per character, by the frequencies of the characters in `value` itself."""
     size = len(value)
     return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
@@ -319,15 +319,15 @@ def _is_jwt(value: bytes) -> bool:
 def _is_password(value: bytes) -> bool:
     """Return whether a value is as different from words, names, paths and code as a random value."""
     value = value.rstrip(_CLOSERS.encode())
-    if _REFERENCE.match(value) or b"(" in value or _of_bytes(_WORDS).fullmatch(value):
+    if _REFERENCE.match(value) or b"(" in value or _compile_bytes(_IS_WORDS).fullmatch(value):
         return False
-    kinds = {_kind(char) for char in value} - {"separator"}
-    if len(kinds) >= _KINDS_OF_A_PASSWORD:
+    kinds = {_classify_character(char) for char in value} - {"separator"}
+    if len(kinds) >= _MIN_PASSWORD_KINDS:
         return True
-    return kinds >= {"digit"} and len(kinds) > 1 and len(value) >= _LENGTH_OF_A_KEY and value.isalnum()
+    return kinds >= {"digit"} and len(kinds) > 1 and len(value) >= _MIN_KEY_CHARS and value.isalnum()
 
 
-def _is_given(value: bytes) -> bool:
+def _is_password_value(value: bytes) -> bool:
     """Return whether a value in the position of a password is neither a reference nor a placeholder."""
     is_port = re.match(rb"[0-9]{1,5}[/?#]", value) is not None
     is_call = re.match(rb"[A-Za-z_]+(?:\.[A-Za-z_]+)*\(", value) is not None
@@ -337,19 +337,19 @@ def _is_given(value: bytes) -> bool:
 
 
 def _is_mixed(value: bytes) -> bool:
-    return not _REFERENCE.match(value) and is_no_word(value.decode("utf-8", "replace").rstrip(_CLOSERS))
+    return not _REFERENCE.match(value) and is_not_word(value.decode("utf-8", "replace").rstrip(_CLOSERS))
 
 
 def _is_random(text: str) -> bool:
     value = text.encode()
-    return _is_password(value) and _entropy(value) >= MIN_ENTROPY
+    return _is_password(value) and _compute_entropy(value) >= MIN_ENTROPY
 
 
-_KINDS_OF_A_PASSWORD: Final = 3
-_LENGTH_OF_A_KEY: Final = 16
+_MIN_PASSWORD_KINDS: Final = 3
+_MIN_KEY_CHARS: Final = 16
 
 
-def _kind(char: int) -> str:
+def _classify_character(char: int) -> str:
     letter = chr(char)
     if letter.isdigit():
         return "digit"
@@ -362,7 +362,7 @@ def _kind(char: int) -> str:
 
 _CHECKS: Final[dict[str, Callable[[bytes], bool]]] = {
     "form": _has_form,
-    "given": _is_given,
+    "given": _is_password_value,
     "jwt": _is_jwt,
     "mixed": _is_mixed,
     "password": _is_password,

@@ -10,12 +10,14 @@ differences are ones that a formatter, an editor or a spelling corrector makes:
   consonants: a spelling corrector seldom changes them. Digits, number words, shorter words, and words of
   other scripts are compared exactly. In scripts without spaces each character is a word.
 - K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
-  compared, but do not count as written by a person if they are new (`ComparedWord.counts`). Nor do words of
+  compared, but do not count as written by a person if they are new (`ComparedWord.is_counted`). Nor do words
+  of
   one or two letters from a to z next to known words (`ComparedWord.is_small`), except `no`.
 - K4. A sentence ends at its punctuation or at the end of its line, if that is earlier.
 
-A gram is a sequence of adjacent words. `known_grams` returns the grams that are stored for a text with a
-known author; `compare` finds these grams in another text. Both ignore where sentences and lines end, except
+A gram is a sequence of adjacent words. `list_known_grams` returns the grams that are stored for a text with a
+known author; `compare_sentences` finds these grams in another text. Both ignore where sentences and lines
+end, except
 for the first and the last gram of a sentence: they show whether a complete known sentence is still there.
 
 Cost: linear in the text.
@@ -36,18 +38,18 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from muniment.content.entry import Entry, parse
-from muniment.content.titles import current_titles, titles_of
-from muniment.content.words import is_running, split_words
+from muniment.content.titles import derive_titles, read_current_titles
+from muniment.content.words import is_unspaced, split_words
 from muniment.kernel.names import RelPath
-from muniment.kernel.normal_forms import normalised
+from muniment.kernel.normal_forms import normalise
 
 MAX_WORDS: Final = 70_000
 """Words of a text that are compared: no entry of 128 KiB has as many."""
 
-MAX_CARRIED: Final = 15
+MAX_KNOWN_PER_NEW_WORD: Final = 15
 """Known words that one new word assigns to its author: a longer sentence needs more new words."""
 
-MIN_WHOLE_WORDS: Final = 3
+MIN_SENTENCE_WORDS: Final = 3
 """Words of a sentence that is recognized alone in another text, or inside a longer sentence."""
 
 Gram = tuple[str, ...]
@@ -68,7 +70,7 @@ _IGNORED: Final = re.compile(
     "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
     "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
 )
-_UNCOUNTED: Final = re.compile(
+_NOT_COUNTED: Final = re.compile(
     r"""
     \[\[[^\[\]\n]{0,300}\]\]                    # a link of a wiki
     | \]\([^()\s]{0,2000}(?:\s+"[^"\n]{0,300}")?\)  # the target of a link
@@ -93,7 +95,7 @@ seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninet
 """
 _NUMBER_WORDS: Final = frozenset(_NUMBERS.split())
 _MIN_LETTERS: Final = 3
-_LETTERS_AN_ERROR: Final = 5
+_LETTERS_PER_ERROR: Final = 5
 _MAX_RESPELLED: Final = 120
 _VOWELS: Final = frozenset("aeiouyhw")
 _PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
@@ -105,12 +107,12 @@ class ComparedWord(NamedTuple):
     Attributes:
         key: the same for words that count as equal (K1, K2).
         text: folded.
-        counts: whether a new word counts as written by its author (K3).
+        is_counted: whether a new word counts as written by its author (K3).
     """
 
     key: str
     text: str
-    counts: bool
+    is_counted: bool
 
     @property
     def is_small(self) -> bool:
@@ -130,9 +132,9 @@ class Sentence(NamedTuple):
     words: tuple[ComparedWord, ...]
 
     @property
-    def counts(self) -> bool:
+    def is_counted(self) -> bool:
         """Return whether any of its words counts (K3)."""
-        return any(word.counts for word in self.words)
+        return any(word.is_counted for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class ComparedText:
     @property
     def body_gram(self) -> Gram:
         """Return the words of the complete body as one gram."""
-        return (_BODY, *_keys(self.body))
+        return (_BODY, *_list_keys(self.body))
 
 
 class SentenceMatch(NamedTuple):
@@ -163,7 +165,7 @@ class SentenceMatch(NamedTuple):
 
     Attributes:
         known: for each word the smallest value of the grams that cover it; None: the word is new.
-        is_intact: whether it contains a complete known sentence of `MIN_WHOLE_WORDS` words or more.
+        is_intact: whether it contains a complete known sentence of `MIN_SENTENCE_WORDS` words or more.
     """
 
     known: tuple[GramValue | None, ...]
@@ -173,7 +175,7 @@ class SentenceMatch(NamedTuple):
 GramValue = tuple[int, int]
 """The value that the caller stores for a gram."""
 
-Find = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
+FindGrams = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
 """Function that returns the values of the known grams."""
 
 
@@ -191,9 +193,9 @@ def decode_text(data: bytes) -> str:
 def read_text(data: bytes, rel: RelPath) -> ComparedText:
     """Return the sentences of an entry, at most `MAX_WORDS` words of them."""
     entry = parse(decode_text(data))
-    body, is_whole = _up_to(MAX_WORDS, read_sentences(entry.body))
-    titles, has_all_titles = _up_to(
-        MAX_WORDS, chain.from_iterable(map(read_sentences, _own_titles(entry, rel)))
+    body, is_whole = _take_words(MAX_WORDS, read_sentences(entry.body))
+    titles, has_all_titles = _take_words(
+        MAX_WORDS, chain.from_iterable(map(read_sentences, _list_chosen_titles(entry, rel)))
     )
     front = entry.text[: len(entry.text) - len(entry.body)]
     return ComparedText(body, titles, front, is_whole and has_all_titles)
@@ -209,54 +211,57 @@ def read_sentences(text: str) -> Iterator[Sentence]:
                 yield Sentence(part.strip(), words)
 
 
-def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+def list_known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
     """Yield the grams by which a text is found in another one.
 
     Args:
         text: of a known author.
-        size: words of a gram; must be the same for `compare`.
+        size: words of a gram; must be the same for `compare_sentences`.
     """
-    if len(text.body_gram) > MIN_WHOLE_WORDS:
+    if len(text.body_gram) > MIN_SENTENCE_WORDS:
         yield text.body_gram
     for sentences in (text.body, text.titles):
-        keys = _keys(sentences)
+        keys = _list_keys(sentences)
         yield from ((_INSIDE, *keys[at : at + size]) for at in range(len(keys) - size + 1))
     for sentence in text.body:
-        keys = _keys([sentence])
+        keys = _list_keys([sentence])
         if len(keys) >= size:
             yield (_FIRST, *keys[:size])
             yield (_LAST, *keys[-size:])
-        elif len(keys) >= MIN_WHOLE_WORDS:
+        elif len(keys) >= MIN_SENTENCE_WORDS:
             yield (_WHOLE, *keys)
 
 
-def more_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield the further grams by which a text is found in the same file, in addition to `known_grams`.
+def list_short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+    """Yield the further grams by which a text is found in the same file, in addition to `list_known_grams`.
 
     They are the grams of fewer than `size` words, for short sentences, and the grams of the front matter.
     """
     yield text.body_gram
     for sentences in (text.body, text.titles, tuple(read_sentences(text.front))):
-        keys = _keys(sentences)
+        keys = _list_keys(sentences)
         for length in range(1, size + 1):
             yield from ((_INSIDE, *keys[at : at + length]) for at in range(len(keys) - length + 1))
 
 
-def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool) -> list[SentenceMatch]:
+def compare_sentences(
+    sentences: Sequence[Sentence], size: int, find: FindGrams, *, match_short: bool
+) -> list[SentenceMatch]:
     """Return the known part of each sentence.
 
     Args:
         sentences: consecutive sentences of one text.
         size: words of a known gram.
         find: finds known grams; called a second time only if it found some.
-        short: whether a sentence of fewer than `size` words is known if its gram of `more_grams` is.
+        match_short: whether a sentence of fewer than `size` words is known if its gram of `list_short_grams`
+            is.
     """
-    keys, spans = _keys(sentences), list(_spans(sentences))
+    keys, spans = _list_keys(sentences), list(_list_spans(sentences))
     windows = {at: keys[at : at + size] for at in range(len(keys) - size + 1)}
     small = {
-        (start, end): (_INSIDE if short else _WHOLE, *keys[start:end])
+        (start, end): (_INSIDE if match_short else _WHOLE, *keys[start:end])
         for start, end in spans
-        if end - start < size and (short or end - start >= MIN_WHOLE_WORDS)
+        if end - start < size and (match_short or end - start >= MIN_SENTENCE_WORDS)
     }
     found = find({*((_INSIDE, *window) for window in windows.values()), *small.values()})
     known: list[GramValue | None] = [None] * len(keys)
@@ -264,20 +269,20 @@ def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool
     for (start, end), value in (*covered, *((span, found.get(gram)) for span, gram in small.items())):
         for at in range(start, end) if value else ():
             known[at] = min(filter(None, (known[at], value)))
-    ends = _intact_ends({at: windows[at] for (at, _), value in covered if value}, size, find)
+    ends = _find_intact_ends({at: windows[at] for (at, _), value in covered if value}, size, find)
     return [
         SentenceMatch(tuple(known[start:end]), any(ends.get(at, end + 1) <= end for at in range(start, end)))
         for start, end in spans
     ]
 
 
-def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int, int]:
+def _find_intact_ends(windows: Mapping[int, Gram], size: int, find: FindGrams) -> dict[int, int]:
     """Return the ends of known sentences by their start; of several with the same start, the shortest.
 
     Args:
         windows: the known words, by their start.
         size: words of a window.
-        find: as in `compare`.
+        find: as in `compare_sentences`.
     """
     found = find({(mark, *window) for window in windows.values() for mark in (_FIRST, _LAST)})
     ends: dict[int, int] = {}
@@ -292,7 +297,7 @@ def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int
     return ends
 
 
-def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> set[int]:
+def find_known_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> set[int]:
     """Return the positions of words that a known text has in the same order, in any spelling.
 
     Args:
@@ -309,15 +314,15 @@ def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord])
 
 def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -> bool:
     """Return whether texts differ only in a few letters or word borders; never in a number."""
-    if _numbers(some) != _numbers(others):
+    if _list_numbers(some) != _list_numbers(others):
         return False
     one, other = ("".join(each.text for each in words) for words in (some, others))
     size, longest = sorted((len(one), len(other)))
-    allowed = max(1, size // _LETTERS_AN_ERROR)
+    allowed = max(1, size // _LETTERS_PER_ERROR)
     if longest > _MAX_RESPELLED or longest - size > allowed:
         return False
     is_near = (Counter(one) - Counter(other)).total() <= allowed  # Otherwise their order does not matter.
-    return is_near and _distance(one, other) <= allowed
+    return is_near and _compute_edit_distance(one, other) <= allowed
 
 
 def _has_respelled(some: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> bool:
@@ -326,77 +331,77 @@ def _has_respelled(some: Sequence[ComparedWord], words: Sequence[ComparedWord]) 
     return any(is_respelled(part, words) for size in sizes for part in (some[:size], some[-size:]))
 
 
-def _numbers(words: Iterable[ComparedWord]) -> list[str]:
+def _list_numbers(words: Iterable[ComparedWord]) -> list[str]:
     return [each.text for each in words if each.text in _NUMBER_WORDS or any(map(str.isdigit, each.text))]
 
 
-def _distance(one: str, other: str) -> int:
+def _compute_edit_distance(one: str, other: str) -> int:
     """Return how many letters were added, removed, replaced, or exchanged with the next."""
-    before: list[int] = []
+    above: list[int] = []
     row = list(range(len(other) + 1))
     for at, letter in enumerate(one, 1):
-        earlier, before, row = before, row, [at]
-        for to, theirs in enumerate(other, 1):
-            cost = min(row[-1] + 1, before[to] + 1, before[to - 1] + (letter != theirs))
-            if at > 1 and to > 1 and (letter, theirs) == (other[to - 2], one[at - 2]):
-                cost = min(cost, earlier[to - 2] + 1)
+        previous_row, above, row = above, row, [at]
+        for to, other_letter in enumerate(other, 1):
+            cost = min(row[-1] + 1, above[to] + 1, above[to - 1] + (letter != other_letter))
+            if at > 1 and to > 1 and (letter, other_letter) == (other[to - 2], one[at - 2]):
+                cost = min(cost, previous_row[to - 2] + 1)
             row.append(cost)
     return row[-1]
 
 
-def _spans(sentences: Iterable[Sentence]) -> Iterator[tuple[int, int]]:
+def _list_spans(sentences: Iterable[Sentence]) -> Iterator[tuple[int, int]]:
     start = 0
     for sentence in sentences:
         yield start, start + len(sentence.words)
         start += len(sentence.words)
 
 
-def _keys(sentences: Iterable[Sentence]) -> tuple[str, ...]:
+def _list_keys(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     return tuple(word.key for sentence in sentences for word in sentence.words)
 
 
-def _up_to(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, ...], bool]:
+def _take_words(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, ...], bool]:
     """Return the first sentences up to a number of words, and whether they are all."""
-    kept: list[Sentence] = []
+    taken: list[Sentence] = []
     for sentence in sentences:
         limit -= len(sentence.words)
         if limit < 0:
-            return tuple(kept), False
-        kept.append(sentence)
-    return tuple(kept), True
+            return tuple(taken), False
+        taken.append(sentence)
+    return tuple(taken), True
 
 
-def _own_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
+def _list_chosen_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
     """Yield the titles and keywords of the front matter that code did not derive from the body."""
-    titles, made = current_titles(entry, rel), titles_of(entry.body)
+    titles, made = read_current_titles(entry, rel), derive_titles(entry.body)
     if entry.name is not None and titles.name != made.name:
         yield titles.name
     if entry.description is not None and titles.description != made.description:
         yield titles.description
-    yield from (each for each in entry.keywords if len(list(split_words(each))) >= MIN_WHOLE_WORDS)
+    yield from (each for each in entry.keywords if len(list(split_words(each))) >= MIN_SENTENCE_WORDS)
 
 
 def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
     plain = _PLAIN_TAG.sub(" ", text) if "<" in text else text
     plain = html.unescape(plain) if "&" in plain else plain
     at, is_any = 0, False
-    for part, is_counted in _parts(plain, counts):
+    for part, is_counted in _split_counted_parts(plain, counts):
         at += len(part)
-        for word in split_words(_IGNORED.sub("", normalised("NFKC", part))):
+        for word in split_words(_IGNORED.sub("", normalise("NFKC", part))):
             is_any = True
-            if word.isascii() or not is_running(word):
-                yield _compared(word, is_counted)
+            if word.isascii() or not is_unspaced(word):
+                yield _build_word(word, is_counted)
             else:
                 yield from (ComparedWord(char, char, is_counted) for char in word)
     if not is_any and (signs := _PUNCTUATION.sub("", _IGNORED.sub("", plain))):
-        key = f"\1{normalised('NFKC', signs)}"
+        key = f"\1{normalise('NFKC', signs)}"
         yield ComparedWord(key, key, counts)
 
 
-def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
+def _split_counted_parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
     """Yield the parts of a text with whether their words count (K3)."""
     at = 0
-    for match in _UNCOUNTED.finditer(text) if counts else ():
+    for match in _NOT_COUNTED.finditer(text) if counts else ():
         yield text[at : match.start()], True
         yield match[0], False
         at = match.end()
@@ -404,14 +409,14 @@ def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT0
 
 
 @lru_cache(maxsize=1 << 14)
-def _compared(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passed on
-    return ComparedWord(_key(word), word, counts)
+def _build_word(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passed on
+    return ComparedWord(_build_spelling_key(word), word, counts)
 
 
-def _key(word: str) -> str:
+def _build_spelling_key(word: str) -> str:
     """Return a key that is equal for words that differ only in their spelling (K2)."""
     if not word.isascii():
-        bare = "".join(char for char in normalised("NFKD", word) if not unicodedata.combining(char))
+        bare = "".join(char for char in normalise("NFKD", word) if not unicodedata.combining(char))
         word = bare if bare.isascii() else word
     if not (word.isascii() and word.isalpha()) or len(word) < _MIN_LETTERS or word in _NUMBER_WORDS:
         return word

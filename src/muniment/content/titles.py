@@ -1,6 +1,6 @@
 """Derive a title, a description and a file name from a text. Pure.
 
-The file names match the name grammar for any text (`slug`), so that a text cannot make the rule writer
+The file names match the name grammar for any text (`build_slug`), so that a text cannot make the rule writer
 request a denied path.
 
 Attacked in tests/units/agent/test_rules.py.
@@ -12,15 +12,15 @@ import re
 import unicodedata
 from typing import Final
 
-from muniment.content.entry import Entry, Titled, titled
+from muniment.content.entry import Entry, Titles, read_titles
 from muniment.content.words import is_word_character
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
-from muniment.kernel.normal_forms import is_normalised, normalised
-from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, segment_problem
+from muniment.kernel.normal_forms import is_normalised, normalise
+from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, find_segment_problem
 
 TITLES_KEY: Final = "titles"
-"""Key in the provenance of an entry, see `mark_of`."""
+"""Key in the provenance of an entry, see `build_title_mark`."""
 
 TITLE_CHARS: Final = 80
 """Characters of a title: one line of an index."""
@@ -30,7 +30,7 @@ DESCRIPTION_CHARS: Final = 120
 
 _DIGITS: Final = 12
 
-_LOOKED_AT: Final = 2_000
+_MAX_READ_CHARS: Final = 2_000
 """Characters that are read of a line for a title, and of a text for a description."""
 
 SLUG_CHARS: Final = 60
@@ -45,7 +45,7 @@ bootstrap heartbeat identity iflow jules soul tools user
 RESERVED_STEMS: Final = frozenset(_RESERVED.split())
 """Stems of files that the store writes itself, or that other agents load as instructions."""
 
-_SUBJECT: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)
+_USER_PREFIX: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)
 _LEAD_IN: Final = re.compile(
     r"\A(?:(?:please\s+)?(?:remember|note)(?:\s+that\b|\s*:)|fyi\s*[:,]?|btw\s*,?)\s+", re.IGNORECASE
 )
@@ -63,62 +63,65 @@ _FINAL_PUNCTUATION: Final = " .,;:!?\u2026\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u
 _ENDS_WITH_JOINER: Final = _JOINERS + _FINAL_PUNCTUATION
 
 
-def title_of(fact: str) -> str:
+def derive_title(fact: str) -> str:
     """Return a title: the first line of `fact` without markers, emphasis, `the user` and final punctuation.
 
     The scheme of web addresses is left out: then viewers do not turn the rest into a link, and users can
     still read it.
     """
-    lines = (_readable(_bare(line[:_LOOKED_AT])) for line in fact[: 4 * _LOOKED_AT].splitlines())
-    first = next((line for line in lines if _says(line)), in_one_line(fact[:_LOOKED_AT]))
-    whole = first.rstrip(_FINAL_PUNCTUATION)
-    plain = _SUBJECT.sub("", _LEAD_IN.sub("", whole, count=1), count=1)
-    cut = _cut(plain or whole or first, TITLE_CHARS).strip(_JOINERS)
-    return cut[:1].upper() + cut[1:] if plain != whole else cut or "Note"
+    lines = (
+        _strip_emphasis(_strip_marker(line[:_MAX_READ_CHARS]))
+        for line in fact[: 4 * _MAX_READ_CHARS].splitlines()
+    )
+    first = next((line for line in lines if _has_word(line)), clean_title_line(fact[:_MAX_READ_CHARS]))
+    first_stripped = first.rstrip(_FINAL_PUNCTUATION)
+    plain = _USER_PREFIX.sub("", _LEAD_IN.sub("", first_stripped, count=1), count=1)
+    cut = _cut_line(plain or first_stripped or first, TITLE_CHARS).strip(_JOINERS)
+    return cut[:1].upper() + cut[1:] if plain != first_stripped else cut or "Note"
 
 
-def description_of(fact: str) -> str:
-    """Return `fact` on one line, cleaned like `title_of`, with at most `DESCRIPTION_CHARS` characters."""
-    return _cut(_readable(in_one_line(fact[:_LOOKED_AT])), DESCRIPTION_CHARS)
+def derive_description(fact: str) -> str:
+    """Return `fact` on one line, cleaned like `derive_title`, with at most `DESCRIPTION_CHARS` characters."""
+    return _cut_line(_strip_emphasis(clean_title_line(fact[:_MAX_READ_CHARS])), DESCRIPTION_CHARS)
 
 
-def titles_of(body: str) -> Titled:
+def derive_titles(body: str) -> Titles:
     """Return the title and description that code derives from that body."""
-    return Titled(title_of(body.strip()), description_of(body))
+    return Titles(derive_title(body.strip()), derive_description(body))
 
 
-def mark_of(titles: Titled, body: str) -> str:
+def build_title_mark(titles: Titles, body: str) -> str:
     """Return a mark that later shows which titles code derived from a body.
 
     It is a digest for each derived title and `-` for another one, or empty if neither was derived.
     """
-    ours = titles_of(body)
-    if titles.name != ours.name and titles.description != ours.description:
+    derived = derive_titles(body)
+    if titles.name != derived.name and titles.description != derived.description:
         return ""
     return " ".join(
-        _digest(title) if title == made else "-"
-        for title, made in ((titles.name, ours.name), (titles.description, ours.description))
+        _digest(title) if title == derived_title else "-"
+        for title, derived_title in ((titles.name, derived.name), (titles.description, derived.description))
     )
 
 
-def current_titles(entry: Entry, rel: RelPath | str) -> Titled:
-    """Return the titles as `titled` does, but derive them again if the body was corrected since.
+def read_current_titles(entry: Entry, rel: RelPath | str) -> Titles:
+    """Return the titles as `read_titles` does, but derive them again if the body was corrected since.
 
     A title that a user or model chose stays. The mark in the entry (`TITLES_KEY`) proves nothing: at worst, a
     chosen title is replaced by a derived one.
     """
-    told = titled(entry, rel)
+    stored = read_titles(entry, rel)
     marks = str((entry.muniment or {}).get(TITLES_KEY, "")).split(" ")
     if len(marks) != len(("name", "description")) or not entry.body.strip():
-        return told
-    ours = titles_of(entry.body)
-    return Titled(
-        ours.name if marks[0] == _digest(told.name) else told.name,
-        ours.description if marks[1] == _digest(told.description) else told.description,
+        return stored
+    derived = derive_titles(entry.body)
+    return Titles(
+        derived.name if marks[0] == _digest(stored.name) else stored.name,
+        derived.description if marks[1] == _digest(stored.description) else stored.description,
     )
 
 
-def slug(title: str, fact: str) -> str:
+def build_slug(title: str, fact: str) -> str:
     """Return a file name without its suffix: words of `title` that the name grammar allows.
 
     Letters and digits of every script stay, with their marks. If no word remains (emoji), or the name does
@@ -126,72 +129,72 @@ def slug(title: str, fact: str) -> str:
     """
     if len(parts := title.split()) > 1:
         title = " ".join(part for part in parts if not _RANDOM.fullmatch(part))
-    words = [word.lower() if is_normalised("NFKC", word.lower()) else word for word in _words(title)]
-    stem = _cut_stem(normalised("NFKC", "-".join(words)))
+    words = [word.lower() if is_normalised("NFKC", word.lower()) else word for word in _find_words(title)]
+    stem = _cut_stem(normalise("NFKC", "-".join(words)))
     if not stem:
-        return anonymous(fact)
-    if stem.casefold() in RESERVED_STEMS or segment_problem(stem + FILE_SUFFIX) is not None:
+        return build_anonymous_slug(fact)
+    if stem.casefold() in RESERVED_STEMS or find_segment_problem(stem + FILE_SUFFIX) is not None:
         stem = f"note-{stem}"
-    return stem if segment_problem(stem + FILE_SUFFIX) is None else anonymous(fact)
+    return stem if find_segment_problem(stem + FILE_SUFFIX) is None else build_anonymous_slug(fact)
 
 
-def anonymous(fact: str) -> str:
+def build_anonymous_slug(fact: str) -> str:
     """Return a file name without its suffix that reveals no words, the same for the same fact."""
     return f"note-{digest(fact.encode())[:8]}"
 
 
-def in_one_line(text: str) -> str:
+def clean_title_line(text: str) -> str:
     """Return `text` on one line without control and format characters; joiners stay."""
     folded = " ".join(text.split())
     if folded.isprintable():  # Then no character is removed, in any script.
         return folded
     spaced = "".join(" " if char.isspace() else char for char in text)
-    kept = (
+    remaining = (
         char for char in spaced if char in _JOINERS or unicodedata.category(char) not in {"Cc", "Cf", "Cs"}
     )
-    return " ".join("".join(kept).split())
+    return " ".join("".join(remaining).split())
 
 
 def _digest(title: str) -> str:
     return digest(title.encode("utf-8", "surrogatepass"))[:_DIGITS]
 
 
-def _readable(line: str) -> str:
+def _strip_emphasis(line: str) -> str:
     line = _SCHEME.sub("", line) if "://" in line else line
     return _EMPHASIS.sub(r"\2", line) if any(mark in line for mark in "*_`") else line
 
 
-def _bare(line: str) -> str:
-    return _MARKER.sub("", in_one_line(line) + " ", count=1).strip().lstrip(_JOINERS)
+def _strip_marker(line: str) -> str:
+    return _MARKER.sub("", clean_title_line(line) + " ", count=1).strip().lstrip(_JOINERS)
 
 
-def _says(line: str) -> bool:
+def _has_word(line: str) -> bool:
     """Return whether a line contains a word; for most lines the first letter decides."""
-    return (line.isascii() and any(map(str.isalnum, line))) or bool(_words(line))
+    return (line.isascii() and any(map(str.isalnum, line))) or bool(_find_words(line))
 
 
-def _words(text: str) -> list[str]:
+def _find_words(text: str) -> list[str]:
     """Return runs of word characters in NFKC, each beginning with a letter or digit."""
-    kept = "".join(
+    spaced = "".join(
         char if is_word_character(char) and char not in BLANKS and char not in CONFUSABLES else " "
-        for char in normalised("NFKC", text.replace("'", "").replace("\u2019", ""))
+        for char in normalise("NFKC", text.replace("'", "").replace("\u2019", ""))
     )
-    runs = (_from_first_base(run) for run in kept.split())
+    runs = (_strip_leading_marks(run) for run in spaced.split())
     return [run for run in runs if run]
 
 
-def _from_first_base(run: str) -> str:
+def _strip_leading_marks(run: str) -> str:
     """Return `run` without the marks at its beginning, which have no base character."""
     return run[next((at for at, char in enumerate(run) if not _is_mark(char)), len(run)) :]
 
 
-def _cut(line: str, limit: int) -> str:
+def _cut_line(line: str, limit: int) -> str:
     """Return at most `limit` characters of `line`, cut between words if possible, else between clusters."""
     if len(line) <= limit:
         return line
-    kept = _whole_clusters(line, limit - 1)
-    at = kept.rfind(" ")
-    return (kept[:at] if at > limit // 2 else kept).rstrip(_ENDS_WITH_JOINER) + "\u2026"
+    part = _cut_to_clusters(line, limit - 1)
+    at = part.rfind(" ")
+    return (part[:at] if at > limit // 2 else part).rstrip(_ENDS_WITH_JOINER) + "\u2026"
 
 
 def _cut_stem(stem: str) -> str:
@@ -199,12 +202,12 @@ def _cut_stem(stem: str) -> str:
     end = min(SLUG_CHARS, len(stem.encode()[:SLUG_BYTES].decode(errors="ignore")))
     if len(stem) <= end:
         return stem
-    kept = _whole_clusters(stem, end)
-    at = kept.rfind("-")
-    return (kept[:at] if at > len(kept) // 2 else kept).strip("-")
+    part = _cut_to_clusters(stem, end)
+    at = part.rfind("-")
+    return (part[:at] if at > len(part) // 2 else part).strip("-")
 
 
-def _whole_clusters(text: str, end: int) -> str:
+def _cut_to_clusters(text: str, end: int) -> str:
     """Return `text` up to `end`, without a letter whose marks would be cut off."""
     while 0 < end < len(text) and (_is_mark(text[end]) or text[end] in _JOINERS or text[end - 1] in _JOINERS):
         end -= 1

@@ -13,7 +13,7 @@ Guarantees, for the words of `typed_secrets.toml`, in a text of any language:
 - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812) are a
   secret, also next to other numbers. The number of a bank account is printed on invoices and is not a secret.
 - H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are not secrets.
-- H5. Linear time: RE2 finds the names; at most `_TAIL` bytes after a name are read.
+- H5. Linear time: RE2 finds the names; at most `_MAX_TAIL_BYTES` bytes after a name are read.
 
 Not guaranteed: a secret passes without such a name or with other words; so does a password that is a word
 which is also used in statements about passwords ("the password is wrong").
@@ -32,14 +32,14 @@ from typing import Any, Final
 
 import re2
 
-from muniment.content.patterns import compiled
-from muniment.files import shipped_tables
+from muniment.content.patterns import compile_pattern
+from muniment.files import load_package_tables
 
 PASSWORD: Final = "typed-password"  # noqa: S105  the id of a rule
 CODE: Final = "typed-code"
 CARD: Final = "payment-card"
 
-_TAIL: Final = 160
+_MAX_TAIL_BYTES: Final = 160
 """Bytes after a name that are read; a password is shorter."""
 
 _MARK: Final = r"(?:=>|->|→|:=|={1,2}|：|＝|:|\|)"  # noqa: RUF001
@@ -54,7 +54,7 @@ _MIXED_CODE: Final = re.compile(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9]{5
 _NEXT: Final = re.compile(r"[ -]?([^\W\d_]+|%)")
 _ENDS: Final = re.compile(rf"[{_OPEN}」』)]*\s*(?:$|[.,;!?)\n|。，、；—–]|-)")  # noqa: RUF001
 _PHRASE: Final = re.compile(r"[a-zà-öø-ÿß]{3,}(?: [a-zà-öø-ÿß]{3,}){2,5}")
-_PARTED: Final = re.compile(r"[-_.' ]+")
+_PART_SEPARATORS: Final = re.compile(r"[-_.' ]+")
 _IS_PLAIN: Final = re.compile(
     r"""(?ix) v?\d+(?:[.:/-]\d+)*%? | \d+(?:st|[nr]d|th|er|e|ème|º|ª) | \d{1,5}-?[a-zµ]{1,3}
     | (?-i:[a-z]{2,10}|[A-Z]{2,10}|[A-Z][a-z]{1,3})-\d{1,6}
@@ -74,7 +74,7 @@ _NETWORKS: Final = re.compile(
     rb"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     rb"|(?:6011|65\d\d|64[4-9]\d|35\d\d)\d{12}|62\d{14,17}"
 )
-_LEAST_CARD: Final = 13
+_MIN_CARD_DIGITS: Final = 13
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
 """Twice a digit, as the sum of its digits."""
@@ -83,10 +83,10 @@ _CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリテ
 _SHORT_NAME: Final = re.compile(rb"\b(?:tan|otp|cvc|cvv)\b")
 """Names after which a year may follow, as in the name of an event."""
 _YEAR: Final = re.compile("(?:19|20)[0-9]{2}")
-_LEAST_DIGITS: Final = 4
+_MIN_PASSWORD_DIGITS: Final = 4
 """Minimum digits of a numeric password; a PIN may have three, like the code on a card."""
-_LEAST_WORD: Final = 4
-_LEAST_UNSAID: Final = 6
+_MIN_WORD_CHARS: Final = 4
+_MIN_UNLINKED_CHARS: Final = 6
 """Minimum characters of a password directly after its name, as in "password hunter2"."""
 
 
@@ -94,39 +94,39 @@ _LEAST_UNSAID: Final = 6
 class _SecretWords:
     """The tables of all languages, compiled."""
 
-    said: Any
+    linked_names: Any
     """name, whether it is `loose`, whether it is of a code, and the text between it and the secret"""
-    unsaid: Any
-    before: Any
+    unlinked_names: Any
+    preceded_names: Any
     about: frozenset[str]
     endings: tuple[str, ...]
     units: tuple[str, ...]
-    terms: frozenset[str]
+    technical_words: frozenset[str]
     patterns: re.Pattern[str]
 
 
-def typed(data: bytes) -> Iterator[tuple[str, int, int]]:
+def find_typed_secrets(data: bytes) -> Iterator[tuple[str, int, int]]:
     """Yield rule, start and end of every secret of H1 to H3 in UTF-8 text.
 
     Cost: about 10 µs per KiB without any.
     """
-    words = _words()
-    for names, is_said in ((words.said, True), (words.unsaid, False)):
+    words = _load_words()
+    for names, is_linked in ((words.linked_names, True), (words.unlinked_names, False)):
         for found in names.finditer(data):
-            if (span := _behind(data, found, words, is_said=is_said)) is not None:
+            if (span := _find_after_name(data, found, words, is_linked=is_linked)) is not None:
                 yield span
-    for found in words.before.finditer(data):
-        if (span := _ahead(data, found.start())) is not None:
+    for found in words.preceded_names.finditer(data):
+        if (span := _find_before_name(data, found.start())) is not None:
             yield span
-    if compiled(_DIGITS.encode()).search(data):  # RE2 is ten times as fast
-        yield from _cards(data)
+    if compile_pattern(_DIGITS.encode()).search(data):  # RE2 is ten times as fast
+        yield from _find_cards(data)
 
 
-def _cards(data: bytes) -> Iterator[tuple[str, int, int]]:
+def _find_cards(data: bytes) -> Iterator[tuple[str, int, int]]:
     grouped = (
         (first.start(), last.end())
         for first in _GROUPED.finditer(data)
-        for last in _LAST.finditer(data, first.start() + _LEAST_CARD - 1, first.end(2))
+        for last in _LAST.finditer(data, first.start() + _MIN_CARD_DIGITS - 1, first.end(2))
     )
     for start, end in chain((match.span() for match in _CARD.finditer(data)), grouped):
         digits = data[start:end].translate(None, b" -")
@@ -134,9 +134,11 @@ def _cards(data: bytes) -> Iterator[tuple[str, int, int]]:
             yield CARD, start, end
 
 
-def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> tuple[str, int, int] | None:
+def _find_after_name(
+    data: bytes, found: Any, words: _SecretWords, *, is_linked: bool
+) -> tuple[str, int, int] | None:
     """Return the secret that follows a name."""
-    tail = data[found.end() : found.end() + _TAIL].decode("utf-8", "ignore")
+    tail = data[found.end() : found.end() + _MAX_TAIL_BYTES].decode("utf-8", "ignore")
     is_code, is_loose = found.span(1)[0] >= 0, found.span(2)[0] >= 0
     number = _NUMBER.match(tail.lstrip(_OPEN))
     if number is not None:
@@ -144,9 +146,9 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
         rest = tail[len(tail) - len(tail.lstrip(_OPEN)) + number.end() :]
         is_card = _CARD_CODE.search(found[0].lower()) is not None
         is_year = (
-            not is_said and _SHORT_NAME.search(found[0].lower()) is not None and _YEAR.fullmatch(number[1])
+            not is_linked and _SHORT_NAME.search(found[0].lower()) is not None and _YEAR.fullmatch(number[1])
         )
-        least = _LEAST_DIGITS - (is_code and (is_said or is_card))
+        least = _MIN_PASSWORD_DIGITS - (is_code and (is_linked or is_card))
         is_whole = not re.match(r"[A-Za-z0-9_/:]|[.-]\w", rest)
         if (
             is_whole
@@ -156,51 +158,51 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
             and not is_count(rest)
             and not _is_date(number[1])
         ):
-            return _span(CODE if is_code else PASSWORD, data, found.end(), tail, len(tail) - len(rest))
+            return _build_span(CODE if is_code else PASSWORD, data, found.end(), tail, len(tail) - len(rest))
     quoted = _QUOTED.match(tail)
     bare = quoted or _BARE.match(tail)
     if bare is None:
         return None
     value = quoted[1] if quoted else bare[0].rstrip(".!?:)]}…")
-    if is_code and not (_MIXED_CODE.fullmatch(value) or (is_said and _CODE.fullmatch(value))):
+    if is_code and not (_MIXED_CODE.fullmatch(value) or (is_linked and _CODE.fullmatch(value))):
         return None
-    if is_no_word(value):
-        if not is_said and len(value) < _LEAST_UNSAID - is_code:
+    if is_not_word(value):
+        if not is_linked and len(value) < _MIN_UNLINKED_CHARS - is_code:
             return None
     elif (
         is_loose
-        or not is_said
-        or not _is_chosen(value, tail, words, quoted=quoted is not None, name=found[0])
+        or not is_linked
+        or not _is_chosen_value(value, tail, words, quoted=quoted is not None, name=found[0])
     ):
         return None
     elif quoted is None and (phrase := _PHRASE.match(tail)):
         value = phrase[0]
     begin = tail.index(value)
-    return _span(PASSWORD, data, found.end() + len(tail[:begin].encode()), value, len(value))
+    return _build_span(PASSWORD, data, found.end() + len(tail[:begin].encode()), value, len(value))
 
 
-def _ahead(data: bytes, end: int) -> tuple[str, int, int] | None:
+def _find_before_name(data: bytes, end: int) -> tuple[str, int, int] | None:
     """Return the secret before "is my password", only if it clearly is not a word."""
-    head = data[max(0, end - _TAIL) : end].decode("utf-8", "ignore").rstrip(_OPEN + "」』 ")
+    head = data[max(0, end - _MAX_TAIL_BYTES) : end].decode("utf-8", "ignore").rstrip(_OPEN + "」』 ")
     value = re.split(rf"[\s{_OPEN}「『,;，。、；：（）\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]", head)[-1]  # noqa: RUF001
-    if len(value) < _LEAST_UNSAID or not is_no_word(value):
+    if len(value) < _MIN_UNLINKED_CHARS or not is_not_word(value):
         return None
     start = data.rindex(value.encode(), 0, end)
     return PASSWORD, start, start + len(value.encode())
 
 
-def _span(rule: str, data: bytes, start: int, text: str, size: int) -> tuple[str, int, int]:
+def _build_span(rule: str, data: bytes, start: int, text: str, size: int) -> tuple[str, int, int]:
     return rule, start, min(len(data), start + len(text[:size].encode()))
 
 
-def is_chosen(word: str) -> bool:
+def is_chosen_word(word: str) -> bool:
     """Return whether a word is not typical for statements about passwords."""
-    return word.isalpha() and _are_chosen([word], _words())
+    return word.isalpha() and _are_chosen([word], _load_words())
 
 
 def is_count(rest: str) -> bool:
     """Return whether the text after a number is the thing that it counts."""
-    following, words = _NEXT.match(rest), _words()
+    following, words = _NEXT.match(rest), _load_words()
     return (
         following is not None
         and following[1].lower().startswith(words.units)
@@ -212,12 +214,12 @@ def _is_date(number: str) -> bool:
     return re.fullmatch(r"(?:19|20)\d\d-\d\d-\d\d", number) is not None
 
 
-def is_no_word(value: str) -> bool:
+def is_not_word(value: str) -> bool:
     """Return whether a value is neither a word nor an ordinary value that contains digits (H4)."""
-    words = _words()
+    words = _load_words()
     folded = value.lower()
     if (
-        folded.partition("-")[0] in words.terms
+        folded.partition("-")[0] in words.technical_words
         or words.patterns.fullmatch(folded)
         or _IS_PLAIN.fullmatch(value)
     ):
@@ -229,30 +231,35 @@ def is_no_word(value: str) -> bool:
     marks = re.sub(r"[\w.,:'’-]", "", value.strip("!?"))  # noqa: RUF001
     letters = any(char.isalpha() for char in value)
     if any(char.isdigit() for char in value):
-        return letters or (bool(marks) and len(value) >= _LEAST_UNSAID)
-    return letters and bool(marks) and len(value) >= _LEAST_UNSAID and "(" not in value
+        return letters or (bool(marks) and len(value) >= _MIN_UNLINKED_CHARS)
+    return letters and bool(marks) and len(value) >= _MIN_UNLINKED_CHARS and "(" not in value
 
 
-def _is_chosen(value: str, tail: str, words: _SecretWords, *, quoted: bool, name: bytes) -> bool:
+def _is_chosen_value(value: str, tail: str, words: _SecretWords, *, quoted: bool, name: bytes) -> bool:
     """Return whether the words after a password's name are the password, not a statement about it."""
-    said = name.rstrip()
+    link = name.rstrip()
     if (
-        said.endswith((b"=", b"->", b"=>", b"|", b" a"))
-        or re.search(rb"[_.$/{]\w*\W*$", said[:2])
+        link.endswith((b"=", b"->", b"=>", b"|", b" a"))
+        or re.search(rb"[_.$/{]\w*\W*$", link[:2])
         or "://" in tail
     ):
-        return quoted and said.endswith(b"=") and len(value) > _LEAST_UNSAID and _are_chosen([value], words)
+        return (
+            quoted
+            and link.endswith(b"=")
+            and len(value) > _MIN_UNLINKED_CHARS
+            and _are_chosen([value], words)
+        )
     if quoted:
         return _IS_NAME_IN_CODE.fullmatch(value) is None and _are_chosen([value], words)
     phrase = _PHRASE.match(tail)
     if phrase and _ENDS.match(tail[phrase.end() :]):
-        said_of_it = [part for part in phrase[0].split() if not _are_chosen([part], words)]
-        return len(said_of_it) <= phrase[0].count(" ") // 3
-    parts = _PARTED.split(value)
+        descriptive = [part for part in phrase[0].split() if not _are_chosen([part], words)]
+        return len(descriptive) <= phrase[0].count(" ") // 3
+    parts = _PART_SEPARATORS.split(value)
     is_one = _ENDS.match(tail[len(value) :]) is not None and value.isprintable()
-    said_of_it = [part for part in parts if not _are_chosen([part], words)]
-    is_said_of_it = len(said_of_it) > (len(parts) // 3 if len(parts) > 2 else 0)  # noqa: PLR2004
-    return is_one and len(value) >= _LEAST_WORD and all(map(str.isalpha, parts)) and not is_said_of_it
+    descriptive = [part for part in parts if not _are_chosen([part], words)]
+    is_descriptive = len(descriptive) > (len(parts) // 3 if len(parts) > 2 else 0)  # noqa: PLR2004
+    return is_one and len(value) >= _MIN_WORD_CHARS and all(map(str.isalpha, parts)) and not is_descriptive
 
 
 def _are_chosen(parts: Iterable[str], words: _SecretWords) -> bool:
@@ -265,53 +272,57 @@ def _is_luhn(digits: bytes) -> bool:
 
 
 @cache
-def _words() -> _SecretWords:
+def _load_words() -> _SecretWords:
     """Return the words of the package. Cost: reads and compiles one file, once per process."""
-    tables = shipped_tables("muniment.content", "typed_secrets")
-    terms = tables.pop("terms")
+    tables = load_package_tables("muniment.content", "typed_secrets")
+    technical = tables.pop("terms")
     every = {
         key: sorted(
             {word for table in tables.values() for word in table[key]}, key=lambda word: (-len(word), word)
         )
         for key in next(iter(tables.values()))
     }
-    code, loose, password = (_named(every[key]) for key in ("codes", "loose", "passwords"))
+    code, loose, password = (_build_name_source(every[key]) for key in ("codes", "loose", "passwords"))
     close = r"""["'`*_)\]」』”’]{0,3}"""  # noqa: RUF001
     names = f"(?:({code})|({loose})|{password}){close}"
-    at, still = _spaced(every["at"], r"[\s'’]"), _spaced(every["still"], r"[\s:：]+")  # noqa: RUF001
-    gap = rf"(?:\s*\([^)\n]{{1,40}}\)|\s+(?:{at})[^\n.!?;:=|]{{1,48}}?)?"
-    says = _spaced(every["is"], r"\s*[:：]?\s+", before=r",?\s+")  # noqa: RUF001
-    link = (
-        rf"(?:\s*(?:{still}))?(?:\s*{_MARK}[*_]{{0,2}}\s*|['’]s\s+|{says}|\s+[-–—]\s+)\s*(?:{still}){{0,3}}"  # noqa: RUF001
-    )
+    after_name = _build_spaced_source(every["at"], r"[\s'’]")  # noqa: RUF001
+    fillers = _build_spaced_source(every["still"], r"[\s:：]+")  # noqa: RUF001
+    gap = rf"(?:\s*\([^)\n]{{1,40}}\)|\s+(?:{after_name})[^\n.!?;:=|]{{1,48}}?)?"
+    link_words = _build_spaced_source(every["is"], r"\s*[:：]?\s+", before=r",?\s+")  # noqa: RUF001
+    link = rf"(?:\s*(?:{fillers}))?(?:\s*{_MARK}[*_]{{0,2}}\s*|['’]s\s+|{link_words}|\s+[-–—]\s+)\s*(?:{fillers}){{0,3}}"  # noqa: RUF001
     near = r"(?:[\s'’-][\pL\s'’-]{0,30}?)?"  # noqa: RUF001
-    turned = _spaced(every["as"], near, before=r"\s+", between=r"[\pL\s]{0,12}?")
-    ends = rf"(?:$|\s*[.,;!?)\n。，]|です|だ|\s+(?:{at}))"  # noqa: RUF001
+    reversed_links = _build_spaced_source(every["as"], near, before=r"\s+", between=r"[\pL\s]{0,12}?")
+    ends = rf"(?:$|\s*[.,;!?)\n。，]|です|だ|\s+(?:{after_name}))"  # noqa: RUF001
     return _SecretWords(
-        said=compiled((names + gap + link).encode()),
-        unsaid=compiled(f"{names}[,\\s]\\s*".encode()),
-        before=compiled(f"{close}(?:{turned}){names}{ends}".encode()),
+        linked_names=compile_pattern((names + gap + link).encode()),
+        unlinked_names=compile_pattern(f"{names}[,\\s]\\s*".encode()),
+        preceded_names=compile_pattern(f"{close}(?:{reversed_links}){names}{ends}".encode()),
         about=frozenset(every["about"]),
         endings=tuple(every["endings"]),
         units=tuple(every["units"]),
-        terms=frozenset(terms["words"]),
-        patterns=re.compile("|".join(f"(?:{pattern})" for pattern in terms["patterns"])),
+        technical_words=frozenset(technical["words"]),
+        patterns=re.compile("|".join(f"(?:{pattern})" for pattern in technical["patterns"])),
     )
 
 
-def _named(words: list[str]) -> str:
+def _build_name_source(words: list[str]) -> str:
     """Return an expression for names, with word borders in scripts with spaces; `*`: also at a word's end."""
     inside = [word.lstrip("*") for word in words if word.startswith("*") or not _has_spaces(word)]
-    apart = [word for word in words if not word.startswith("*") and _has_spaces(word)]
+    separate = [word for word in words if not word.startswith("*") and _has_spaces(word)]
     return "|".join(
-        part for part in (rf"(?:^|[^\pL\pN])(?:{_any(apart)})" if apart else "", _any(inside)) if part
+        part
+        for part in (
+            rf"(?:^|[^\pL\pN])(?:{_join_alternatives(separate)})" if separate else "",
+            _join_alternatives(inside),
+        )
+        if part
     )
 
 
-def _spaced(words: list[str], after: str, before: str = "", between: str = r"\s*") -> str:
+def _build_spaced_source(words: list[str], after: str, before: str = "", between: str = r"\s*") -> str:
     """Return an expression for words with the text around them; scripts without spaces allow less text."""
-    running = _any([word for word in words if not _has_spaces(word)])
-    spaced = rf"{before}(?:{_any([word for word in words if _has_spaces(word)])}){after}"
+    running = _join_alternatives([word for word in words if not _has_spaces(word)])
+    spaced = rf"{before}(?:{_join_alternatives([word for word in words if _has_spaces(word)])}){after}"
     return rf"{spaced}|\s*(?:{running}){between}" if running else spaced
 
 
@@ -323,5 +334,5 @@ _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, followed by kana, Han and Hangul; Hangul appends particles to words."""
 
 
-def _any(words: list[str]) -> str:
+def _join_alternatives(words: list[str]) -> str:
     return "|".join(re2.escape(word).replace("\\ ", r"[\s-]{1,3}") for word in words)

@@ -5,7 +5,8 @@
 - W2. In scripts without spaces (Han, kana, Thai and similar) words have no visible borders. In Hangul,
   particles are written at the end of words. For these scripts a query word is a run of at least two
   characters. It matches wherever the same characters are adjacent.
-- W3. `significant` drops stop words and words of one character. A match needs all the remaining words. A
+- W3. `find_significant_words` drops stop words and words of one character. A match needs all the remaining
+  words. A
   dropped word may be present or missing in the text.
 """
 
@@ -44,18 +45,18 @@ letters that are also names, such as `os` and `su`.
 """
 
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
-_UNPAIRED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_UNPAIRED_SCRIPTS: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 """Thai, Lao, Burmese, Khmer: written without spaces, and not split into pairs for the full-text rows."""
 
-_RUNNING: Final = (
-    f"{_UNPAIRED}\u1100-\u11ff\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+_UNSPACED: Final = (
+    f"{_UNPAIRED_SCRIPTS}\u1100-\u11ff\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb"
     "\uf900-\ufaff\U00020000-\U0003fffd"
 )
-_UNPAIRED_RUNS: Final = re.compile(f"[{_UNPAIRED}]+")
+_UNPAIRED_RUNS: Final = re.compile(f"[{_UNPAIRED_SCRIPTS}]+")
 _PRIVATE: Final = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
-_PARTS: Final = re.compile(f"[{_RUNNING}]+|[^{_RUNNING}]+")
-_IS_RUNNING: Final = re.compile(f"[{_RUNNING}]")
+_PARTS: Final = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_STARTS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +65,45 @@ class Vocabulary:
 
     Attributes:
         words: words of scripts with spaces.
-        running: runs of the scripts of W2, joined by spaces.
+        unspaced: runs of the scripts of W2, joined by spaces.
     """
 
     words: frozenset[str]
-    running: str
+    unspaced: str
 
-    def holds(self, wanted: Collection[str]) -> bool:
+    def contains_all(self, wanted: Collection[str]) -> bool:
         """Return whether the text contains all these words of a query; False if `wanted` is empty."""
         return bool(wanted) and all(
-            word in self.running if is_running(word) else word in self.words for word in wanted
+            word in self.unspaced if is_unspaced(word) else word in self.words for word in wanted
         )
 
 
-def vocabulary(text: str) -> Vocabulary:
+def build_vocabulary(text: str) -> Vocabulary:
     """Return the words of `text`. Cost: linear."""
     words = set(split_words(text))
-    running = {word for word in words if is_running(word)}
+    running = {word for word in words if is_unspaced(word)}
     return Vocabulary(frozenset(words - running), " ".join(sorted(running)))
 
 
-def significant(query: str) -> tuple[str, ...]:
+def find_significant_words(query: str) -> tuple[str, ...]:
     """Return the distinct significant words of a query in order (W3); may be empty."""
     return tuple(
         dict.fromkeys(word for word in split_words(query) if len(word) > 1 and word not in STOP_WORDS)
     )
 
 
-def features(text: str) -> frozenset[str]:
+def extract_features(text: str) -> frozenset[str]:
     """Return the words of a text for similarity; runs of W2 become pairs of adjacent characters."""
     found: set[str] = set()
     for word in set(split_words(text)):
-        if is_running(word) and len(word) > 1:
+        if is_unspaced(word) and len(word) > 1:
             found.update(first + second for first, second in pairwise(word))
         else:
             found.add(word)
     return frozenset(found)
 
 
-def apart(text: str) -> str:
+def separate_words(text: str) -> str:
     """Insert a space wherever a word ends here (W1, W2) but not in SQLite's tokenizer.
 
     These places are: between letters and scripts without spaces, and at private-use characters, which are
@@ -111,9 +112,9 @@ def apart(text: str) -> str:
     return _PRIVATE.sub(" ", _UNPAIRED_RUNS.sub(r" \g<0> ", text))
 
 
-def is_running(word: str) -> bool:
+def is_unspaced(word: str) -> bool:
     """Return whether a word belongs to a script of W2."""
-    return _IS_RUNNING.match(word) is not None
+    return _STARTS_UNSPACED.match(word) is not None
 
 
 def split_words(text: str) -> Iterator[str]:
@@ -140,7 +141,8 @@ def is_word_character(char: str) -> bool:
 # *Equal*: the same text without case, compatibility forms, white space and final punctuation (a question mark
 # counts). This is the "same fact" of the rules. Code merges only equal texts by itself.
 #
-# *Similar*: at least `ALIKE` of the words of both texts are in both. Similarity is only a question for the
+# *Similar*: at least `SIMILARITY_THRESHOLD` of the words of both texts are in both. Similarity is only a
+# question for the
 # user: "use tabs here" and "never use tabs here" may be similar. MinHash with bands finds candidate pairs,
 # and a comparison word by word confirms each. So every reported pair is correct. Of the pairs at the
 # threshold, two in ten thousand are missed.
@@ -148,19 +150,21 @@ def is_word_character(char: str) -> bool:
 # Source: Broder, "On the resemblance and containment of documents", 1997; Leskovec, Rajaraman and Ullman,
 # "Mining of Massive Datasets", 3.4 (bands).
 
-ALIKE: Final = 0.8
+SIMILARITY_THRESHOLD: Final = 0.8
 """Minimum share of common words (Jaccard) of two similar texts."""
 
 HASHES: Final = 64
 BANDS: Final = 16
-"""Bands of four hashes: two texts at `ALIKE` agree in one of them with probability 1 - (1 - 0.8^4)^16."""
+"""Bands of four hashes: two texts at `SIMILARITY_THRESHOLD` agree in one of them with probability 1 - (1 -
+0.8^4)^16.
+"""
 
 FINAL_PUNCTUATION: Final = ".!,: \u3002\u0964\u061b\u060c"
 """Final characters that do not change a fact. Not `;`: Greek uses it as a question mark, and NFKC maps U+037E
 to it.
 """
 
-MAX_ITEMS: Final = 1_000
+MAX_LIST_STATEMENTS: Final = 1_000
 """Maximum items of a list that count as separate statements; a longer list counts only as a whole."""
 
 _ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
@@ -170,18 +174,18 @@ _ROWS: Final = HASHES // BANDS
 _HASH: Final = struct.Struct(f"<{HASHES}I")
 
 
-def comparable(text: str) -> str:
+def build_comparison_key(text: str) -> str:
     """Return the comparison key of a fact: equal facts have equal keys.
 
     One-letter options keep their case: `-d` and `-D` differ.
     """
-    whole = " ".join(fold(text).split())
+    folded = " ".join(fold(text).split())
     if options := _OPTION.findall(text):
-        whole = f"{' '.join(options)} {whole}"
-    return whole.rstrip(FINAL_PUNCTUATION) or whole
+        folded = f"{' '.join(options)} {folded}"
+    return folded.rstrip(FINAL_PUNCTUATION) or folded
 
 
-def sayings(body: str) -> tuple[str, ...]:
+def list_statements(body: str) -> tuple[str, ...]:
     """Return the comparison keys of a text: the whole text, and the items of a flat list.
 
     The items count only if the text contains nothing except the list. Other lines may change the meaning of
@@ -190,12 +194,12 @@ def sayings(body: str) -> tuple[str, ...]:
     lines = [line for line in body.splitlines() if line.strip()]
     items = [match[1] for line in lines if (match := _ITEM.fullmatch(line)) is not None]
     introduces = any(fold(item).rstrip(_EMPHASIS).endswith(":") for item in items)
-    is_list = len(items) == len(lines) <= MAX_ITEMS and not introduces
+    is_list = len(items) == len(lines) <= MAX_LIST_STATEMENTS and not introduces
     parts = (body, *items) if is_list else (body,)
-    return tuple(dict.fromkeys(said for part in parts if (said := comparable(part))))
+    return tuple(dict.fromkeys(key for part in parts if (key := build_comparison_key(part))))
 
 
-def alike(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
+def group_similar(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Return the groups of similar texts as sorted keys; a text without a similar one is in no group.
 
     A group may be a chain whose ends are not similar. If many texts agree in a band, each is compared only
@@ -207,34 +211,37 @@ def alike(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
 
     Cost: linear, about 0.2 ms for a text of thirty words.
     """
-    words = {key: found for key, text in sorted(texts.items()) if (found := features(text))}
+    words = {key: found for key, text in sorted(texts.items()) if (found := extract_features(text))}
     bands: defaultdict[tuple[int, tuple[int, ...]], list[str]] = defaultdict(list)
     for key, found in words.items():
-        signature = minhash(found)
+        signature = compute_minhash(found)
         for band in range(BANDS):
             bands[band, signature[band * _ROWS : (band + 1) * _ROWS]].append(key)
     groups = _Groups()
     for crowd in bands.values():
         for earlier, later in pairwise(crowd):
             for other in dict.fromkeys((earlier, crowd[0])):
-                if groups.are_apart(other, later) and resemblance(words[other], words[later]) >= ALIKE:
+                if (
+                    groups.are_separate(other, later)
+                    and compute_similarity(words[other], words[later]) >= SIMILARITY_THRESHOLD
+                ):
                     groups.join(other, later)
-    return groups.found()
+    return groups.list_groups()
 
 
-def minhash(found: frozenset[str]) -> tuple[int, ...]:
+def compute_minhash(found: frozenset[str]) -> tuple[int, ...]:
     """Return the signature of a non-empty set: the minimum of each of `HASHES` hash functions."""
-    return tuple(map(min, *map(_hashes, found))) if len(found) > 1 else _hashes(*found)
+    return tuple(map(min, *map(_hash_word, found))) if len(found) > 1 else _hash_word(*found)
 
 
-def resemblance(one: frozenset[str], other: frozenset[str]) -> float:
+def compute_similarity(one: frozenset[str], other: frozenset[str]) -> float:
     """Return the Jaccard similarity of two sets; 1 if both are empty."""
     either = len(one | other)
     return len(one & other) / either if either else 1.0
 
 
 @lru_cache(maxsize=65_536)
-def _hashes(word: str) -> tuple[int, ...]:
+def _hash_word(word: str) -> tuple[int, ...]:
     return _HASH.unpack(hashlib.shake_128(word.encode("utf-8", "surrogatepass")).digest(_HASH.size))
 
 
@@ -242,23 +249,23 @@ class _Groups:
     """Disjoint sets of keys, joined pair by pair (union-find)."""
 
     def __init__(self) -> None:
-        self._above: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
 
-    def are_apart(self, one: str, other: str) -> bool:
-        return self._top(one) != self._top(other)
+    def are_separate(self, one: str, other: str) -> bool:
+        return self._find_root(one) != self._find_root(other)
 
     def join(self, one: str, other: str) -> None:
-        first, second = sorted((self._top(one), self._top(other)))
-        self._above[second] = first
+        first, second = sorted((self._find_root(one), self._find_root(other)))
+        self._parents[second] = first
 
-    def found(self) -> list[tuple[str, ...]]:
+    def list_groups(self) -> list[tuple[str, ...]]:
         members: defaultdict[str, list[str]] = defaultdict(list)
-        for key in sorted({*self._above, *self._above.values()}):
-            members[self._top(key)].append(key)
+        for key in sorted({*self._parents, *self._parents.values()}):
+            members[self._find_root(key)].append(key)
         return sorted(map(tuple, members.values()))
 
-    def _top(self, key: str) -> str:
-        while (above := self._above.get(key, key)) != key:
-            self._above[key] = self._above.get(above, above)
-            key = above
+    def _find_root(self, key: str) -> str:
+        while (parent := self._parents.get(key, key)) != key:
+            self._parents[key] = self._parents.get(parent, parent)
+            key = parent
         return key

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, printable
-from muniment.policy.ownership import check_ours
+from muniment.policy.ownership import check_owner_and_mode
 
 VARIABLE: Final = "MUNIMENT_LEDGER"
 """Environment variable with the URL, or with the path of a file that contains it."""
@@ -29,7 +29,7 @@ _SCHEMES: Final = ("postgresql://", "postgres://")
 _STRICT: Final = "verify-full"
 
 
-def ledger_url(flag: str, environment: Mapping[str, str]) -> str:
+def load_ledger_url(flag: str, environment: Mapping[str, str]) -> str:
     """Return the URL of a fleet's database, with the options of A2.
 
     Args:
@@ -40,20 +40,20 @@ def ledger_url(flag: str, environment: Mapping[str, str]) -> str:
     Raises:
         ConfigInvalid: the URL is invalid, cannot be read, or violates A1 or A2.
     """
-    said = flag or environment.get(VARIABLE, "")
-    if not said:
+    configured = flag or environment.get(VARIABLE, "")
+    if not configured:
         raise ConfigInvalid(f"missing database; use --ledger postgresql://…, or a file, or {VARIABLE}")
-    if not said.startswith(_SCHEMES):
-        said = _read(Path(said))
-    elif flag and _parts(said).get("password"):
+    if not configured.startswith(_SCHEMES):
+        configured = _read_url_file(Path(configured))
+    elif flag and _parse_url(configured).get("password"):
         raise ConfigInvalid(
             "other users could read the password of --ledger in the process list; write the URL "
             f"to a file and use its path, or set {VARIABLE}"
         )
-    return _with_tls(said)
+    return _require_tls(configured)
 
 
-def _parts(url: str) -> dict[str, Any]:
+def _parse_url(url: str) -> dict[str, Any]:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -65,28 +65,28 @@ def _parts(url: str) -> dict[str, Any]:
         ) from None
 
 
-def _with_tls(url: str) -> str:
+def _require_tls(url: str) -> str:
     from psycopg.conninfo import make_conninfo
 
-    parts = _parts(url)
+    parts = _parse_url(url)
     if not parts.get("host"):
         raise ConfigInvalid("the database URL contains no host; add one")
     if parts.get("service"):
         raise ConfigInvalid("the database URL contains a service; use the host of the service")
     # libpq connects to `hostaddr` if it is set, and ignores the host.
-    if all(_is_here(each) for of in ("host", "hostaddr") if parts.get(of) for each in parts[of].split(",")):
+    if all(_is_local(each) for of in ("host", "hostaddr") if parts.get(of) for each in parts[of].split(",")):
         return url
-    asked = parts.setdefault("sslmode", _STRICT)
-    if asked != _STRICT:
+    sslmode = parts.setdefault("sslmode", _STRICT)
+    if sslmode != _STRICT:
         raise ConfigInvalid(
-            f"sslmode={printable(str(asked))} does not prevent eavesdropping or a false server; use "
+            f"sslmode={printable(str(sslmode))} does not prevent eavesdropping or a false server; use "
             f"sslmode={_STRICT}, with sslrootcert=FILE if your own authority issued the certificate"
         )
     parts.setdefault("sslrootcert", "system")
     return make_conninfo(**parts)
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     if host.startswith(("/", "@")) or host == "localhost":
         return True
     try:
@@ -95,11 +95,11 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _read(path: Path) -> str:
+def _read_url_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            check_ours(path, status)
+            check_owner_and_mode(path, status)
             if status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
                 raise ConfigInvalid(f"{path} is readable by other users; run: chmod 600 {path}")
             text = file.read(MAX_URL_BYTES + 1)

@@ -20,25 +20,25 @@ from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError
 from muniment.fleet import lease
-from muniment.fleet.copies import CopyTerms, OpenCopy, WorkingCopy
 from muniment.fleet.postgres import HomeLedger
 from muniment.fleet.queue import TurnQueue
-from muniment.kernel.cancel import Patience
+from muniment.fleet.working_copies import CopyOptions, OpenCopy, WorkingCopy
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
-from muniment.operations.place import Place
+from muniment.operations.job_context import JobContext
 from muniment.server import lane_tasks
 from muniment.server.contract import HttpProblem
 from muniment.server.core import Recalls, ServedCore, ServedWorkspace
-from muniment.server.lane import Lane, Submitted
+from muniment.server.lane import Lane, SubmitResult
 from muniment.server.lane_tasks import NewTask
 from muniment.server.runner import LaneRunner
 from muniment.server.stream import Stream
 from muniment.server.tokens import Principal, Tokens
-from muniment.server.work import Metrics, Work, Workspace
-from muniment.server.writer import Carrier
+from muniment.server.work import Metrics, TaskExecutor, Workspace
+from muniment.server.writer import ChangeWriter
 from muniment.store import tasks
 from muniment.store.database import Ledger
-from muniment.store.state import LedgerState, shared_root_key
+from muniment.store.state import LedgerState, compute_shared_root_key
 from muniment.store.tasks import OWNER, Originator
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ TURN_WAIT_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5
 """Seconds after which a client may retry if the queue was full."""
 
-MAX_ASKING: Final = 8
+MAX_QUERIES: Final = 8
 """Maximum concurrent queries of one home, half of those of the node: its row may be locked for long."""
 
 _CANCEL_SECONDS: Final = 5.0
@@ -72,23 +72,23 @@ class HomeNode(Protocol):
     model: Model
     recalls: Recalls
     queue: TurnQueue
-    terms: CopyTerms
+    copy_options: CopyOptions
     problem: str | None
 
     @property
     def is_draining(self) -> bool:
         """Return whether the node stops."""
 
-    def keyed(self, text: str) -> str:
+    def compute_keyed_digest(self, text: str) -> str:
         """Return the digest of a text under the key of the fleet."""
 
-    def unavailable(self) -> HttpProblem:
+    def build_unavailable_problem(self) -> HttpProblem:
         """Return the error of a node that accepts nothing now."""
 
-    async def asked(self, ask: Callable[[], T]) -> T:
-        """Run `ask` in a thread and return its result."""
+    async def run_query(self, query: Callable[[], T]) -> T:
+        """Run `query` in a thread and return its result."""
 
-    async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
+    async def run_operation(self, home: str, operation: Callable[[Cancel], T]) -> T:
         """Run an operation of a home that is not a task, in a thread."""
 
 
@@ -113,11 +113,13 @@ class HomeCore(ServedCore):
         self.recalls, self.is_open = node.recalls, True
         self._node, self._reads, self._ledger, self._state = node, ledger, ledger, state
         self._lane = Lane(state, self.name)
-        self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
-        self._tokens = Tokens(state, keyed=node.keyed)
-        self._lock, self._turning = threading.Lock(), threading.Lock()
+        self._scopes = {
+            compute_shared_root_key(state, scope): str(scope) for scope in node.copy_options.policy.scopes
+        }
+        self._tokens = Tokens(state, compute_digest=node.compute_keyed_digest)
+        self._lock, self._turn_lock = threading.Lock(), threading.Lock()
         self._runner: LaneRunner | None = None
-        self._following, self._asking = asyncio.Lock(), asyncio.Semaphore(MAX_ASKING)
+        self._stream_lock, self._query_slots = asyncio.Lock(), asyncio.Semaphore(MAX_QUERIES)
         self._stream: Stream | None = None
 
     # -- callers
@@ -127,7 +129,7 @@ class HomeCore(ServedCore):
         """Return whether the node stops."""
         return self._node.is_draining
 
-    def any_workspace(self) -> HomeCore:
+    def get_any_workspace(self) -> HomeCore:
         """Return the only workspace."""
         return self
 
@@ -140,22 +142,22 @@ class HomeCore(ServedCore):
         """Return the names of the scopes by the keys of their roots."""
         return self._scopes
 
-    def principal(self, digest: str) -> Principal | None:
+    def find_principal(self, digest: str) -> Principal | None:
         """Return the principal of a token's digest, or None; call it in a thread."""
         for name, trust, clients in self._ledger.rows(
             "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
         ):
-            known = None if name == OWNER else frozenset(json.loads(clients))
-            return Principal(name, Trust(trust), known, digest, self.name)
+            client_ids = None if name == OWNER else frozenset(json.loads(clients))
+            return Principal(name, Trust(trust), client_ids, digest, self.name)
         return None
 
-    async def still_knows(self, principal: Principal) -> bool:
+    async def is_still_valid(self, principal: Principal) -> bool:
         """Return whether a token was not revoked since."""
-        return await self._asked(partial(self.principal, principal.digest)) is not None
+        return await self._run_query(partial(self.find_principal, principal.digest)) is not None
 
-    async def known(self) -> tuple[Principal, ...]:
+    async def list_principals(self) -> tuple[Principal, ...]:
         """Return the principals of the home's tokens."""
-        return await self._asked(self._tokens.all)
+        return await self._run_query(self._tokens.list_principals)
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
         """Return the workspace of the home; any directory of a client selects it.
@@ -173,67 +175,72 @@ class HomeCore(ServedCore):
         """Check that the node accepts tasks; see `ServedCore`."""
         del workspace, kind
         if self._node.problem is not None:
-            raise self._node.unavailable()
+            raise self._node.build_unavailable_problem()
 
     async def _submit(
-        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
-    ) -> Submitted:
+        self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str]
+    ) -> SubmitResult:
         """Accept a task together with its job in the queue."""
         del workspace, traceparent
-        return await self._asked(partial(self._submitted, asked))
+        return await self._run_query(partial(self._submit_with_job, new_task))
 
-    def _submitted(self, asked: NewTask) -> Submitted:
+    def _submit_with_job(self, new_task: NewTask) -> SubmitResult:
         with self._ledger.transaction() as connection:
-            submitted = self._lane.submit(asked)
-            if submitted.is_alone:
+            submitted = self._lane.submit(new_task)
+            if submitted.is_only_pending:
                 self._node.queue.defer(connection.raw, self.name)
             return submitted
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
         """Cancel a task on any node."""
         del workspace
-        await self._asked(partial(self._lane.cancel, task_id, by))
+        await self._run_query(partial(self._lane.cancel, task_id, by))
 
     # -- memory
 
     @contextmanager
-    def recalling(self, patience: Patience) -> Iterator[Recaller]:
+    def open_recaller(self, deadline: Deadline) -> Iterator[Recaller]:
         """Provide a recaller for the memory as it is in the ledger, until the block ends."""
-        with self.copy.reading(patience) as opened:
-            yield opened.workspace.recaller()
+        with self.copy.open_for_reading(deadline) as opened:
+            yield opened.workspace.get_recaller()
 
-    async def at(
+    async def run_in_context(
         self,
         workspace: ServedWorkspace,
-        body: Callable[[Place, Cancel], T],
+        operation: Callable[[JobContext, Cancel], T],
         *,
-        is_long: bool = False,
-        writes: bool = True,
+        can_query_model: bool = False,
+        can_write: bool = True,
     ) -> T:
         """Run an operation that is not a task, under the lease of the home if it writes."""
-        del workspace, is_long
-        return await self._node.carried_out(self.name, partial(self._at, body, writes))
+        del workspace, can_query_model
+        return await self._node.run_operation(self.name, partial(self._run_in_context, operation, can_write))
 
-    def _at(self, body: Callable[[Place, Cancel], T], writes: bool, cancel: Cancel) -> T:  # noqa: FBT001
-        patience = Patience(time.monotonic() + LEASE_WAIT_SECONDS, cancel)
-        if not writes:
-            with self.copy.reading(patience) as opened:
-                return body(opened.place, cancel)
-        with self.copy.holding(patience) as (_, place):
-            return body(place, cancel)
+    def _run_in_context(
+        self,
+        operation: Callable[[JobContext, Cancel], T],
+        can_write: bool,  # noqa: FBT001
+        cancel: Cancel,
+    ) -> T:
+        deadline = Deadline(time.monotonic() + LEASE_WAIT_SECONDS, cancel)
+        if not can_write:
+            with self.copy.open_for_reading(deadline) as opened:
+                return operation(opened.context, cancel)
+        with self.copy.open_for_writing(deadline) as (_, context):
+            return operation(context, cancel)
 
     # -- turns
 
-    def turn(self) -> None:
+    def run_turn(self) -> None:
         """Run the pending tasks during this node's turn, in a separate thread.
 
         Remaining tasks belong to a later turn, whose job this adds to the queue.
         """
         self.last_used = time.monotonic()
-        patience = Patience(time.monotonic() + TURN_WAIT_SECONDS)
+        deadline = Deadline(time.monotonic() + TURN_WAIT_SECONDS)
         try:
-            with self._alone(), self.copy.holding(patience) as (opened, place):
-                self._drain(opened, place)
+            with self._lock_turn(), self.copy.open_for_writing(deadline) as (opened, context):
+                self._drain(opened, context)
             seconds = 0
         except DeadlineExceeded:
             seconds = 1  # The home has a turn here already, or another node has the lease for an operation.
@@ -245,25 +252,25 @@ class HomeCore(ServedCore):
                 self._node.queue.defer(connection.raw, self.name, seconds)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock_turn(self) -> Iterator[None]:
         """Allow only one turn of the home here: a stalled job may start again in the meantime."""
-        if not self._turning.acquire(timeout=TURN_WAIT_SECONDS):
+        if not self._turn_lock.acquire(timeout=TURN_WAIT_SECONDS):
             raise DeadlineExceeded("the home has a turn already")
         try:
             yield
         finally:
-            self._turning.release()
+            self._turn_lock.release()
 
-    def _drain(self, opened: OpenCopy, place: Place) -> None:
-        fenced = Workspace(opened.workspace.path, self.name, place.state, lambda: place)
-        work = Work(fenced, self._node.model, self.metrics)
-        runner = LaneRunner(fenced.lane, _InTransactions(place.state.ledger), work)
+    def _drain(self, opened: OpenCopy, context: JobContext) -> None:
+        fenced = Workspace(opened.workspace.path, self.name, context.state, lambda: context)
+        work = TaskExecutor(fenced, self._node.model, self.metrics)
+        runner = LaneRunner(fenced.lane, _TransactionWriter(context.state.ledger), work)
         fenced.lane.recover()
         with self._lock:
             self._runner = runner
         try:
             if self._node.is_draining:
-                runner.give_up()
+                runner.interrupt_and_stop()
             runner.drain(TURN_SECONDS)
         finally:
             with self._lock:
@@ -277,44 +284,44 @@ class HomeCore(ServedCore):
             with suppress(MunimentError):
                 runner.interrupt(lane_tasks.read_task(self._ledger, self.name, task_id))
 
-    def give_up(self) -> None:
+    def interrupt_and_stop(self) -> None:
         """Queue the running task again, and begin no more."""
         with self._lock:
             if self._runner is not None:
-                self._runner.give_up()
+                self._runner.interrupt_and_stop()
 
-    def renew(self) -> None:
+    def renew_lease(self) -> None:
         """Renew the lease, if there is one, and interrupt tasks that were cancelled.
 
         Raises:
             ManagedMemoryUnavailable: the database does not respond.
         """
-        held = self.copy.held
-        if held is None:
+        leased_ledger = self.copy.leased_ledger
+        if leased_ledger is None:
             return
         try:
-            lease.renew(held, self._node.terms.seconds)
+            lease.renew(leased_ledger, self._node.copy_options.seconds)
         except LeaseLost:
-            now = self.copy.held
+            current_ledger = self.copy.leased_ledger
             if (
-                now is not None and now.epoch == held.epoch
+                current_ledger is not None and current_ledger.epoch == leased_ledger.epoch
             ):  # Otherwise it was released, and possibly acquired again here.
                 events.emit("lease_lost", home=self.name)
                 self.copy.spoil()
-                self.give_up()
+                self.interrupt_and_stop()
             return
-        for task in lane_tasks.running(self._ledger, self.name):
+        for task in lane_tasks.list_running(self._ledger, self.name):
             if task.cancelled_by is not None:
                 self.interrupt(task.id)
 
     # -- events
 
-    async def followed(self) -> Stream:
+    async def open_stream(self) -> Stream:
         """Return the stream of the home, which is read from now on."""
-        async with self._following:
+        async with self._stream_lock:
             if self._stream is None:
-                span = await self._asked(partial(tasks.span, self._ledger))
-                self._stream = Stream(self._ledger, span, self._asked)
+                span = await self._run_query(partial(tasks.read_range, self._ledger))
+                self._stream = Stream(self._ledger, span, self._run_query)
             return self._stream
 
     @property
@@ -322,7 +329,7 @@ class HomeCore(ServedCore):
         """Return whether a client waits for its events."""
         return self._stream is not None and self._stream.is_followed
 
-    def rest(self) -> None:
+    def close_stream(self) -> None:
         """Close the stream, which only followers need; a current follower reconnects."""
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -333,24 +340,24 @@ class HomeCore(ServedCore):
         if self._stream is not None:
             self._stream.wake()
 
-    def ask_again(self) -> None:
+    def recheck_permissions(self) -> None:
         """Check the permissions of followers, because a token may be revoked."""
         if self._stream is not None:
-            self._stream.ask_again()
+            self._stream.recheck_permissions()
 
-    def end_followers(self) -> None:
+    def disconnect_followers(self) -> None:
         """Disconnect all clients that follow or wait for events."""
         if self._stream is not None:
             self._stream.close()
 
-    async def _asked(self, ask: Callable[[], T]) -> T:
-        """Run `ask` in a thread, because the database is on another machine, and return its result."""
+    async def _run_query(self, query: Callable[[], T]) -> T:
+        """Run `query` in a thread, because the database is on another machine, and return its result."""
         self.last_used = time.monotonic()
-        async with self._asking:
-            return await self._node.asked(ask)
+        async with self._query_slots:
+            return await self._node.run_query(query)
 
 
-class _InTransactions(Carrier):
+class _TransactionWriter(ChangeWriter):
     """Runs each change in a separate transaction: the database groups commits itself."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -16,9 +16,9 @@ from muniment.errors import ConfigInvalid, NotFound, printable
 from muniment.fleet import schema
 from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
-from muniment.names import hello_key, hello_name
+from muniment.names import derive_hello_key, derive_hello_name
 from muniment.server.tokens import Tokens
-from muniment.store.state import Shared, State
+from muniment.store.state import SharedLedger, State
 from muniment.store.tasks import OWNER
 
 MAX_NAME: Final = 128
@@ -41,12 +41,12 @@ def check_name(home: str) -> str:
     return home
 
 
-def key_of(fleet: bytes, home: str) -> bytes:
+def derive_home_key(fleet: bytes, home: str) -> bytes:
     """Return the key of a home; it chains the audit records and digests the requests of that home only."""
     return hmac.digest(fleet, b"muniment home\n" + home.encode(), "sha256")
 
 
-def keyed(key: bytes, text: str) -> str:
+def compute_keyed_digest(key: bytes, text: str) -> str:
     """Return the digest of a token under the key of a fleet, which finds its home: 64 hexadecimal digits."""
     return hmac.digest(key, b"muniment door\n" + text.encode(), "sha256").hex()
 
@@ -60,16 +60,16 @@ def add_home(url: str, home: str) -> bool:
 
     Raises:
         ConfigInvalid: invalid name.
-        LedgerAway: the database does not respond.
+        LedgerUnreachable: the database does not respond.
     """
-    with schema.owning(url, check_name(home)) as connection:
-        made = connection.execute(
+    with schema.open_owner_transaction(url, check_name(home)) as connection:
+        is_created = connection.execute(
             "INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (home,)
         ).rowcount
-        if made:
+        if is_created:
             epoch = secrets.token_hex(_EPOCH_BYTES)
             connection.execute("INSERT INTO series (one, epoch) VALUES (1, %s)", (epoch,))
-        return bool(made)
+        return bool(is_created)
 
 
 def add_token(
@@ -94,17 +94,19 @@ def add_token(
         ConfigInvalid: a name is invalid or in use, or the key is not the fleet's.
         ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
     """
-    with _state_of(url, key, check_name(home)) as state:
-        token = Tokens(state, keyed=partial(keyed, key)).add(name, clients, trust, may_own=True)
-    with schema.owning(url, home) as connection:
-        hello = hello_key(token)
-        connection.execute("UPDATE door SET name = %s WHERE hello = %s", (hello_name(hello), hello))
+    with _open_home_state(url, key, check_name(home)) as state:
+        token = Tokens(state, compute_digest=partial(compute_keyed_digest, key)).add(
+            name, clients, trust, allow_owner_name=True
+        )
+    with schema.open_owner_transaction(url, home) as connection:
+        hello = derive_hello_key(token)
+        connection.execute("UPDATE door SET name = %s WHERE hello = %s", (derive_hello_name(hello), hello))
     return token
 
 
 def revoke_token(url: str, key: bytes, home: str, name: str) -> None:
     """Revoke a token, effective from the next request; raises as `add_token`, and `NotFound`."""
-    with _state_of(url, key, check_name(home)) as state:
+    with _open_home_state(url, key, check_name(home)) as state:
         Tokens(state).revoke(name)
 
 
@@ -113,24 +115,24 @@ def remove_home(url: str, home: str) -> None:
 
     Raises:
         NotFound: the home does not exist.
-        LedgerAway: the database does not respond.
+        LedgerUnreachable: the database does not respond.
     """
-    with schema.owning(url, check_name(home)) as connection:
+    with schema.open_owner_transaction(url, check_name(home)) as connection:
         if not connection.execute("DELETE FROM home WHERE home = %s", (home,)).rowcount:
             raise NotFound(f"home {printable(home)!r} not found")
 
 
-def homes(url: str) -> tuple[str, ...]:
+def list_homes(url: str) -> tuple[str, ...]:
     """Return the names of all homes, sorted."""
-    with schema.owning(url, "") as connection:
+    with schema.open_owner_transaction(url, "") as connection:
         return tuple(home for (home,) in connection.execute("SELECT home FROM home ORDER BY home").fetchall())
 
 
 @contextmanager
-def _state_of(url: str, key: bytes, home: str) -> Iterator[State]:
+def _open_home_state(url: str, key: bytes, home: str) -> Iterator[State]:
     """Provide the state of a home, for operations that need no files."""
     with closing(LedgerPool(url, 1)) as pool, TemporaryDirectory() as directory:
         schema.check_key(pool, key)
-        shared = Shared(pool.home(home), key_of(key, home), Path(directory))
+        shared = SharedLedger(pool.home(home), derive_home_key(key, home), Path(directory))
         with State(None, shared=shared) as state:
             yield state

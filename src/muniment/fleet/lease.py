@@ -15,7 +15,7 @@ from muniment.fleet.postgres import HomeLedger
 LEASE_SECONDS: Final = 15.0
 """Seconds of a lease; it is renewed three times in that time."""
 
-_TAKE: Final = (
+_ACQUIRE: Final = (
     "UPDATE home SET epoch = epoch + 1, node = ?, until = clock_timestamp() + make_interval(secs => ?) "
     "WHERE home = current_setting('muniment.home') AND until <= clock_timestamp() RETURNING epoch"
 )
@@ -28,29 +28,29 @@ _RELEASE: Final = (
 )
 
 
-def take(ledger: HomeLedger, node: str, seconds: float) -> int | None:
+def acquire(ledger: HomeLedger, node: str, seconds: float) -> int | None:
     """Acquire the lease of a home and return its epoch, or None if another node has it.
 
     Raises:
         ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
     """
     with ledger.transaction() as connection:
-        found = connection.execute(_TAKE, (node, float(seconds))).fetchone()
+        found = connection.execute(_ACQUIRE, (node, float(seconds))).fetchone()
     return None if found is None else int(found[0])
 
 
-def renew(held: HomeLedger, seconds: float) -> None:
+def renew(leased_ledger: HomeLedger, seconds: float) -> None:
     """Extend a lease; a lease that was released in the meantime stays released.
 
     Raises:
         LeaseLost: another node has acquired it since.
         ManagedMemoryUnavailable: the database does not respond.
     """
-    with held.transaction() as connection:
+    with leased_ledger.transaction() as connection:
         connection.execute(_RENEW, (float(seconds),))
 
 
-def release(held: HomeLedger) -> None:
+def release(leased_ledger: HomeLedger) -> None:
     """Release a lease, so that other nodes can acquire it at once; raises as `renew`."""
-    with held.transaction() as connection:
+    with leased_ledger.transaction() as connection:
         connection.execute(_RELEASE)

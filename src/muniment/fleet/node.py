@@ -32,23 +32,23 @@ import psycopg
 from muniment import events
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
-from muniment.errors import LedgerAway, MunimentError
+from muniment.errors import LedgerUnreachable, MunimentError
 from muniment.fleet import schema
-from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, marked
 from muniment.fleet.home import HomeCore
-from muniment.fleet.homes import key_of, keyed
+from muniment.fleet.homes import compute_keyed_digest, derive_home_key
 from muniment.fleet.lease import LEASE_SECONDS
-from muniment.fleet.postgres import LOOK_SECONDS, LedgerPool, connection_options
+from muniment.fleet.postgres import CHECK_SECONDS, LedgerPool, build_connection_options
 from muniment.fleet.queue import TurnQueue
-from muniment.kernel.cancel import Patience
-from muniment.names import __version__, hello_key, hello_name, hello_proof
-from muniment.opening import embedder_of
-from muniment.policy.grammar import check_symlinks
+from muniment.fleet.working_copies import CopyOptions, WorkingCopy, build_copy_path, read_mark
+from muniment.kernel.cancel import Deadline
+from muniment.names import __version__, compute_hello_proof, derive_hello_key, derive_hello_name
+from muniment.opening import create_embedder
+from muniment.policy.grammar import parse_symlinks
 from muniment.policy.ownership import create_private_directory
-from muniment.server.contract import AWAY_SECONDS, HttpProblem
-from muniment.server.core import MAX_OWNER, RETRY_SECONDS, Recalls, ServedCore, ServingCore
-from muniment.server.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
-from muniment.settings import Settings, load_configured
+from muniment.server.contract import DATABASE_RETRY_SECONDS, HttpProblem
+from muniment.server.core import MAX_OWNER_OPERATIONS, RETRY_SECONDS, Recalls, ServedCore, ServingCore
+from muniment.server.tokens import OWNER_PRINCIPAL, Principal, SlotShares, is_token, load_owner_token
+from muniment.settings import Settings, load_configured_policy
 from muniment.store.state import LedgerState, read_key
 from muniment.store.tasks import OWNER
 
@@ -72,7 +72,7 @@ TIDY_SECONDS: Final = 60.0
 
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
-_GONE_SECONDS: Final = 86_400.0
+_ENDED_NODE_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 5.0
 
 _CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_stale")
@@ -120,14 +120,14 @@ class FleetNode(ServingCore):
         self._options = options
         self._homes: dict[str, HomeCore] = {}
         # Includes homes that were dropped while still in use, so that a directory never has two copies.
-        self._used: WeakValueDictionary[str, HomeCore] = WeakValueDictionary()
+        self._homes_in_use: WeakValueDictionary[str, HomeCore] = WeakValueDictionary()
         self._lock = threading.Lock()  # Protects the known homes, and the copies of unknown homes.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
-        self._look_threads = ThreadPoolExecutor(1, "look")
+        self._check_threads = ThreadPoolExecutor(1, "look")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
-        self._places = Shares(MAX_OWNER, RETRY_SECONDS, reserve=0)
+        self._operation_slots = SlotShares(MAX_OWNER_OPERATIONS, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()
-        self._over = threading.Event()
+        self._closing = threading.Event()
         self._open_nodes: tuple[str, ...] = ()
         self.epoch = secrets.token_hex(4)
         self.problem: str | None = None
@@ -139,9 +139,9 @@ class FleetNode(ServingCore):
         """Connect, and start to process turns.
 
         Raises:
-            ConfigInvalid, StateTooNew: the database fails `schema.check`.
+            ConfigInvalid, StateTooNew: the database fails `schema.check_database`.
             PolicyInvalid: invalid policy.
-            LedgerAway: the database does not respond.
+            LedgerUnreachable: the database does not respond.
         """
         del directories
         async with AsyncExitStack() as opened:
@@ -150,28 +150,28 @@ class FleetNode(ServingCore):
             opened.push_async_callback(self._end_threads)
             await asyncio.to_thread(self._prepare)
             opened.callback(self._pool.close)
-            opened.callback(self._over.set)
+            opened.callback(self._closing.set)
             name, lease = self._options.name, self._options.lease
             self.queue = TurnQueue(
                 self._options.url,
                 self._pool,
-                self._turn,
+                self._run_turn,
                 lambda: self._open_nodes,
                 slots=self._options.slots,
                 node=name,
                 stalled=lease,
             )
-            for work in (self.queue.run(), self._rest()):
+            for work in (self.queue.run(), self._end_idle_zygote()):
                 running = asyncio.create_task(work)
-                opened.push_async_callback(_ended, running)
+                opened.push_async_callback(_cancel_task, running)
             for each, seconds in (
                 (self._beat, lease / 4),
                 (self._listen, _PAUSE_SECONDS),
-                (self._tidy, TIDY_SECONDS),
+                (self._delete_stale_copies, TIDY_SECONDS),
             ):
-                loop = partial(self._again_and_again, each, seconds)
+                loop = partial(self._run_repeatedly, each, seconds)
                 threading.Thread(target=loop, name=each.__name__, daemon=True).start()
-            opened.push_async_callback(asyncio.to_thread, self._leave)
+            opened.push_async_callback(asyncio.to_thread, self._unregister)
             opened.push_async_callback(asyncio.to_thread, self._close_copies)
             self._opened = opened.pop_all()
 
@@ -179,22 +179,22 @@ class FleetNode(ServingCore):
         settings, options = self._settings, self._options
         create_private_directory(settings.state)
         self._key = read_key(settings.state)
-        self._own_token = owner_token(settings.state)
-        loaded = load_configured(settings)
-        self.terms = CopyTerms(
+        self._operator_token = load_owner_token(settings.state)
+        loaded = load_configured_policy(settings)
+        self.copy_options = CopyOptions(
             loaded.policy,
             options.name,
             options.lease,
-            check_symlinks(settings.symlinks),
+            parse_symlinks(settings.symlinks),
             settings.on_model_failure,
-            embedder_of(settings),
+            create_embedder(settings),
         )
         self._cache = settings.state / "copies"
         create_private_directory(self._cache)
         self._pool = LedgerPool(options.url, options.slots + _THREADS)
         try:
-            schema.check(self._pool, self._key)
-            self._sign()
+            schema.check_database(self._pool, self._key)
+            self._report_state()
         except BaseException:
             self._pool.close()
             raise
@@ -203,34 +203,34 @@ class FleetNode(ServingCore):
         """Stop accepting requests and give running ones `grace` seconds; return whether all have ended."""
         self._is_draining = True
         with suppress(MunimentError, TimeoutError):  # If this fails, other nodes take over after a lease.
-            await asyncio.wait_for(self.asked(self._hand_over), _CLOSE_SECONDS)
+            await asyncio.wait_for(self.run_query(self._hand_over), _CLOSE_SECONDS)
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
-        for home in list(self._used.values()):
-            home.give_up()
-        for cancel in self._owners.values():
+        for home in list(self._homes_in_use.values()):
+            home.interrupt_and_stop()
+        for cancel in self._operations.values():
             cancel.set()
         has_recalled = await self.recalls.stop()
-        if left := {*self._running, *self._owners}:
+        if left := {*self._running, *self._operations}:
             await asyncio.wait(left, timeout=_CLOSE_SECONDS)
-        return has_recalled and not self._running and not self._owners
+        return has_recalled and not self._running and not self._operations
 
     def _hand_over(self) -> None:
-        self._sign()
+        self._report_state()
         self.queue.hand_over()
 
-    def end_followers(self) -> None:
+    def disconnect_followers(self) -> None:
         """Disconnect all clients that follow or wait for events."""
-        for home in list(self._used.values()):
-            home.end_followers()
+        for home in list(self._homes_in_use.values()):
+            home.disconnect_followers()
 
     # -- callers
 
-    def keyed(self, text: str) -> str:
+    def compute_keyed_digest(self, text: str) -> str:
         """Return the digest of a token, which finds its home."""
-        return keyed(self._key, text)
+        return compute_keyed_digest(self._key, text)
 
-    async def whose(self, unsafe_token: str) -> Principal | None:
+    async def find_principal(self, unsafe_token: str) -> Principal | None:
         """Return the principal of a token, or None if the token is unknown.
 
         Raises:
@@ -238,63 +238,65 @@ class FleetNode(ServingCore):
         """
         if not is_token(unsafe_token):
             return None
-        sent = self.keyed(f"token {unsafe_token}")
-        if hmac.compare_digest(sent, self.keyed(f"token {self._own_token}")):
-            return THE_OWNER
-        if self.problem == LedgerAway.code:
-            raise self.unavailable()  # Otherwise callers would wait, until no thread is free.
+        sent = self.compute_keyed_digest(f"token {unsafe_token}")
+        if hmac.compare_digest(sent, self.compute_keyed_digest(f"token {self._operator_token}")):
+            return OWNER_PRINCIPAL
+        if self.problem == LedgerUnreachable.code:
+            raise self.build_unavailable_problem()  # Otherwise callers would wait, until no thread is free.
         try:
-            return await self.asked(lambda: self._principal(sent))
+            return await self.run_query(lambda: self._find_principal(sent))
         except MunimentError:
-            raise self.unavailable() from None
+            raise self.build_unavailable_problem() from None
 
-    def _principal(self, digest: str) -> Principal | None:
-        home = self._at_door("SELECT home_of(%s)", digest)
-        return None if home is None else self.home(home).principal(digest)
+    def _find_principal(self, digest: str) -> Principal | None:
+        home = self._query_token("SELECT home_of(%s)", digest)
+        return None if home is None else self.home(home).find_principal(digest)
 
-    def _at_door(self, query: str, sent: str) -> Any:
+    def _query_token(self, query: str, sent: str) -> Any:
         """Return the result of a query about a token or its name, for all homes."""
         with self._pool.connection() as connection:
             found = connection.execute(query, (sent,)).fetchone()
         return None if found is None else found[0]
 
-    def of(self, principal: Principal) -> ServedCore:
+    def get_core(self, principal: Principal) -> ServedCore:
         """Return the core that serves this principal: its home, or the node for its operator."""
         return self.home(principal.home) if principal.home else self
 
-    async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Return a proof that a token is known, see `Tokens.proof`."""
+    async def create_proof(self, unsafe_name: str, nonce: str, address: str) -> str:
+        """Return a proof that a token is known, see `Tokens.create_proof`."""
         found = hmac.digest(self._key, b"hello\n" + unsafe_name.encode(), "sha256")
-        own = hello_key(self._own_token)
-        if hmac.compare_digest(hello_name(own), unsafe_name):
-            found = own
+        operator_key = derive_hello_key(self._operator_token)
+        if hmac.compare_digest(derive_hello_name(operator_key), unsafe_name):
+            found = operator_key
         else:
-            if self.problem == LedgerAway.code:
-                raise self.unavailable()
-            known = await self.asked(partial(self._at_door, "SELECT hello_of(%s)", unsafe_name))
+            if self.problem == LedgerUnreachable.code:
+                raise self.build_unavailable_problem()
+            known = await self.run_query(partial(self._query_token, "SELECT hello_of(%s)", unsafe_name))
             found = found if known is None else bytes(known)
-        return hello_proof(found, nonce, address)
+        return compute_hello_proof(found, nonce, address)
 
-    async def problems(self) -> dict[str, str | None]:
+    async def list_problems(self) -> dict[str, str | None]:
         """Return the node's name with the code of the problem that prevents tasks, or None."""
-        looking = self._loop.run_in_executor(self._look_threads, self._looked)
+        looking = self._loop.run_in_executor(self._check_threads, self._check_problem)
         try:  # With a time limit, because other checks may wait for the database too.
-            problem = await asyncio.wait_for(looking, LOOK_SECONDS)
+            problem = await asyncio.wait_for(looking, CHECK_SECONDS)
         except TimeoutError:
-            problem = LedgerAway.code
+            problem = LedgerUnreachable.code
         return {self._options.name: problem}
 
-    def unavailable(self) -> HttpProblem:
+    def build_unavailable_problem(self) -> HttpProblem:
         """Return why nothing is accepted now."""
-        if self.problem not in {None, LedgerAway.code}:
-            return HttpProblem("not_ready", headers={"Retry-After": str(AWAY_SECONDS)}, reason=self.problem)
-        return HttpProblem(LedgerAway.code, headers={"Retry-After": str(AWAY_SECONDS)})
+        if self.problem not in {None, LedgerUnreachable.code}:
+            return HttpProblem(
+                "not_ready", headers={"Retry-After": str(DATABASE_RETRY_SECONDS)}, reason=self.problem
+            )
+        return HttpProblem(LedgerUnreachable.code, headers={"Retry-After": str(DATABASE_RETRY_SECONDS)})
 
-    async def asked(self, ask: Callable[[], T]) -> T:
-        """Run `ask` in a thread and return its result."""
-        return await self._loop.run_in_executor(self._threads, ask)
+    async def run_query(self, query: Callable[[], T]) -> T:
+        """Run `query` in a thread and return its result."""
+        return await self._loop.run_in_executor(self._threads, query)
 
-    async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
+    async def run_operation(self, home: str, operation: Callable[[Cancel], T]) -> T:
         """Run an operation of a home that is not a task, in a thread; cancelled with its caller.
 
         Raises:
@@ -302,68 +304,68 @@ class FleetNode(ServingCore):
         """
         self.require_open()
         share = f"{home}/{OWNER}"
-        self._places.take(share)
-        return await self._carried_out(body, partial(self._places.leave, share))
+        self._operation_slots.acquire(share)
+        return await self._run_operation(operation, partial(self._operation_slots.release, share))
 
     # -- homes
 
     def home(self, name: str) -> HomeCore:
         """Return a home, found by its token."""
         with self._lock:
-            found = self._used.get(name)
+            found = self._homes_in_use.get(name)
             if found is None:
-                ledger, key = self._pool.home(name), key_of(self._key, name)
-                copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
-                found = self._used[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
+                ledger, key = self._pool.home(name), derive_home_key(self._key, name)
+                copy = WorkingCopy(build_copy_path(self._cache, name), ledger, key, self.copy_options)
+                found = self._homes_in_use[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
             self._homes[name], found.last_used = found, time.monotonic()
             return found
 
-    async def _turn(self, home: str) -> None:
+    async def _run_turn(self, home: str) -> None:
         """Run a job of the queue: the turn of a home."""
         if self.problem is not None or self.is_draining:
-            await self.asked(lambda: self._put_back(home))
+            await self.run_query(lambda: self._requeue(home))
             return
         self._last_task = time.monotonic()
-        running = self._loop.run_in_executor(self._turns, self.home(home).turn)
+        running = self._loop.run_in_executor(self._turns, self.home(home).run_turn)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         await asyncio.shield(running)  # Cancelling the job does not end the thread.
 
-    def _put_back(self, home: str) -> None:
+    def _requeue(self, home: str) -> None:
         with self._pool.connection() as connection:
             self.queue.defer(connection, home, 1)
 
     @property
-    def running(self) -> int:
+    def turn_count(self) -> int:
         """Return the number of current turns."""
         return len(self._running)
 
     # -- background work
 
-    def _again_and_again(self, do: Callable[[], None], seconds: float) -> None:
+    def _run_repeatedly(self, operation: Callable[[], None], seconds: float) -> None:
         """Run a function repeatedly in a separate thread, with a pause after each run, until closed."""
-        told = ""
-        while not self._over.is_set():
+        reported = ""
+        while not self._closing.is_set():
             try:
-                do()
-                told = ""
+                operation()
+                reported = ""
             except Exception as error:  # noqa: BLE001  Without this thread leases would expire, and notices be missed.
-                if told != (told := type(error).__name__) and not self._over.is_set():
-                    events.emit_defect("node_failed", error, what=do.__name__.strip("_"))
-            self._over.wait(seconds)
+                if reported != (reported := type(error).__name__) and not self._closing.is_set():
+                    events.emit_defect("node_failed", error, what=operation.__name__.strip("_"))
+            self._closing.wait(seconds)
 
     def _beat(self) -> None:
         """Renew leases, and check whether this node can work."""
-        if self._looked() == LedgerAway.code:
+        if self._check_problem() == LedgerUnreachable.code:
             return
-        for home in list(self._used.values()):
+        for home in list(self._homes_in_use.values()):
             with suppress(MunimentError):  # The next beat is in time.
-                home.renew()
+                home.renew_lease()
             if home.is_followed:
-                self._told(home.wake)  # In case a notice was lost.
-        self._sign()
+                self._call_on_loop(home.wake)  # In case a notice was lost.
+        self._report_state()
 
-    def _looked(self) -> str | None:
+    def _check_problem(self) -> str | None:
         problem = None
         try:
             with self._pool.connection() as connection:
@@ -379,16 +381,16 @@ class FleetNode(ServingCore):
             self.problem = problem
         return problem
 
-    def _sign(self) -> None:
+    def _report_state(self) -> None:
         """Report the state of this node to the others, and read which of them are open."""
         problem = self.problem or ("draining" if self.is_draining else None)
-        told = (self._options.name, __version__, self.running, self._options.slots, problem)
+        values = (self._options.name, __version__, self.turn_count, self._options.slots, problem)
         with self._pool.connection() as connection:
             connection.execute(
                 "INSERT INTO node (name, version, running, slots, problem) VALUES (%s, %s, %s, %s, %s) "
                 "ON CONFLICT (name) DO UPDATE SET version = excluded.version, running = excluded.running, "
                 "slots = excluded.slots, problem = excluded.problem, seen = now()",
-                told,
+                values,
             )
             found = connection.execute(
                 "SELECT name, running < slots FROM node WHERE problem IS NULL "
@@ -399,40 +401,40 @@ class FleetNode(ServingCore):
         # If all are full, each keeps its waiting homes: otherwise they would take them from each other.
         self._open_nodes = free or tuple(name for name, _ in found)
 
-    def _leave(self) -> None:
-        self._over.set()  # Otherwise the next beat would register the node again.
+    def _unregister(self) -> None:
+        self._closing.set()  # Otherwise the next beat would register the node again.
         with suppress(MunimentError), self._pool.connection() as connection:
             connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
-    def _tidy(self) -> None:
+    def _delete_stale_copies(self) -> None:
         """Delete copies that may contain erased data, and surplus ones (W3 of `copies`).
 
         Separate from `_beat`: many files take longer than a lease.
         """
-        marks = {each: marked(each) for each in self._cache.iterdir()}
-        told = [mark for mark in marks.values() if mark is not None]
+        marks = {each: read_mark(each) for each in self._cache.iterdir()}
+        valid_marks = [mark for mark in marks.values() if mark is not None]
         with self._pool.connection() as connection:
-            names, seen = [name for name, _ in told], [position.erased for _, position in told]
+            names, seen = [name for name, _ in valid_marks], [position.erased for _, position in valid_marks]
             found = connection.execute("SELECT stale_copies(%s, %s::bigint[])", (names, seen)).fetchall()
             connection.execute(
-                "DELETE FROM node WHERE seen < now() - make_interval(secs => %s)", (_GONE_SECONDS,)
+                "DELETE FROM node WHERE seen < now() - make_interval(secs => %s)", (_ENDED_NODE_SECONDS,)
             )
         for (name,) in found:
             self._discard(name, only_stale=True)
-        for home in list(self._used.values()):
+        for home in list(self._homes_in_use.values()):
             if home.copy.is_spoiled:  # Also if its home was deleted during a change.
                 self._discard(home.name)
         for each in (each for each, mark in marks.items() if mark is None):
             with self._lock:  # One at a time, because requests for a home wait for this lock.
-                if each not in self._copies():
+                if each not in self._map_copies():
                     shutil.rmtree(each)
-        self._make_room()
+        self._evict_copies()
 
-    def _copies(self) -> dict[Path, HomeCore]:
+    def _map_copies(self) -> dict[Path, HomeCore]:
         """Return the homes that are known or in use, by the directories of their copies."""
-        return {home.copy.directory: home for home in list(self._used.values())}
+        return {home.copy.directory: home for home in list(self._homes_in_use.values())}
 
-    def _make_room(self) -> None:
+    def _evict_copies(self) -> None:
         """Close surplus copies, and delete copies beyond the disk limit, least recently used first."""
         known = list(self._homes.values())
         idle = sorted(
@@ -442,88 +444,88 @@ class FleetNode(ServingCore):
         opened = [home for home in idle if home.copy.is_open]
         for home in opened[: max(0, len(opened) - MAX_OPEN)]:
             with suppress(MunimentError):  # It is in use again.
-                home.copy.close(Patience(time.monotonic()))
+                home.copy.close(Deadline(time.monotonic()))
         for home in idle[: max(0, len(known) - MAX_HOMES)]:
             with self._lock:
                 is_used = home.copy.is_open or home.last_used > time.monotonic() - TIDY_SECONDS
                 if not is_used:
                     del self._homes[home.name]
-                    self._told(home.rest)
-        sizes = {each: _size(each) for each in self._cache.iterdir()}
+                    self._call_on_loop(home.close_stream)
+        sizes = {each: _measure_directory(each) for each in self._cache.iterdir()}
         left = sum(sizes.values()) - self._options.cache
-        for each in sorted(sizes, key=_changed):
+        for each in sorted(sizes, key=_read_change_time):
             if left <= 0:
                 return
-            name = (marked(each) or ("", None))[0]
+            name = (read_mark(each) or ("", None))[0]
             if name and self.home(name).copy.is_idle:
                 self._discard(name)
                 left -= sizes[each]
 
     def _discard(self, name: str, *, only_stale: bool = False) -> None:
-        patience = Patience(time.monotonic() + _CLOSE_SECONDS)
+        deadline = Deadline(time.monotonic() + _CLOSE_SECONDS)
         with suppress(MunimentError):
-            self.home(name).copy.discard(patience, only_stale=only_stale)
+            self.home(name).copy.discard(deadline, only_stale=only_stale)
 
     def _listen(self) -> None:
         """Receive notices of the database about homes, as long as the connection works."""
-        options = connection_options(f"muniment {self._options.name}")
+        options = build_connection_options(f"muniment {self._options.name}")
         with psycopg.connect(self._options.url, autocommit=True, **options) as connection:
             for channel in _CHANNELS:
                 connection.execute(f"LISTEN {channel}")
-            self._told(self._missed)
-            while not self._over.is_set():
-                for told in connection.notifies(timeout=_PAUSE_SECONDS):
-                    self._hear(told.channel, told.payload)
+            self._call_on_loop(self._check_missed_events)
+            while not self._closing.is_set():
+                for notice in connection.notifies(timeout=_PAUSE_SECONDS):
+                    self._handle_notice(notice.channel, notice.payload)
 
-    def _told(self, what: Callable[[], None]) -> None:
+    def _call_on_loop(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # The loop was closed in the meantime.
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
 
-    def _beside(self, what: Callable[[], None]) -> None:
+    def _run_in_thread(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # The threads were ended in the meantime.
-            self._threads.submit(what)
+            self._threads.submit(callback)
 
-    def _missed(self) -> None:
+    def _check_missed_events(self) -> None:
         """Check for events that happened while this node did not listen."""
-        for home in list(self._used.values()):
+        for home in list(self._homes_in_use.values()):
             home.wake()
-            home.ask_again()
+            home.recheck_permissions()
 
-    def _hear(self, channel: str, payload: str) -> None:
+    def _handle_notice(self, channel: str, payload: str) -> None:
         name, _, task = payload.partition(" ")
-        home = self._used.get(name)
-        if channel == "muniment_stale" and directory_of(self._cache, name).exists():
-            self._beside(partial(self._discard, name, only_stale=True))
+        home = self._homes_in_use.get(name)
+        if channel == "muniment_stale" and build_copy_path(self._cache, name).exists():
+            self._run_in_thread(partial(self._discard, name, only_stale=True))
         if home is None:
             return
         if channel == "muniment_token":
-            self._told(home.ask_again)
+            self._call_on_loop(home.recheck_permissions)
         if channel == "muniment_cancelled":
-            self._beside(partial(home.interrupt, task))
+            self._run_in_thread(partial(home.interrupt, task))
         if home.is_followed:
-            self._told(home.wake)
+            self._call_on_loop(home.wake)
 
     def _close_copies(self) -> None:
-        for home in list(self._used.values()):
+        for home in list(self._homes_in_use.values()):
             with suppress(MunimentError):
-                home.copy.close(Patience(time.monotonic() + 1.0))
+                home.copy.close(Deadline(time.monotonic() + 1.0))
 
     async def _end_threads(self) -> None:
         def end() -> None:
-            for pool in (self._threads, self._look_threads, self._turns, self._owner_threads):
+            for pool in (self._threads, self._check_threads, self._turns, self._operation_threads):
                 pool.shutdown(wait=False)
             self.recalls.close()
 
         await asyncio.to_thread(end)
 
 
-async def _ended(running: asyncio.Task[None]) -> None:
+async def _cancel_task(running: asyncio.Task[None]) -> None:
     running.cancel()
     with suppress(asyncio.CancelledError, Exception):
         await running
 
 
-def _size(directory: Path) -> int:
+def _measure_directory(directory: Path) -> int:
     """Return the bytes under a directory; if files are deleted in the meantime, those counted until then."""
     size = 0
     with suppress(OSError):
@@ -532,7 +534,7 @@ def _size(directory: Path) -> int:
     return size
 
 
-def _changed(directory: Path) -> float:
+def _read_change_time(directory: Path) -> float:
     """Return the time when a copy was last marked; infinite if it was deleted in the meantime."""
     try:
         return directory.stat().st_mtime

@@ -6,7 +6,8 @@ P2 Write transactions of a home are serial, across all nodes: each begins by loc
    statement may rely on the results of the previous one.
 P3 A transaction with an epoch commits only while that is the epoch of its home: a node that was paused while
    another node took over changes nothing any more (`LeaseLost`).
-P4 Every error is a `ManagedMemoryUnavailable`, or a `LedgerAway` if the server does not respond. After an
+P4 Every error is a `ManagedMemoryUnavailable`, or a `LedgerUnreachable` if the server does not respond.
+   After an
    interrupted commit it is unknown whether it is durable: the caller must query it.
 P5 Statements without a result are sent with the next statement, in order, and may fail there, at the latest
    with the commit, which is then rolled back.
@@ -34,30 +35,30 @@ from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from muniment.errors import LeaseLost, LedgerAway, ManagedMemoryUnavailable
-from muniment.kernel.cancel import Patience
+from muniment.errors import LeaseLost, LedgerUnreachable, ManagedMemoryUnavailable
+from muniment.kernel.cancel import Deadline
 from muniment.store.database import Ledger
 
 WAIT_SECONDS: Final = 2.0
 """Seconds that a transaction waits for a connection, or for the server to accept one."""
 
-KEPT_SECONDS: Final = 60.0
+IDLE_CONNECTION_SECONDS: Final = 60.0
 """Seconds after which an idle connection is closed."""
 
 LOCK_SECONDS: Final = 30
 """Seconds that a transaction waits for the previous one; a node that stops in one is disconnected sooner."""
 
-IDLE_SECONDS: Final = 10
+IDLE_TRANSACTION_SECONDS: Final = 10
 """Seconds that a transaction may be idle: its node was stopped or has ended."""
 
-ANSWER_SECONDS: Final = 45.0
+RESPONSE_SECONDS: Final = 45.0
 """Seconds that a statement of a home waits for its result: a server that hangs closes no connection."""
 
-LOOK_SECONDS: Final = 3.0
+CHECK_SECONDS: Final = 3.0
 """The same limit for queries over all homes with few rows: the owner of a token, or a health check."""
 
 _SESSION: Final = (
-    f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
+    f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS}s "
     "-c search_path=muniment -c client_min_messages=warning -c plan_cache_mode=force_generic_plan"
 )
 _HOME: Final = "SELECT set_config('muniment.home', $1, true)"
@@ -70,7 +71,7 @@ is set explicitly, because a transaction must see the changes that it waited for
 another default.
 """
 
-_BLOCK: Final = 500
+_BLOCK_ROWS: Final = 500
 """Rows per fetch, if all rows together may not fit into memory."""
 
 _REASONS: Final = {
@@ -80,19 +81,19 @@ _REASONS: Final = {
     problems.UndefinedTable: "the database has no ledger; run: muniment fleet migrate",
     problems.LockNotAvailable: f"another node has kept the home busy for {LOCK_SECONDS} s; try again",
 }
-_AWAY: Final = (
+_UNAVAILABLE_ERRORS: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     PoolTimeout,
     problems.IdleInTransactionSessionTimeout,
 )
-_STAYS: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+_USABLE_STATUSES: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 T = TypeVar("T")
 
 _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
 
 
-def connection_options(name: str) -> dict[str, Any]:
+def build_connection_options(name: str) -> dict[str, Any]:
     """Return the options of every connection: its name, and detection of dead connections."""
     return {
         "options": _SESSION,
@@ -106,7 +107,7 @@ def connection_options(name: str) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=1_000)
-def translated(statement: str) -> str:
+def translate(statement: str) -> str:
     """Translate a statement to PostgreSQL: number its parameters, and replace what PostgreSQL lacks."""
     count = 0
 
@@ -122,23 +123,23 @@ def translated(statement: str) -> str:
     return _PLACEHOLDER.sub(each, statement)
 
 
-class _Bounded(psycopg.Connection[tuple[Any, ...]]):
+class _TimedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that is closed if a response does not arrive in time.
 
     Attributes:
         seconds: time limit of a response.
     """
 
-    seconds = ANSWER_SECONDS
+    seconds = RESPONSE_SECONDS
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for a response; see `psycopg.Connection.wait`."""
         limit = self.seconds if timeout is None else timeout
-        until = time.monotonic() + limit
+        deadline = time.monotonic() + limit
         try:
             return super().wait(gen, interval, limit)
         except psycopg.OperationalError:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 self.close()
             raise
 
@@ -152,17 +153,17 @@ class LedgerPool:
     """
 
     def __init__(self, url: str, size: int) -> None:
-        self.pool: ConnectionPool[_Bounded] = ConnectionPool(
+        self.pool: ConnectionPool[_TimedConnection] = ConnectionPool(
             url,
-            connection_class=_Bounded,
+            connection_class=_TimedConnection,
             min_size=0,
             max_size=size,
             open=True,
             timeout=WAIT_SECONDS,
             reconnect_timeout=1.0,
-            max_idle=KEPT_SECONDS,
+            max_idle=IDLE_CONNECTION_SECONDS,
             num_workers=2,
-            kwargs={"autocommit": True, "prepare_threshold": 0, **connection_options("muniment")},
+            kwargs={"autocommit": True, "prepare_threshold": 0, **build_connection_options("muniment")},
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
@@ -176,12 +177,12 @@ class LedgerPool:
         Raises:
             ManagedMemoryUnavailable: no connection is available, or as described in P4.
         """
-        with _reporting("the database"), self.pool.connection() as connection:
-            connection.seconds = LOOK_SECONDS
+        with _convert_errors("the database"), self.pool.connection() as connection:
+            connection.seconds = CHECK_SECONDS
             try:
                 yield connection
             finally:
-                connection.seconds = ANSWER_SECONDS
+                connection.seconds = RESPONSE_SECONDS
 
     def close(self) -> None:
         """Close all connections."""
@@ -195,36 +196,36 @@ class HomeLedger(Ledger):
         self, pool: LedgerPool, home: str, epoch: int | None, failed: Counter[str] | None = None
     ) -> None:
         self._pool, self.home, self.epoch = pool, home, epoch
-        self._own = threading.local()
-        self._failed: Counter[str] = Counter() if failed is None else failed
+        self._thread_local = threading.local()
+        self._failure_counts: Counter[str] = Counter() if failed is None else failed
 
     @property
     def name(self) -> str:
         """Return its name in messages."""
         return f"the ledger of the home {self.home}"
 
-    def at(self, epoch: int) -> HomeLedger:
+    def with_epoch(self, epoch: int) -> HomeLedger:
         """Return the same ledger for the holder of the lease with this epoch (P3)."""
-        return HomeLedger(self._pool, self.home, epoch, self._failed)
+        return HomeLedger(self._pool, self.home, epoch, self._failure_counts)
 
     @property
     def failures(self) -> int:
         """Return the number of failures, including those of the ledgers that `at` returned; see `Ledger`."""
-        return self._failed.total()
+        return self._failure_counts.total()
 
     @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         try:
-            with _reporting(self.name):
+            with _convert_errors(self.name):
                 yield
         except ManagedMemoryUnavailable as error:
-            self._failed[error.code] += 1
+            self._failure_counts[error.code] += 1
             raise
 
     @property
     def _open(self) -> HomeTransaction | None:
         """Return this thread's transaction."""
-        return getattr(self._own, "open", None)
+        return getattr(self._thread_local, "open", None)
 
     @contextmanager
     def transaction(self) -> Iterator[HomeTransaction]:
@@ -235,26 +236,28 @@ class HomeLedger(Ledger):
         """
         inside = self._open
         if inside is not None:
-            with self._reporting():  # Also here, because the outer caller may continue after a savepoint.
+            with (
+                self._convert_errors()
+            ):  # Also here, because the outer caller may continue after a savepoint.
                 yield inside
             return
-        with self._reporting(), self._begun() as connection:
-            self._own.open = opened = HomeTransaction(connection)
+        with self._convert_errors(), self._begin_transaction() as connection:
+            self._thread_local.open = opened = HomeTransaction(connection)
             try:
                 yield opened
                 opened.commit()
             finally:
-                self._own.open = None
+                self._thread_local.open = None
 
     @contextmanager
-    def _begun(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    def _begin_transaction(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """Begin a transaction of the home, and provide its connection; roll back if it is not committed."""
-        with self._connected() as connection:
+        with self._get_connection() as connection:
             try:
-                begun = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
-                while begun.nextset():
+                cursor = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
+                while cursor.nextset():
                     pass
-                found = begun.fetchone()
+                found = cursor.fetchone()
                 if found is None and self.epoch is None:
                     raise ManagedMemoryUnavailable(self.name, "the home does not exist")
                 # The lease of a deleted home is lost too: otherwise its holder would retry for ever.
@@ -268,11 +271,11 @@ class HomeLedger(Ledger):
                         connection.execute("ROLLBACK")
 
     @contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    def _get_connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """Provide a connection that works: after a restart of the server, pooled connections do not."""
         pool = self._pool.pool
         connection = pool.getconn()
-        if connection.info.transaction_status is not TransactionStatus.IDLE or _is_cut(connection):
+        if connection.info.transaction_status is not TransactionStatus.IDLE or _is_disconnected(connection):
             pool.putconn(connection)
             pool.check()
             connection = pool.getconn()
@@ -282,40 +285,40 @@ class HomeLedger(Ledger):
             pool.putconn(connection)
 
     def rows(
-        self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
+        self, query: str, values: Sequence[Any] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query; see `Ledger`."""
-        if patience is not None:
-            patience.check()
-        with self._reporting():
+        if deadline is not None:
+            deadline.check()
+        with self._convert_errors():
             if self._open is not None:
                 return self._open.execute(query, values).fetchall()
-            with self._connected() as connection:
+            with self._get_connection() as connection:
                 with connection.pipeline():  # One transaction, and one message to the server and back.
                     _execute(connection, _HOME, (self.home,))
-                    found = _execute(connection, translated(query), values)
+                    found = _execute(connection, translate(query), values)
                 return found.fetchall()
 
     @contextmanager
-    def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
+    def iterate_rows(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
         """Provide the rows of a query in blocks; see `Ledger`."""
         with self.transaction() as opened:
             opened.execute(f"DECLARE every NO SCROLL CURSOR FOR {query}")
             try:
-                yield self._blocks(opened)
+                yield self._iterate_blocks(opened)
             finally:
                 if opened.raw.info.transaction_status is TransactionStatus.INTRANS:
                     opened.execute("CLOSE every")
 
-    def _blocks(self, opened: HomeTransaction) -> Iterator[tuple[Any, ...]]:
+    def _iterate_blocks(self, opened: HomeTransaction) -> Iterator[tuple[Any, ...]]:
         while self._open is opened and (
-            block := opened.execute(f"FETCH FORWARD {_BLOCK} FROM every").fetchall()
+            block := opened.execute(f"FETCH FORWARD {_BLOCK_ROWS} FROM every").fetchall()
         ):
             yield from block
 
-    def is_lasting(self) -> bool:
+    def is_transaction_open(self) -> bool:
         """Return whether the transaction can continue; see `Ledger`."""
-        return self._open is not None and self._open.raw.info.transaction_status in _STAYS
+        return self._open is not None and self._open.raw.info.transaction_status in _USABLE_STATUSES
 
 
 class HomeTransaction:
@@ -327,27 +330,27 @@ class HomeTransaction:
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = connection
-        self._unsent: list[tuple[str, Sequence[Any]]] = []
+        self._queued: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
         """Execute a statement; see `Transaction`. Also raises errors of queued statements."""
         if statement.startswith("ROLLBACK"):
-            self._unsent = []
-        with self._sending():
-            return _execute(self.raw, translated(statement), values)
+            self._queued = []
+        with self._send_queued():
+            return _execute(self.raw, translate(statement), values)
 
     def commit(self) -> None:
         """Commit the transaction; raises as `execute`."""
-        with self._sending():
+        with self._send_queued():
             self.raw.execute("COMMIT")
 
     @contextmanager
-    def _sending(self) -> Iterator[None]:
+    def _send_queued(self) -> Iterator[None]:
         """Send pending statements together with the next one, as one message to the server and back."""
-        if not self._unsent:
+        if not self._queued:
             yield
             return
-        unsent, self._unsent = self._unsent, []
+        unsent, self._queued = self._queued, []
         with self.raw.pipeline():
             for each in unsent:
                 _execute(self.raw, *each)
@@ -355,7 +358,7 @@ class HomeTransaction:
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
         """Queue statements without results, to send them with the next statement (P5)."""
-        self._unsent += [(translated(statement), tuple(each)) for each in rows]
+        self._queued += [(translate(statement), tuple(each)) for each in rows]
         return None
 
 
@@ -365,7 +368,7 @@ def _execute(
     return psycopg.RawCursor(connection).execute(statement, values)
 
 
-def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+def _is_disconnected(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
     """Return whether the server has closed an idle connection: then it has readable data."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
@@ -373,18 +376,18 @@ def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
 
 
 @contextmanager
-def _reporting(what: str) -> Iterator[None]:
+def _convert_errors(what: str) -> Iterator[None]:
     """Convert errors of the server to `ManagedMemoryUnavailable` (P4)."""
     try:
         yield
     except tuple(_REASONS) as error:
         raise ManagedMemoryUnavailable(what, _REASONS[type(error)]) from error
-    except _AWAY as error:
-        raise LedgerAway(what) from error
+    except _UNAVAILABLE_ERRORS as error:
+        raise LedgerUnreachable(what) from error
     except psycopg.Error as error:
-        raise ManagedMemoryUnavailable(what, _first_line(error)) from error
+        raise ManagedMemoryUnavailable(what, _get_message(error)) from error
 
 
-def _first_line(error: psycopg.Error) -> str:
+def _get_message(error: psycopg.Error) -> str:
     """Return the server's message, without the values that it quotes."""
     return error.diag.message_primary or type(error).__name__

@@ -28,7 +28,7 @@ from procrastinate import exceptions
 
 from muniment import events
 from muniment.errors import MunimentError
-from muniment.fleet.postgres import LedgerPool, connection_options
+from muniment.fleet.postgres import LedgerPool, build_connection_options
 from muniment.kernel.change import digest
 
 TURN: Final = "turn"
@@ -41,18 +41,18 @@ POLL_SECONDS: Final = 0.25
 during a query. A query costs the database about 0.1 ms of CPU.
 """
 
-_SWEPT: Final = 500
+_SWEEP_HOMES: Final = 500
 """Maximum homes in one check."""
 
-_AGAIN_SECONDS: Final = 1.0
+_RESTART_SECONDS: Final = 1.0
 
 Turn = Callable[[str], Awaitable[None]]
 
 
 def _is_cancelled() -> bool:
     """Return whether the current task was cancelled; a database error may have hidden the cancellation."""
-    own = asyncio.current_task()
-    return own is not None and own.cancelling() > 0
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 class TurnQueue:
@@ -81,14 +81,14 @@ class TurnQueue:
     ) -> None:
         self._pool, self._slots, self._node, self._stalled = pool, slots, node, stalled
         self._open_nodes = open_nodes
-        kwargs = connection_options(f"muniment {node}")
-        self._working = procrastinate.App(
+        kwargs = build_connection_options(f"muniment {node}")
+        self._worker_app = procrastinate.App(
             connector=procrastinate.PsycopgConnector(
                 conninfo=url, min_size=1, max_size=4, kwargs=kwargs, timeout=5.0, reconnect_timeout=1.0
             )
         )
-        self._telling = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
-        self._working.task(name=TURN)(turn)
+        self._defer_app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
+        self._worker_app.task(name=TURN)(turn)
 
     def defer(self, connection: psycopg.Connection[Any], home: str, seconds: int = 0) -> None:
         """Add a job for a turn of a home, as part of the transaction of a connection (Q2).
@@ -98,48 +98,48 @@ class TurnQueue:
             home: its name.
             seconds: minimum delay of the turn.
         """
-        later: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
-        queue = self._queue_for(home)
-        job = self._telling.configure_task(TURN, queue=queue, lock=home, connection=connection, **later)
+        schedule: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
+        queue = self._choose_queue(home)
+        job = self._defer_app.configure_task(TURN, queue=queue, lock=home, connection=connection, **schedule)
         job.defer(home=home)
 
-    def _queue_for(self, home: str) -> str:
-        return queue_of(node_for(home, self._open_nodes()) or self._node)
+    def _choose_queue(self, home: str) -> str:
+        return build_queue_name(choose_node(home, self._open_nodes()) or self._node)
 
-    def _move(self, connection: psycopg.Connection[Any], home: str) -> None:
+    def _move_job(self, connection: psycopg.Connection[Any], home: str) -> None:
         """Move the job of a home to the queue of its current node, or add one.
 
         An additional job would not help: for each lock the oldest job of all queues is next.
         """
         move = "UPDATE procrastinate_jobs SET queue_name = %s WHERE lock = %s AND status = 'todo'"
-        if not connection.execute(move, (self._queue_for(home), home)).rowcount:
+        if not connection.execute(move, (self._choose_queue(home), home)).rowcount:
             self.defer(connection, home)
 
     def hand_over(self) -> None:
         """Give the waiting jobs of this node, which accepts no more work, to other nodes."""
         with self._pool.connection() as connection:
             waiting = "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = %s"
-            for (home,) in connection.execute(waiting, (queue_of(self._node),)).fetchall():
-                self._move(connection, home)
+            for (home,) in connection.execute(waiting, (build_queue_name(self._node),)).fetchall():
+                self._move_job(connection, home)
 
     async def run(self) -> None:
         """Process jobs and sweep until cancelled; if the database does not respond, continue later."""
         while not _is_cancelled():
             try:
-                async with self._working.open_async():
-                    await self._at_work()
+                async with self._worker_app.open_async():
+                    await self._process_jobs()
             except (exceptions.ProcrastinateException, psycopg.Error, MunimentError, OSError) as error:
                 events.emit("queue_away", problem=type(error).__name__)
             except Exception as defect:  # noqa: BLE001  Without a queue, a node would be up and do nothing.
                 events.emit_defect("queue_broke", defect)
             if not _is_cancelled():
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RESTART_SECONDS)
 
-    async def _at_work(self) -> None:
+    async def _process_jobs(self) -> None:
         """Process jobs and sweep, until either fails."""
         working = asyncio.create_task(
-            self._working.run_worker_async(
-                queues=[queue_of(self._node)],
+            self._worker_app.run_worker_async(
+                queues=[build_queue_name(self._node)],
                 name=self._node,
                 concurrency=self._slots,
                 install_signal_handlers=False,
@@ -161,32 +161,32 @@ class TurnQueue:
                 await asyncio.gather(working, sweeping, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        manager = self._working.job_manager
+        manager = self._worker_app.job_manager
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._stalled):
                 events.emit("turn_stalled", home=job.lock)
                 with suppress(exceptions.ConnectorException):  # Another node was first.
-                    await manager.retry_job(job, queue=self._queue_for(str(job.lock)))
+                    await manager.retry_job(job, queue=self._choose_queue(str(job.lock)))
             await manager.prune_stalled_workers(self._stalled)
-            await asyncio.to_thread(self._put_in)
+            await asyncio.to_thread(self._add_missing_jobs)
 
-    def _put_in(self) -> None:
+    def _add_missing_jobs(self) -> None:
         """Add a job for each home that has a pending task and no job (Q1)."""
         with self._pool.connection() as connection:
-            queues = [queue_of(node) for node in self._open_nodes()]
-            found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEPT, queues)).fetchall()
+            queues = [build_queue_name(node) for node in self._open_nodes()]
+            found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEEP_HOMES, queues)).fetchall()
             for (home,) in found:
                 events.emit("turn_missing", home=home)
-                self._move(connection, home)
+                self._move_job(connection, home)
 
 
-def queue_of(node: str) -> str:
+def build_queue_name(node: str) -> str:
     """Return the name of a node's queue; it is part of a channel name, which has at most 63 bytes."""
     return f"node-{digest(node.encode())[:16]}"
 
 
-def node_for(home: str, nodes: Sequence[str]) -> str | None:
+def choose_node(home: str, nodes: Sequence[str]) -> str | None:
     """Return the node of a home, the same for every caller, or None without nodes.
 
     If a node is added or removed, only its homes move.

@@ -19,9 +19,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from muniment.errors import ConfigInvalid, LedgerAway, StateTooNew, printable
+from muniment.errors import ConfigInvalid, LedgerUnreachable, StateTooNew, printable
 from muniment.fleet.postgres import LedgerPool
-from muniment.store.database import migrations
+from muniment.store.database import load_migrations
 
 ROLE: Final = "muniment_node"
 """The default role of the nodes."""
@@ -36,14 +36,14 @@ _TABLES: Final = """
     );
     CREATE TABLE IF NOT EXISTS fleet (one INTEGER PRIMARY KEY CHECK (one = 1), mark BYTEA);
 """
-_OF_FILES: Final = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
+_FILE_ROLES: Final = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
 _QUEUE: Final = "procrastinate"
-_OURS: Final = "muniment"
+_PACKAGE: Final = "muniment"
 
 
-def newest() -> int:
+def get_newest_version() -> int:
     """Return the version that this code knows."""
-    return max(migrations("muniment.fleet"))
+    return max(load_migrations("muniment.fleet"))
 
 
 def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
     Raises:
         ConfigInvalid: the role does not exist, the server is too old, or the key is not the fleet's.
         StateTooNew: a newer Muniment has migrated the tables.
-        LedgerAway: the database does not respond.
+        LedgerUnreachable: the database does not respond.
     """
     try:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -68,20 +68,20 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
                 raise ConfigInvalid(f"the nodes' role {printable(role)} does not exist; create it first")
             # Held until the connection is closed.
             connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-            return tuple(_migrated(connection, key, role))
+            return tuple(_run_migrations(connection, key, role))
     except psycopg.OperationalError as error:
-        raise LedgerAway("the database") from error
+        raise LedgerUnreachable("the database") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigInvalid(f"this role may not create the tables: {error.diag.message_primary}") from None
 
 
 @contextmanager
-def owning(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
+def open_owner_transaction(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
     """Provide a transaction of the owner of the tables, in a home.
 
     Raises:
         ConfigInvalid: the tables are missing, or the role lacks permissions.
-        LedgerAway: the database does not respond.
+        LedgerUnreachable: the database does not respond.
     """
     try:
         with psycopg.connect(url, options="-c search_path=muniment") as connection:
@@ -92,35 +92,35 @@ def owning(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
     except psycopg.errors.InsufficientPrivilege:
         raise ConfigInvalid("this role lacks permissions; use the role that owns the tables") from None
     except psycopg.OperationalError as error:
-        raise LedgerAway("the database") from error
+        raise LedgerUnreachable("the database") from error
 
 
-def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Iterator[str]:
+def _run_migrations(connection: psycopg.Connection[Any], key: bytes, role: str) -> Iterator[str]:
     connection.execute("CREATE SCHEMA IF NOT EXISTS muniment")
     connection.execute("SET search_path = muniment, pg_temp")
     connection.execute(_TABLES)
     _check_key(connection, key)
     done = {(of, name) for of, name in connection.execute("SELECT of, name FROM migration").fetchall()}
-    ours = [int(name) for of, name in done if of == _OURS]
-    if ours and max(ours) > newest():
-        raise StateTooNew("the database", max(ours), newest())
+    versions = [int(name) for of, name in done if of == _PACKAGE]
+    if versions and max(versions) > get_newest_version():
+        raise StateTooNew("the database", max(versions), get_newest_version())
     for of, name, script in (
-        *_of_queue(done),
-        *((_OURS, f"{n:04}", text) for n, text in migrations("muniment.fleet").items()),
+        *_list_queue_migrations(done),
+        *((_PACKAGE, f"{n:04}", text) for n, text in load_migrations("muniment.fleet").items()),
     ):
         if (of, name) in done:
             continue
         named = sql.Identifier(role).as_string(connection)
         with connection.transaction():
             if script:
-                connection.execute(script.replace("{role}", named) if of == _OURS else script)
+                connection.execute(script.replace("{role}", named) if of == _PACKAGE else script)
             connection.execute("INSERT INTO migration (of, name) VALUES (%s, %s)", (of, name))
         if script:
             yield f"{of} {name}"
     _grant_queue(connection, role)
 
 
-def _of_queue(done: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
+def _list_queue_migrations(done: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
     """Return the queue's migrations: first its complete schema, later the additions of newer versions."""
     from procrastinate.schema import SchemaManager, migrations_path
 
@@ -151,12 +151,12 @@ def _grant_queue(connection: psycopg.Connection[Any], role: str) -> None:
 
 
 def _check_key(connection: psycopg.Connection[Any], key: bytes) -> None:
-    connection.execute("INSERT INTO fleet VALUES (1, %s) ON CONFLICT DO NOTHING", (_mark(key),))
+    connection.execute("INSERT INTO fleet VALUES (1, %s) ON CONFLICT DO NOTHING", (_compute_mark(key),))
     _require_key(connection.execute("SELECT mark FROM fleet").fetchone(), key)
 
 
 def _require_key(found: tuple[Any, ...] | None, key: bytes) -> None:
-    if found is None or not hmac.compare_digest(bytes(found[0]), _mark(key)):
+    if found is None or not hmac.compare_digest(bytes(found[0]), _compute_mark(key)):
         raise ConfigInvalid(
             "audit.key in the state directory is not the key of this fleet; copy it from the node that ran "
             "muniment fleet migrate first"
@@ -175,17 +175,17 @@ def check_key(pool: LedgerPool, key: bytes) -> None:
     _require_key(found, key)
 
 
-def _mark(key: bytes) -> bytes:
+def _compute_mark(key: bytes) -> bytes:
     return hmac.digest(key, b"muniment fleet", "sha256")
 
 
-def check(pool: LedgerPool, key: bytes) -> None:
+def check_database(pool: LedgerPool, key: bytes) -> None:
     """Reject a database that a node cannot use (M2 to M4).
 
     Raises:
         ConfigInvalid: the tables are missing or older, the role has too many permissions, or the key differs.
         StateTooNew: the tables are newer.
-        LedgerAway: the database does not respond.
+        LedgerUnreachable: the database does not respond.
     """
     with pool.connection() as connection:
         _check_role(connection)
@@ -199,7 +199,7 @@ def _check_role(connection: psycopg.Connection[Any]) -> None:
         "OR rolreplication OR rolname = ANY (%s)) AND pg_has_role(oid, 'MEMBER')), "
         "EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'muniment' "
         "AND pg_has_role(tableowner, 'MEMBER'))",
-        (list(_OF_FILES),),
+        (list(_FILE_ROLES),),
     ).fetchone()
     if may is None or any(may):
         raise ConfigInvalid(
@@ -220,27 +220,27 @@ def _check_version(connection: psycopg.Connection[Any]) -> None:
         "SELECT coalesce(max(name::integer), 0) FROM migration WHERE of = 'muniment'"
     ).fetchone()
     found = 0 if version is None else int(version[0])
-    if found > newest():
-        raise StateTooNew("the database", found, newest())
-    if found < newest():
+    if found > get_newest_version():
+        raise StateTooNew("the database", found, get_newest_version())
+    if found < get_newest_version():
         raise ConfigInvalid(
-            f"the database has version {found}, this node needs {newest()}; run: muniment fleet migrate"
+            f"the database has version {found}, this node needs {get_newest_version()}; run: muniment fleet migrate"
         )
 
 
-def status(url: str) -> dict[str, Any]:
+def read_status(url: str) -> dict[str, Any]:
     """Return the output of `muniment fleet status`: nodes, homes, leases, and pending tasks.
 
     Raises:
         ConfigInvalid: the tables are missing.
-        LedgerAway: the database does not respond.
+        LedgerUnreachable: the database does not respond.
     """
-    with owning(url) as connection:
-        asked = connection.cursor(row_factory=psycopg.rows.dict_row)
-        nodes = asked.execute(
+    with open_owner_transaction(url) as connection:
+        cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
+        nodes = cursor.execute(
             "SELECT name, version, running, problem, extract(epoch FROM now() - seen)::float AS seconds "
             "FROM node ORDER BY name"
         ).fetchall()
-        waiting = asked.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
-        (counts,) = asked.execute("SELECT * FROM count_homes()").fetchall()
+        waiting = cursor.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
+        (counts,) = cursor.execute("SELECT * FROM count_homes()").fetchall()
     return {**counts, "tasks": waiting, "nodes": nodes}

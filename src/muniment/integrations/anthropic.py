@@ -35,7 +35,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel, in_thread
+from muniment.cancelling import Cancel, run_in_thread
 from muniment.content.gates import encode
 from muniment.errors import (
     PathEscape,
@@ -44,13 +44,13 @@ from muniment.errors import (
     StoreConflict,
     printable,
 )
-from muniment.integrations.telling import ToolProblem, answering, arguments_of
-from muniment.kernel.cancel import Patience
+from muniment.integrations.results import ToolProblem, convert_errors, validate_arguments
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange
-from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust, Verb, joined
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust, Verb, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.root import Kind
-from muniment.operations.entries import Entries, HeldEntry, with_front
+from muniment.operations.entries import Entries, StoredEntry, build_file_text
 from muniment.policy.frozen import Frozen
 from muniment.sandbox.sandbox import WAIT_SECONDS
 
@@ -76,7 +76,7 @@ LEVELS: Final = 2
 SNIPPET_LINES: Final = 2
 """Displayed lines before and after a changed one."""
 
-_OF_THE_TOOL: Final = "not_done"
+_DOCUMENTED: Final = "not_done"
 """Code of a problem with a text of the tool's documentation; all other texts get the prefix "Not done"."""
 
 # -- commands ----------------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ class RenameCommand(Frozen):
     new_path: _Path
 
 
-def _not_done(text: str) -> ToolProblem:
+def _create_problem(text: str) -> ToolProblem:
     """Return the problem of a rejected command, with a text of the documentation."""
-    return ToolProblem(_OF_THE_TOOL, text)
+    return ToolProblem(_DOCUMENTED, text)
 
 
 class MemoriesDirectory:
@@ -147,128 +147,136 @@ class MemoriesDirectory:
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
-        place = memory.place
-        self._scopes = place.chosen(scope)
-        self._is_one, self._policy = scope is not None, place.policy
-        self._entries, self._trust = Entries(place), Trust(trust)
+        context = memory.context
+        self._scopes = context.select_scopes(scope)
+        self._is_single_scope, self._policy = scope is not None, context.policy
+        self._entries, self._trust = Entries(context), Trust(trust)
         self._reader = self._trust  # Reading does not change what may be listed.
         self._lock = threading.Lock()
 
-    def answer(self, asked: object, cancel: Cancel | None = None) -> str:
+    def execute(self, command: object, cancel: Cancel | None = None) -> str:
         """Execute a command; return its result as text.
 
         Args:
-            asked: `command` and its arguments, as the model wrote them.
+            command: `command` and its arguments, as the model wrote them.
             cancel: stops it early: nothing is written, unless the write is already done.
 
         Raises:
             ToolError: it was not executed (M2).
         """
         try:
-            with answering("memory_tool_failed"), self._lock:
-                patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+            with convert_errors("memory_tool_failed"), self._lock:
+                patience = Deadline(time.monotonic() + WAIT_SECONDS, cancel)
                 patience.check()
-                return self._carried_out(asked, patience)
+                return self._dispatch(command, patience)
         except ToolProblem as problem:
-            told = str(problem)
-            if isinstance(waits := problem.__cause__, PendingReview):
-                told = f"it is pending until the owner of the memory approves it (review {waits.review_id})"
+            message = str(problem)
+            if isinstance(pending := problem.__cause__, PendingReview):
+                message = (
+                    f"it is pending until the owner of the memory approves it (review {pending.review_id})"
+                )
             elif isinstance(problem.__cause__, StoreConflict):
-                told = "another process changed this file. View it again."
-            raise ToolError(told if problem.code == _OF_THE_TOOL else f"Not done: {told}") from None
+                message = "another process changed this file. View it again."
+            raise ToolError(message if problem.code == _DOCUMENTED else f"Not done: {message}") from None
 
-    def _carried_out(self, asked: object, patience: Patience) -> str:
-        sent = dict(asked) if isinstance(asked, Mapping) else {}
-        name = sent.pop("command", None)
+    def _dispatch(self, command: object, deadline: Deadline) -> str:
+        arguments = dict(command) if isinstance(command, Mapping) else {}
+        name = arguments.pop("command", None)
         if not isinstance(name, str) or name not in self._COMMANDS:
             raise ToolProblem("bad_arguments", f"unknown command; use one of {', '.join(self._COMMANDS)}")
-        takes, carry_out = self._COMMANDS[name]
-        return carry_out(self, arguments_of(name, takes, sent), patience)
+        arguments_type, method = self._COMMANDS[name]
+        return method(self, validate_arguments(name, arguments_type, arguments), deadline)
 
     # -- commands
 
-    def _view(self, command: ViewCommand, _: Patience) -> str:
-        where = self._at(command.path)
-        if where is None or where[1] != "file":
-            return self._within_limits(self._listing(command.path, None if where is None else where[0]))
-        lines = self._read(where[0]).entry.body.split("\n")
+    def _view(self, command: ViewCommand, _: Deadline) -> str:
+        found = self._resolve_path(command.path)
+        if found is None or found[1] != "file":
+            return self._check_size(self._format_listing(command.path, None if found is None else found[0]))
+        lines = self._read(found[0]).entry.body.split("\n")
         if len(lines) > MAX_LINES:
-            raise _not_done(f"File {command.path} exceeds maximum line limit of {MAX_LINES:,} lines.")
+            raise _create_problem(f"File {command.path} exceeds maximum line limit of {MAX_LINES:,} lines.")
         first, last = command.view_range or (1, -1)
-        numbered = _numbered(lines, max(1, first), len(lines) if last == -1 else last)
-        return self._within_limits(f"Here's the content of {command.path} with line numbers:\n{numbered}")
+        numbered = _number_lines(lines, max(1, first), len(lines) if last == -1 else last)
+        return self._check_size(f"Here's the content of {command.path} with line numbers:\n{numbered}")
 
-    def _create(self, command: CreateCommand, patience: Patience) -> str:
-        if self._at(command.path) is not None:
-            _require_suffix(command.path)
-        where = self._at(command.path, Verb.CREATE, Verb.MODIFY)
-        if where is None or where[1] is not None:
-            raise _not_done(f"File {command.path} already exists")
-        left_out = self._written(where[0], with_front(command.file_text), None, patience)
-        return f"File created successfully at: {command.path}{left_out}"
+    def _create(self, command: CreateCommand, deadline: Deadline) -> str:
+        if self._resolve_path(command.path) is not None:
+            _check_suffix(command.path)
+        found = self._resolve_path(command.path, Verb.CREATE, Verb.MODIFY)
+        if found is None or found[1] is not None:
+            raise _create_problem(f"File {command.path} already exists")
+        remark = self._write(found[0], build_file_text(command.file_text), None, deadline)
+        return f"File created successfully at: {command.path}{remark}"
 
-    def _replace(self, command: StrReplaceCommand, patience: Patience) -> str:
-        held = self._file(command.path)
-        body, old = held.entry.body, command.old_str
-        at = body.find(old)
-        if at < 0:
-            told = f"old_str `{old}` did not appear verbatim in {command.path}."
-            raise _not_done(f"No replacement was performed, {told}")
-        if body.find(old, at + 1) >= 0:
-            lines = ", ".join(map(str, islice(_lines_with(body, old), MAX_LISTED)))
-            told = f"Multiple occurrences of old_str `{old}` in lines: {lines}. Please ensure it is unique"
-            raise _not_done(f"No replacement was performed. {told}")
-        after = body[:at] + command.new_str + body[at + len(old) :]
-        left_out = self._written(held.path, held.with_body(after), held, patience)
-        if left_out:
-            return f"The memory file has been edited.{left_out}"  # The stored text differs from `after`.
-        changed = body.count("\n", 0, at) + 1
-        shown = _numbered(after.split("\n"), max(1, changed - SNIPPET_LINES), changed + SNIPPET_LINES)
-        told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
-        return f"{told}\n{shown}"
+    def _replace(self, command: StrReplaceCommand, deadline: Deadline) -> str:
+        stored = self._read_editable_file(command.path)
+        body, old = stored.entry.body, command.old_str
+        start = body.find(old)
+        if start < 0:
+            message = f"old_str `{old}` did not appear verbatim in {command.path}."
+            raise _create_problem(f"No replacement was performed, {message}")
+        if body.find(old, start + 1) >= 0:
+            lines = ", ".join(map(str, islice(_find_lines(body, old), MAX_LISTED)))
+            message = f"Multiple occurrences of old_str `{old}` in lines: {lines}. Please ensure it is unique"
+            raise _create_problem(f"No replacement was performed. {message}")
+        after = body[:start] + command.new_str + body[start + len(old) :]
+        remark = self._write(stored.path, stored.with_body(after), stored, deadline)
+        if remark:
+            return f"The memory file has been edited.{remark}"  # The stored text differs from `after`.
+        changed = body.count("\n", 0, start) + 1
+        snippet = _number_lines(after.split("\n"), max(1, changed - SNIPPET_LINES), changed + SNIPPET_LINES)
+        message = (
+            "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
+        )
+        return f"{message}\n{snippet}"
 
-    def _insert(self, command: InsertCommand, patience: Patience) -> str:
-        held = self._file(command.path)
-        lines = held.entry.body.removesuffix("\n").split("\n") if held.entry.body else []
+    def _insert(self, command: InsertCommand, deadline: Deadline) -> str:
+        stored = self._read_editable_file(command.path)
+        lines = stored.entry.body.removesuffix("\n").split("\n") if stored.entry.body else []
         if not 0 <= command.insert_line <= len(lines):
-            told = f"Invalid `insert_line` parameter: {command.insert_line}."
-            raise _not_done(f"{told} It should be within the range [0, {len(lines)}].")
+            message = f"Invalid `insert_line` parameter: {command.insert_line}."
+            raise _create_problem(f"{message} It should be within the range [0, {len(lines)}].")
         lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
         after = "\n".join(lines)
         after = after if after.endswith("\n") else f"{after}\n"
-        left_out = self._written(held.path, held.with_body(after), held, patience)
-        return f"The file {command.path} has been edited.{left_out}"
+        remark = self._write(stored.path, stored.with_body(after), stored, deadline)
+        return f"The file {command.path} has been edited.{remark}"
 
-    def _delete(self, command: DeleteCommand, patience: Patience) -> str:
-        shown = command.path
-        _, paths = self._meant(shown, "delete", self._policy.changes.max_forget)
-        removals = [FileChange(path, self._entries.digest_of(path), None) for path in paths]
-        self._entries.change(removals, self._trust, patience)
-        return f"Successfully deleted {shown}"
+    def _delete(self, command: DeleteCommand, deadline: Deadline) -> str:
+        displayed_path = command.path
+        _, paths = self._find_files(displayed_path, "delete", self._policy.changes.max_forget)
+        removals = [FileChange(path, self._entries.read_digest(path), None) for path in paths]
+        self._entries.commit_changes(removals, self._trust, deadline)
+        return f"Successfully deleted {displayed_path}"
 
-    def _rename(self, command: RenameCommand, patience: Patience) -> str:
+    def _rename(self, command: RenameCommand, deadline: Deadline) -> str:
         old, new = command.old_path, command.new_path
-        if self._at(old) is None:
-            raise _not_done(f"Cannot rename the {ROOT} directory itself")
-        to = self._at(new)
-        if to is None or (to[1] is not None and (to[1] != "directory" or self._below(to[0]))):
-            raise _not_done(f"The destination {new} already exists")
+        if self._resolve_path(old) is None:
+            raise _create_problem(f"Cannot rename the {ROOT} directory itself")
+        destination = self._resolve_path(new)
+        if destination is None or (
+            destination[1] is not None and (destination[1] != "directory" or self._list_files(destination[0]))
+        ):
+            raise _create_problem(f"The destination {new} already exists")
         if old != new and fold(old) == fold(new):
-            raise _not_done(f"{new} differs from {old} only in case; use another name")
+            raise _create_problem(f"{new} differs from {old} only in case; use another name")
         if old.endswith(FILE_SUFFIX):
-            _require_suffix(new)
-        top, paths = self._meant(old, "rename", self._policy.limits.files_written)
-        if top not in paths and f"{to[0].text}/".startswith(f"{top.text}/"):
-            raise _not_done(f"{old} cannot be moved into itself")
-        held = [self._entries.read(path) for path in paths]
+            _check_suffix(new)
+        source, paths = self._find_files(old, "rename", self._policy.limits.files_written)
+        if source not in paths and f"{destination[0].text}/".startswith(f"{source.text}/"):
+            raise _create_problem(f"{old} cannot be moved into itself")
+        stored = [self._entries.read(path) for path in paths]
         moved = {
-            CanonicalPath(to[0].scope, RelPath(to[0].rel + each.path.rel[len(top.rel) :])): each
-            for each in held
+            CanonicalPath(
+                destination[0].scope, RelPath(destination[0].rel + each.path.rel[len(source.rel) :])
+            ): each
+            for each in stored
         }
-        self._entries.move(moved, self._trust, patience)
+        self._entries.move(moved, self._trust, deadline)
         return f"Successfully renamed {old} to {new}"
 
-    _COMMANDS: ClassVar[Mapping[str, tuple[type[Frozen], Callable[[Any, Any, Patience], str]]]] = {
+    _COMMANDS: ClassVar[Mapping[str, tuple[type[Frozen], Callable[[Any, Any, Deadline], str]]]] = {
         "view": (ViewCommand, _view),
         "create": (CreateCommand, _create),
         "str_replace": (StrReplaceCommand, _replace),
@@ -280,18 +288,20 @@ class MemoriesDirectory:
 
     # -- shared by commands
 
-    def _at(self, shown: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None] | None:
+    def _resolve_path(self, displayed_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None] | None:
         """Return the path and the kind of the file there; None for `/memories` itself in any spelling."""
-        if shown != ROOT and not shown.startswith(f"{ROOT}/"):
-            raise _not_done(f"Path must start with {ROOT}, got: {printable(shown)}")
-        if posixpath.normpath(shown) == ROOT:
+        if displayed_path != ROOT and not displayed_path.startswith(f"{ROOT}/"):
+            raise _create_problem(f"Path must start with {ROOT}, got: {printable(displayed_path)}")
+        if posixpath.normpath(displayed_path) == ROOT:
             return None
-        inside = shown.removeprefix(f"{ROOT}/")
-        outside = _not_done(f"Path {printable(shown)} would escape {ROOT} directory")
+        inside = displayed_path.removeprefix(f"{ROOT}/")
+        outside = _create_problem(f"Path {printable(displayed_path)} would escape {ROOT} directory")
         if inside.startswith("/"):
             raise outside
         try:
-            return self._entries.at(joined(self._scopes[0], inside) if self._is_one else inside, *verbs)
+            return self._entries.resolve(
+                join_path(self._scopes[0], inside) if self._is_single_scope else inside, *verbs
+            )
         except PathEscape:
             raise outside from None
         except Refused as error:
@@ -300,108 +310,110 @@ class MemoriesDirectory:
             choice = " or ".join(f"{ROOT}/{scope}/" for scope in self._scopes)
             raise ToolProblem("refused", f"the path must begin with {choice}") from None
 
-    def _read(self, path: CanonicalPath) -> HeldEntry:
+    def _read(self, path: CanonicalPath) -> StoredEntry:
         """Read an entry whose text is shown to the model (M4)."""
-        held = self._entries.read(path)
-        self._trust = self._trust.capped(held.trust)
-        return held
+        stored = self._entries.read(path)
+        self._trust = self._trust.cap(stored.trust)
+        return stored
 
-    def _written(self, path: CanonicalPath, text: str, held: HeldEntry | None, patience: Patience) -> str:
+    def _write(self, path: CanonicalPath, text: str, stored: StoredEntry | None, deadline: Deadline) -> str:
         """Write a file; return a remark if a secret was removed, otherwise an empty text."""
-        self._entries.write(path, text, held, self._trust, patience)
-        is_whole = self._entries.encoded(text) == encode(text)
-        return "" if is_whole else "\nText that looked like a secret was removed."
+        self._entries.write(path, text, stored, self._trust, deadline)
+        is_complete = self._entries.encode_text(text) == encode(text)
+        return "" if is_complete else "\nText that looked like a secret was removed."
 
-    def _file(self, shown: str) -> HeldEntry:
+    def _read_editable_file(self, displayed_path: str) -> StoredEntry:
         """Read the file to edit."""
-        where = self._at(shown)
-        if where is None or where[1] == "directory":
-            raise _not_done(f"The path {shown} is not a file.")
-        if where[1] is None:
-            raise _missing(shown)
-        self._at(shown, Verb.MODIFY)
-        return self._read(where[0])
+        found = self._resolve_path(displayed_path)
+        if found is None or found[1] == "directory":
+            raise _create_problem(f"The path {displayed_path} is not a file.")
+        if found[1] is None:
+            raise _create_missing_problem(displayed_path)
+        self._resolve_path(displayed_path, Verb.MODIFY)
+        return self._read(found[0])
 
-    def _meant(self, shown: str, verb: str, most: int) -> tuple[CanonicalPath, list[CanonicalPath]]:
+    def _find_files(
+        self, displayed_path: str, verb: str, maximum: int
+    ) -> tuple[CanonicalPath, list[CanonicalPath]]:
         """Return a path, and the file there or all files under it."""
-        where = self._at(shown)
-        if where is None or not where[0].rel:
-            raise _not_done(f"Cannot {verb} the {shown if where else ROOT} directory itself")
-        paths = [where[0]] if where[1] == "file" else [path for path, _ in self._below(where[0])]
+        found = self._resolve_path(displayed_path)
+        if found is None or not found[0].rel:
+            raise _create_problem(f"Cannot {verb} the {displayed_path if found else ROOT} directory itself")
+        paths = [found[0]] if found[1] == "file" else [path for path, _ in self._list_files(found[0])]
         if not paths:
-            raise _missing(shown)
-        if len(paths) > most:
-            told = f"{shown} contains {len(paths)} files, and one call may {verb} {most}; use several calls"
-            raise _not_done(told)
-        return where[0], paths
+            raise _create_missing_problem(displayed_path)
+        if len(paths) > maximum:
+            message = f"{displayed_path} contains {len(paths)} files, and one call may {verb} {maximum}; use several calls"
+            raise _create_problem(message)
+        return found[0], paths
 
-    def _below(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
+    def _list_files(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
         """Return the visible files under a directory, with their sizes."""
-        inside = joined(directory.rel, "")
-        listed = self._entries.listed(directory.scope, self._reader)
-        return [(path, row.size) for path, row in listed if path.rel.startswith(inside)]
+        prefix = join_path(directory.rel, "")
+        listed = self._entries.list_visible(directory.scope, self._reader)
+        return [(path, row.size) for path, row in listed if path.rel.startswith(prefix)]
 
-    def _listing(self, shown: str, directory: CanonicalPath | None) -> str:
+    def _format_listing(self, displayed_path: str, directory: CanonicalPath | None) -> str:
         tops = (
             [CanonicalPath(scope, RelPath("")) for scope in self._scopes]
             if directory is None
             else [directory]
         )
-        above = "" if directory is None and not self._is_one else joined(tops[0].text, "")
-        sizes: dict[tuple[str, ...], int] = {} if above else {(each.text,): 0 for each in tops}
+        prefix = "" if directory is None and not self._is_single_scope else join_path(tops[0].text, "")
+        sizes: dict[tuple[str, ...], int] = {} if prefix else {(each.text,): 0 for each in tops}
         files = set[tuple[str, ...]]()
-        for path, size in (each for top in tops for each in self._below(top)):
-            names = tuple(path.text.removeprefix(above).split("/"))
+        for path, size in (each for top in tops for each in self._list_files(top)):
+            names = tuple(path.text.removeprefix(prefix).split("/"))
             if any(name.startswith(".") or name == "node_modules" for name in names):
                 continue
             files.add(names)
             for depth in range(min(len(names), LEVELS) + 1):
                 sizes[names[:depth]] = sizes.get(names[:depth], 0) + size
         if directory is not None and directory.rel and not files:
-            raise _missing(shown)
-        total, top = sizes.pop((), 0), shown.rstrip("/")
-        lines = [f"{_size(total)}\t{top}"]
+            raise _create_missing_problem(displayed_path)
+        total, top = sizes.pop((), 0), displayed_path.rstrip("/")
+        lines = [f"{_format_size(total)}\t{top}"]
         for names in sorted(sizes):
             end = "" if names in files else "/"
-            lines.append(f"{_size(sizes[names])}\t{top}/{'/'.join(names)}{end}")
+            lines.append(f"{_format_size(sizes[names])}\t{top}/{'/'.join(names)}{end}")
         if len(lines) > MAX_LISTED:
             lines[MAX_LISTED:] = [f"[{len(lines) - MAX_LISTED} more; view a subdirectory]"]
-        head = f"Here're the files and directories up to {LEVELS} levels deep in {shown}, "
+        head = f"Here're the files and directories up to {LEVELS} levels deep in {displayed_path}, "
         return "\n".join([f"{head}excluding hidden items and node_modules:", *lines])
 
-    def _within_limits(self, answer: str) -> str:
-        if len(answer.encode()) > self._policy.limits.read_bytes:
+    def _check_size(self, text: str) -> str:
+        if len(text.encode()) > self._policy.limits.read_bytes:
             raise ToolProblem("refused", "the text is too long for one view; use view_range")
-        return answer
+        return text
 
 
-def _require_suffix(shown: str) -> None:
-    name = shown.rpartition("/")[2]
+def _check_suffix(displayed_path: str) -> None:
+    name = displayed_path.rpartition("/")[2]
     if name.strip(".") and not name.endswith(FILE_SUFFIX):
-        example = f"{posixpath.splitext(printable(shown))[0]}{FILE_SUFFIX}"
+        example = f"{posixpath.splitext(printable(displayed_path))[0]}{FILE_SUFFIX}"
         raise ToolProblem("refused", f"the name of a file must end in {FILE_SUFFIX}, such as {example}")
 
 
-def _missing(shown: str) -> ToolProblem:
-    return _not_done(f"The path {shown} does not exist. Please provide a valid path.")
+def _create_missing_problem(displayed_path: str) -> ToolProblem:
+    return _create_problem(f"The path {displayed_path} does not exist. Please provide a valid path.")
 
 
-def _numbered(lines: list[str], first: int, last: int) -> str:
+def _number_lines(lines: list[str], first: int, last: int) -> str:
     """Return some lines, each with its number."""
     return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
 
 
-def _lines_with(body: str, text: str) -> Iterator[int]:
+def _find_lines(body: str, text: str) -> Iterator[int]:
     """Yield the line number of the start of each occurrence."""
-    at, number, counted = body.find(text), 1, 0
-    while at >= 0:
-        number += body.count("\n", counted, at)
-        counted = at
+    position, number, counted_to = body.find(text), 1, 0
+    while position >= 0:
+        number += body.count("\n", counted_to, position)
+        counted_to = position
         yield number
-        at = body.find(text, at + 1)
+        position = body.find(text, position + 1)
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     """Format a size as the SDK does, such as `0B`, `4K`, `1.5K`."""
     power = min(max(size.bit_length() - 1, 0) // 10, 3)
     scaled = size / 1024**power
@@ -411,7 +423,7 @@ def _size(size: int) -> str:
 # -- tools -------------------------------------------------------------------------------------------
 
 
-class _OverMemory:
+class _MemoryToolBase:
     """The common base of both tools; a subclass adds one of the SDK's classes."""
 
     def __init__(
@@ -426,7 +438,7 @@ class _OverMemory:
         self._directory = MemoriesDirectory(memory, scope=scope, trust=trust)
 
 
-class MunimentMemoryTool(_OverMemory, BetaAbstractMemoryTool):
+class MunimentMemoryTool(_MemoryToolBase, BetaAbstractMemoryTool):
     """A tool for `client.beta.messages.tool_runner`; create one for each conversation.
 
     Args:
@@ -442,32 +454,32 @@ class MunimentMemoryTool(_OverMemory, BetaAbstractMemoryTool):
     """
 
     def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """Execute a command; see `MemoriesDirectory.answer`.
+        """Execute a command; see `MemoriesDirectory.execute`.
 
         Raises:
             ToolError: it was not executed; the model receives the reason.
         """
-        return self._directory.answer(input)
+        return self._directory.execute(input)
 
-    def _commanded(self, command: Any) -> str:
+    def _execute_command(self, command: Any) -> str:
         """Execute a command object of the SDK, see `call`."""
         return self.call(dict(command))
 
-    view = create = str_replace = insert = delete = rename = _commanded
+    view = create = str_replace = insert = delete = rename = _execute_command
 
 
-class AsyncMunimentMemoryTool(_OverMemory, BetaAsyncAbstractMemoryTool):
+class AsyncMunimentMemoryTool(_MemoryToolBase, BetaAsyncAbstractMemoryTool):
     """The same as `MunimentMemoryTool` for the asynchronous client; commands run in threads.
 
     If its task is cancelled, a command stops early, and writes nothing unless the write is already done.
     """
 
     async def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """Execute a command; see `MemoriesDirectory.answer`."""
-        return await in_thread(partial(self._directory.answer, input))
+        """Execute a command; see `MemoriesDirectory.execute`."""
+        return await run_in_thread(partial(self._directory.execute, input))
 
-    async def _commanded(self, command: Any) -> str:
+    async def _execute_command(self, command: Any) -> str:
         """Execute a command object of the SDK, see `call`."""
         return await self.call(dict(command))
 
-    view = create = str_replace = insert = delete = rename = _commanded
+    view = create = str_replace = insert = delete = rename = _execute_command

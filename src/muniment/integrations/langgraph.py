@@ -26,20 +26,27 @@ from functools import partial
 from typing import Any, Final
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel, in_thread
+from muniment.cancelling import Cancel, run_in_thread
 from muniment.content.admission import check_entry
 from muniment.content.gates import encode
 from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, StoreConflict, ToolError
-from muniment.integrations.values import file_of, matches, name_of, strings_of, text_of, value_of
-from muniment.kernel.cancel import Patience
+from muniment.integrations.values import (
+    collect_strings,
+    create_entry_text,
+    decode_name,
+    encode_name,
+    matches,
+    read_value,
+)
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange
-from muniment.kernel.names import Scope, Trust, Verb, joined
+from muniment.kernel.names import Scope, Trust, Verb, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.root import Kind
-from muniment.operations.entries import Entries, HeldEntry
-from muniment.operations.job import check_retry
+from muniment.operations.entries import Entries, StoredEntry
+from muniment.operations.job import log_retry_or_raise
 from muniment.sandbox.sandbox import WAIT_SECONDS
-from muniment.store.trust import entry_created, entry_id
+from muniment.store.trust import read_entry_created, read_entry_id
 
 try:
     from langgraph.store.base import (
@@ -90,10 +97,10 @@ class MunimentStore(BaseStore):
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
-        place = memory.place
-        self._memory, self._place, self._trust = memory, place, Trust(trust)
-        self._scope = None if scope is None else place.chosen(scope)[0]
-        self._entries = Entries(place, "program")
+        context = memory.context
+        self._memory, self._context, self._trust = memory, context, Trust(trust)
+        self._scope = None if scope is None else context.select_scopes(scope)[0]
+        self._entries = Entries(context, "program")
         self._lock = threading.Lock()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -107,26 +114,26 @@ class MunimentStore(BaseStore):
             PendingReview: the owner must approve a put or delete first.
             MunimentError: gates, quotas or the policy reject it, or the memory cannot be used.
         """
-        return self._done(list(ops))
+        return self._execute(list(ops))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Execute operations in a thread; if its task is cancelled, nothing is put after that."""
-        return await in_thread(partial(self._done, list(ops)))
+        return await run_in_thread(partial(self._execute, list(ops)))
 
-    def _done(self, ops: Sequence[Op], cancel: Cancel | None = None) -> list[Result]:
+    def _execute(self, ops: Sequence[Op], cancel: Cancel | None = None) -> list[Result]:
         for op in ops:
-            _check(op)
+            _check_operation(op)
         with self._lock:
-            patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-            patience.check()
+            deadline = Deadline(time.monotonic() + WAIT_SECONDS, cancel)
+            deadline.check()
             results = [self._read(op) for op in ops]
             puts = {(op.namespace, str(op.key)): op for op in ops if isinstance(op, PutOp)}
             if puts:
                 try:
-                    self._put(list(puts.values()), patience)
+                    self._put(list(puts.values()), deadline)
                 except StoreConflict as conflict:
-                    check_retry(self._place.policy, "store", "", conflict)
-                    self._put(list(puts.values()), patience)
+                    log_retry_or_raise(self._context.policy, "store", "", conflict)
+                    self._put(list(puts.values()), deadline)
         return results
 
     def _read(self, op: Op) -> Result:
@@ -136,88 +143,97 @@ class MunimentStore(BaseStore):
             case SearchOp():
                 return self._search(op)
             case ListNamespacesOp():
-                return self._namespaces(op)
+                return self._list_namespaces(op)
             case _:
                 return None
 
     # -- paths
 
-    def _at(self, namespace: Namespace, key: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
+    def _resolve_item(
+        self, namespace: Namespace, key: str, *verbs: Verb
+    ) -> tuple[CanonicalPath, Kind | None]:
         """Return the path and kind of an item: of the encoded key, or of the key itself if it is a file."""
         scope, labels = (self._scope, namespace) if self._scope else (Scope(namespace[0]), namespace[1:])
-        if scope not in self._place.roots:
-            choice = " or ".join(self._place.roots)
-            told = f"unknown scope {scope!r}; begin the namespace with {choice}, or give the store a scope"
-            raise InvalidScope(told)
-        places = [(tuple(map(name_of, labels)), name_of(key)), (labels, key)]
-        texts = [joined(scope, joined(".".join(folder), f"{name}{FILE_SUFFIX}")) for folder, name in places]
-        ours = self._entries.at(texts[0], *verbs)
-        if ours[1] is None and texts[1] != texts[0] and "/" not in "".join((*labels, key)):
+        if scope not in self._context.roots:
+            choice = " or ".join(self._context.roots)
+            message = f"unknown scope {scope!r}; begin the namespace with {choice}, or give the store a scope"
+            raise InvalidScope(message)
+        candidates = [(tuple(map(encode_name, labels)), encode_name(key)), (labels, key)]
+        texts = [
+            join_path(scope, join_path(".".join(folder), f"{name}{FILE_SUFFIX}"))
+            for folder, name in candidates
+        ]
+        encoded = self._entries.resolve(texts[0], *verbs)
+        if encoded[1] is None and texts[1] != texts[0] and "/" not in "".join((*labels, key)):
             try:
-                theirs = self._entries.at(texts[1], *verbs)
+                literal = self._entries.resolve(texts[1], *verbs)
             except (PathEscape, Refusal, ToolError):
-                return ours
-            return ours if theirs[1] is None else theirs
-        return ours
+                return encoded
+            return encoded if literal[1] is None else literal
+        return encoded
 
-    def _named(self, path: CanonicalPath) -> tuple[Namespace, str] | None:
+    def _read_key(self, path: CanonicalPath) -> tuple[Namespace, str] | None:
         """Return the namespace and key of an entry; None if its path cannot be one of an item."""
         folder, _, name = path.rel.rpartition("/")
-        labels = tuple(map(text_of, folder.split("."))) if folder else ()
+        labels = tuple(map(decode_name, folder.split("."))) if folder else ()
         namespace = labels if self._scope else (path.scope, *labels)
         if "/" in folder or not namespace or not all(labels) or any("." in label for label in labels):
             return None
-        return namespace, text_of(name.removesuffix(FILE_SUFFIX))
+        return namespace, decode_name(name.removesuffix(FILE_SUFFIX))
 
-    def _listed(self, prefix: Namespace = ()) -> Iterator[tuple[Namespace, str, CanonicalPath]]:
-        for scope in (self._scope,) if self._scope else self._place.roots:
+    def _list_items(self, prefix: Namespace = ()) -> Iterator[tuple[Namespace, str, CanonicalPath]]:
+        for scope in (self._scope,) if self._scope else self._context.roots:
             if self._scope or not prefix or prefix[0] == scope:
-                for path, row in self._entries.listed(scope, self._trust):
-                    named = self._named(path)
-                    if named is not None and row.held is None and named[0][: len(prefix)] == prefix:
-                        yield *named, path
+                for path, row in self._entries.list_visible(scope, self._trust):
+                    item_key = self._read_key(path)
+                    if item_key is not None and row.held is None and item_key[0][: len(prefix)] == prefix:
+                        yield *item_key, path
 
     # -- reading
 
-    def _stored(
+    def _load_item(
         self, namespace: Namespace, key: str, path: CanonicalPath
-    ) -> tuple[HeldEntry, dict[str, Any]] | None:
+    ) -> tuple[StoredEntry, dict[str, Any]] | None:
         """Return an entry and the fields of its item; None if it is withheld, expired, or deleted (L4)."""
         try:
-            held = self._entries.read(path)
+            stored = self._entries.read(path)
         except (PathEscape, Refusal, ToolError):
             return None
-        return held, {
+        return stored, {
             "namespace": namespace,
             "key": key,
-            "value": value_of(held.entry),
-            "created_at": entry_created(held.entry) or held.at,
-            "updated_at": held.at,
+            "value": read_value(stored.entry),
+            "created_at": read_entry_created(stored.entry) or stored.written_at,
+            "updated_at": stored.written_at,
         }
 
     def _get(self, namespace: Namespace, key: str) -> Item | None:
         try:
-            path, _ = self._at(namespace, key, Verb.READ)
+            path, _ = self._resolve_item(namespace, key, Verb.READ)
         except (InvalidScope, PathEscape, Refusal, ToolError):
             return None
-        stored = self._stored(namespace, key, path)
+        stored = self._load_item(namespace, key, path)
         return None if stored is None else Item(**stored[1])
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        listed = [self._stored(*item) for item in self._listed(op.namespace_prefix)]
+        listed = [self._load_item(*item) for item in self._list_items(op.namespace_prefix)]
         found = [each for each in listed if each is not None and matches(each[1]["value"], op.filter or {})]
-        scores = self._scores(op.query) if op.query else {}
+        scores = self._score_entries(op.query) if op.query else {}
 
-        def place(each: tuple[HeldEntry, dict[str, Any]]) -> tuple[float, str, CanonicalPath]:
-            held = each[0]
-            return -scores.get(held.path.text, 0.0), entry_id(held.entry)[:ULID_TIME_CHARS], held.path
+        def rank(each: tuple[StoredEntry, dict[str, Any]]) -> tuple[float, str, CanonicalPath]:
+            stored = each[0]
+            return (
+                -scores.get(stored.path.text, 0.0),
+                read_entry_id(stored.entry)[:ULID_TIME_CHARS],
+                stored.path,
+            )
 
         return [
-            SearchItem(**terms, score=scores.get(held.path.text))
-            for held, terms in sorted(found, key=place)[op.offset : op.offset + op.limit]
+            SearchItem(**fields, score=scores.get(stored.path.text))
+            for stored, fields in sorted(found, key=rank)[op.offset : op.offset + op.limit]
         ]
 
-    def _scores(self, query: str) -> dict[str, float]:
+    def _score_entries(self, query: str) -> dict[str, float]:
         """Return scores of recalled entries: 1, 1/2, 1/3, …, since recall has an order but no scores."""
         recalled = self._memory.recaller.recall(
             query,
@@ -230,38 +246,42 @@ class MunimentStore(BaseStore):
             raise recalled.error
         return {each.path: 1 / number for number, each in enumerate(recalled.entries, 1)}
 
-    def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+    def _list_namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         conditions = op.match_conditions or ()
-        found = {namespace for namespace, _, _ in self._listed()}
-        fitting = {each[: op.max_depth] for each in found if all(_fits(each, one) for one in conditions)}
+        found = {namespace for namespace, _, _ in self._list_items()}
+        fitting = {
+            each[: op.max_depth] for each in found if all(_matches_condition(each, one) for one in conditions)
+        }
         return sorted(fitting)[op.offset : op.offset + op.limit]
 
     # -- writing
 
-    def _put(self, puts: Sequence[PutOp], patience: Patience) -> None:
-        changes = [change for op in puts if (change := self._change(op)) is not None]
+    def _put(self, puts: Sequence[PutOp], deadline: Deadline) -> None:
+        changes = [change for op in puts if (change := self._create_change(op)) is not None]
         if changes:
-            self._entries.change(changes, self._trust, patience)
+            self._entries.commit_changes(changes, self._trust, deadline)
 
-    def _change(self, op: PutOp) -> FileChange | None:
+    def _create_change(self, op: PutOp) -> FileChange | None:
         try:
-            path, kind = self._at(op.namespace, str(op.key), *([] if op.value is None else _WRITING))
+            path, kind = self._resolve_item(
+                op.namespace, str(op.key), *([] if op.value is None else _WRITE_VERBS)
+            )
         except (BadName, InvalidScope):
             if op.value is None:
                 return None  # Such an item cannot exist.
             raise
-        base = None if kind is None else self._entries.digest_of(path)
+        base = None if kind is None else self._entries.read_digest(path)
         if op.value is None:
             return None if base is None else FileChange(path, base, None)
-        after = self._entries.encoded(file_of(op.value))
-        check_entry(encode(strings_of(op.value)), path.rel, self._place.policy.content)
+        after = self._entries.encode_text(create_entry_text(op.value))
+        check_entry(encode(collect_strings(op.value)), path.rel, self._context.policy.content)
         return FileChange(path, base, after)
 
 
-_WRITING: Final = (Verb.CREATE, Verb.MODIFY)
+_WRITE_VERBS: Final = (Verb.CREATE, Verb.MODIFY)
 
 
-def _check(op: Op) -> None:
+def _check_operation(op: Op) -> None:
     """Check that an operation is valid, also if it was not created by `put`, which checks its arguments."""
     validate_op_namespace(op)
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
@@ -272,7 +292,7 @@ def _check(op: Op) -> None:
         raise NotImplementedError("a time to live is not supported; entries of this memory expire on a date")
 
 
-def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
+def _matches_condition(namespace: Namespace, condition: MatchCondition) -> bool:
     size = len(condition.path)
     if condition.match_type not in {"prefix", "suffix"}:
         raise ValueError(f"Unsupported match type: {condition.match_type}")

@@ -25,10 +25,10 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel, in_thread
-from muniment.content.gates import one_line
-from muniment.integrations.telling import ToolProblem, answering, arguments_of, marked
-from muniment.kernel.cancel import Patience
+from muniment.cancelling import Cancel, run_in_thread
+from muniment.content.gates import clean_line
+from muniment.integrations.results import ToolProblem, convert_errors, quote_as_data, validate_arguments
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.names import MAX_RECALLED
 from muniment.operations.entries import Entries
@@ -41,13 +41,13 @@ try:
 except ImportError:
     raise ImportError("this needs openai-agents 0.24: pip install 'muniment[openai-agents]'") from None
 
-TOLD_CHARS: Final = 200
+PREVIEW_CHARS: Final = 200
 """Maximum characters of each entry in a preview."""
 
 
 class _Tool(Frozen):
     @abstractmethod
-    def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
+    def execute(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
         """Execute the call; return text for the model; raise as the memory."""
 
 
@@ -57,7 +57,7 @@ class _Remember(_Tool):
     fact: str
     scope: Annotated[str | None, Field(description="user or project; null: the memory chooses")] = None
 
-    def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
+    def execute(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
         result = memory.remember(self.fact, scope=self.scope, trust=trust, cancel=cancel)
         return "\n".join([result.summary, *(f"similar: {each.path}" for each in result.similar)])
 
@@ -70,9 +70,9 @@ class _Recall(_Tool):
         None
     )
 
-    def done(self, memory: Memory, _: Trust, cancel: Cancel) -> str:
-        patience = Patience(float("inf"), cancel)
-        recalled = memory.recall(self.query, limit=self.limit or 5, patience=patience)
+    def execute(self, memory: Memory, _: Trust, cancel: Cancel) -> str:
+        patience = Deadline(float("inf"), cancel)
+        recalled = memory.recall(self.query, limit=self.limit or 5, deadline=patience)
         if recalled.error is not None:
             raise recalled.error
         return recalled.text or "No entry matches."
@@ -83,11 +83,11 @@ class _Show(_Tool):
 
     path: Annotated[str, Field(max_length=MAX_PATH_BYTES, description="as returned by recall")]
 
-    def done(self, memory: Memory, _: Trust, _cancel: Cancel) -> str:
-        entries = Entries(memory.place)
-        path, _kind = entries.at(self.path, Verb.READ)
-        held = entries.read(path)
-        return marked(f"{path.text} (trust: {held.trust})\n{held.entry.body}")
+    def execute(self, memory: Memory, _: Trust, _cancel: Cancel) -> str:
+        entries = Entries(memory.context)
+        path, _kind = entries.resolve(self.path, Verb.READ)
+        stored = entries.read(path)
+        return quote_as_data(f"{path.text} (trust: {stored.trust})\n{stored.entry.body}")
 
 
 class _Forget(_Tool):
@@ -98,13 +98,13 @@ class _Forget(_Tool):
         str | None, Field(description="of the preview that the user accepted; null: preview")
     ] = None
 
-    def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
+    def execute(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
         is_agreed = self.digest is not None
         request = ForgetRequest(self.description, dry_run=not is_agreed, trust=trust, digest=self.digest)
         result = memory.try_forget(request, cancel=cancel)
         if result.error is not None:
             raise result.error
-        return result.summary if is_agreed else _previewed(result)
+        return result.summary if is_agreed else _format_preview(result)
 
 
 def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionTool]:
@@ -117,33 +117,35 @@ def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionT
     Raises:
         ValueError: the trust is unknown.
     """
-    return [_tool(each, memory, Trust(trust)) for each in (_Remember, _Recall, _Show, _Forget)]
+    return [_create_tool(each, memory, Trust(trust)) for each in (_Remember, _Recall, _Show, _Forget)]
 
 
-def _tool(takes: type[_Tool], memory: Memory, trust: Trust) -> FunctionTool:
-    name = takes.__name__.strip("_").lower()
+def _create_tool(arguments_type: type[_Tool], memory: Memory, trust: Trust) -> FunctionTool:
+    name = arguments_type.__name__.strip("_").lower()
 
-    def carry_out(given: str, cancel: Cancel) -> str:
+    def execute_call(arguments: str, cancel: Cancel) -> str:
         try:
-            with answering("agents_tool_failed", tool=name):
-                return arguments_of(name, takes, _object_in(given)).done(memory, trust, cancel)
+            with convert_errors("agents_tool_failed", tool=name):
+                return validate_arguments(name, arguments_type, _parse_arguments(arguments)).execute(
+                    memory, trust, cancel
+                )
         except ToolProblem as problem:  # Otherwise the run would end (O1).
-            return f"error: {problem.with_code}"
+            return f"error: {problem.text_with_code}"
 
-    async def invoke(_context: ToolContext[Any], given: str) -> str:
-        return await in_thread(partial(carry_out, given))
+    async def invoke(_context: ToolContext[Any], arguments: str) -> str:
+        return await run_in_thread(partial(execute_call, arguments))
 
-    return FunctionTool(name, takes.__doc__ or "", takes.model_json_schema(), invoke)
+    return FunctionTool(name, arguments_type.__doc__ or "", arguments_type.model_json_schema(), invoke)
 
 
-def _object_in(given: str) -> dict[str, Any]:
+def _parse_arguments(arguments: str) -> dict[str, Any]:
     """Parse the arguments of a call.
 
     Raises:
         ToolProblem: they are not a JSON object.
     """
     try:
-        found = json.loads(given or "{}")
+        found = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -151,11 +153,11 @@ def _object_in(given: str) -> dict[str, Any]:
     return found
 
 
-def _previewed(preview: ForgetResult) -> str:
-    kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
+def _format_preview(preview: ForgetResult) -> str:
+    unchanged = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
-        return marked("\n".join(["nothing would be forgotten", *kept]))
-    going = [f"{each.path}: {one_line(each.summary)[:TOLD_CHARS]}" for each in preview.removed_entries]
-    agreed = f"if they agree, call again with digest {preview.digest}."
-    told = f"Nothing was forgotten yet. Show this to the user; {agreed}"
-    return f"{told}\n{marked(chr(10).join([*going, *kept]))}"
+        return quote_as_data("\n".join(["nothing would be forgotten", *unchanged]))
+    removed = [f"{each.path}: {clean_line(each.summary)[:PREVIEW_CHARS]}" for each in preview.removed_entries]
+    next_step = f"if they agree, call again with digest {preview.digest}."
+    instruction = f"Nothing was forgotten yet. Show this to the user; {next_step}"
+    return f"{instruction}\n{quote_as_data(chr(10).join([*removed, *unchanged]))}"

@@ -1,6 +1,6 @@
 """Convert namespaces, keys and values of a store to folders, names and entries. Separate: needs no SDK. Pure.
 
-V1 `text_of(name_of(text)) == text` for every text; different texts have different names, also if case is
+V1 `decode_name(name_of(text)) == text` for every text; different texts have different names, also if case is
    ignored.
 V2 A value is returned exactly as it was stored. The entry is markdown that a user can read and search finds:
    the text in one of `TEXT_KEYS` is the body, and all other members follow in a block of JSON.
@@ -20,9 +20,9 @@ from typing import Any, Final
 from muniment.content.entry import Entry
 from muniment.content.titles import RESERVED_STEMS
 from muniment.errors import BadArguments
-from muniment.kernel.path import FILE_SUFFIX, fold, is_canonical_character, segment_problem
-from muniment.operations.entries import with_front
-from muniment.policy.grammar import looked_like
+from muniment.kernel.path import FILE_SUFFIX, find_segment_problem, fold, is_canonical_character
+from muniment.operations.entries import build_file_text
+from muniment.policy.grammar import find_lookalike
 
 TEXT_KEYS: Final = ("content", "text", "memory", "data")
 """Common keys for the text of a value; the first that exists is used."""
@@ -33,7 +33,7 @@ plus; without it the body is the content.
 """
 
 _JSON: Final = "json"
-_OPENS, _CLOSES = "```json\n", "\n```\n"
+_BLOCK_START, _BLOCK_END = "```json\n", "\n```\n"
 _EMPTY: Final = "="
 _ESCAPED: Final = re.compile("=([0-9a-f]{2}(?:=[0-9a-f]{2})*)")
 _MAX_DEPTH: Final = 64
@@ -45,7 +45,7 @@ _MAX_BITS: Final = 8_192
 # -- names -------------------------------------------------------------------------------------------
 
 
-def name_of(text: str) -> str:
+def encode_name(text: str) -> str:
     """Return the name of a file or folder, without suffix, for a key or label (V1).
 
     Lower-case letters, digits, `-` and `_` are unchanged. Other characters become `=` and two hexadecimal
@@ -55,18 +55,22 @@ def name_of(text: str) -> str:
         BadArguments: the text contains an unpaired surrogate.
     """
     try:
-        name = "".join(char if _is_plain(char) else _escaped(char) for char in text) or _EMPTY
+        name = "".join(char if _is_plain(char) else _escape(char) for char in text) or _EMPTY
         # Adjacent letters that normalisation would combine.
-        if segment_problem(name + FILE_SUFFIX) is not None:
-            name = "".join(char if char.isascii() else _escaped(char) for char in name)
-        if name in RESERVED_STEMS or segment_problem(name + FILE_SUFFIX) or looked_like(name + FILE_SUFFIX):
-            name = _escaped(name[0]) + name[1:]  # Reserved by Muniment or Windows, or similar to such a name.
+        if find_segment_problem(name + FILE_SUFFIX) is not None:
+            name = "".join(char if char.isascii() else _escape(char) for char in name)
+        if (
+            name in RESERVED_STEMS
+            or find_segment_problem(name + FILE_SUFFIX)
+            or find_lookalike(name + FILE_SUFFIX)
+        ):
+            name = _escape(name[0]) + name[1:]  # Reserved by Muniment or Windows, or similar to such a name.
     except UnicodeEncodeError:
         raise BadArguments("a key or label contains an unpaired surrogate") from None
     return name
 
 
-def text_of(name: str) -> str:
+def decode_name(name: str) -> str:
     """Return the key or label of a name (V1), also for a name that was not escaped."""
     if name == _EMPTY:
         return ""
@@ -80,36 +84,36 @@ def _is_plain(char: str) -> bool:
     return char in "-_" or (char.isalnum() and fold(char) == char and is_canonical_character(char))
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return "".join(f"={byte:02x}" for byte in char.encode())
 
 
 # -- values ------------------------------------------------------------------------------------------
 
 
-def file_of(value: Mapping[str, Any]) -> str:
+def create_entry_text(value: Mapping[str, Any]) -> str:
     """Return the text of an entry for a value (V2).
 
     Raises:
         BadArguments: it is not a JSON object; the message contains the invalid part.
     """
-    _require_json(value, "value", 0)
+    _check_json(value, "value", 0)
     key = next((each for each in TEXT_KEYS if isinstance(value.get(each), str)), None)
     rest = {name: each for name, each in value.items() if name != key}
     kinds = [*([key] if key else []), *([_JSON] if rest or not key else [])]
     body = str(value[key]) if key else ""
     if _JSON in kinds:
-        block = f"{_OPENS}{json.dumps(rest, ensure_ascii=False, indent=1)}{_CLOSES}"
+        block = f"{_BLOCK_START}{json.dumps(rest, ensure_ascii=False, indent=1)}{_BLOCK_END}"
         body = f"{body}\n\n{block}" if key else block
-    return with_front(body, {} if kinds == [TEXT_KEYS[0]] else {KEY: "+".join(kinds)})
+    return build_file_text(body, {} if kinds == [TEXT_KEYS[0]] else {KEY: "+".join(kinds)})
 
 
-def value_of(entry: Entry) -> dict[str, Any]:
+def read_value(entry: Entry) -> dict[str, Any]:
     """Return the value of an entry (V2, V3)."""
     fields = () if entry.front is None else entry.front.fields
     kinds = next((each.first.strip() for each in fields if each.key == KEY), TEXT_KEYS[0]).split("+")
     try:
-        text, rest = _divided(entry.body) if kinds[-1] == _JSON else (entry.body, {})
+        text, rest = _split_body(entry.body) if kinds[-1] == _JSON else (entry.body, {})
     except (ValueError, RecursionError):
         return {TEXT_KEYS[0]: entry.body}
     match kinds:
@@ -123,62 +127,62 @@ def value_of(entry: Entry) -> dict[str, Any]:
             return {TEXT_KEYS[0]: entry.body}
 
 
-def strings_of(value: object) -> str:
+def collect_strings(value: object) -> str:
     """Return all strings in a value, one per line and unescaped, for the gates."""
     match value:
         case str():
             return value
         case Mapping():
-            return "\n".join([*map(str, value), *map(strings_of, value.values())])
+            return "\n".join([*map(str, value), *map(collect_strings, value.values())])
         case list():
-            return "\n".join(map(strings_of, value))
+            return "\n".join(map(collect_strings, value))
         case _:
             return ""
 
 
-def _divided(body: str) -> tuple[str, dict[str, Any]]:
+def _split_body(body: str) -> tuple[str, dict[str, Any]]:
     """Return the text before the last block of JSON, and the object in the block.
 
     Raises:
         ValueError: the body does not end with such a block.
     """
-    at = body.rindex(_OPENS)
-    if not body.endswith(_CLOSES):
+    start = body.rindex(_BLOCK_START)
+    if not body.endswith(_BLOCK_END):
         raise ValueError("text after the block")
-    rest = json.loads(body[at + len(_OPENS) : -len(_CLOSES)])
+    rest = json.loads(body[start + len(_BLOCK_START) : -len(_BLOCK_END)])
     if not isinstance(rest, dict):
         raise ValueError("not an object")  # noqa: TRY004  of a text, not of an argument
-    return body[:at], rest
+    return body[:start], rest
 
 
-def _require_json(value: object, where: str, depth: int) -> None:
+def _check_json(value: object, location: str, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise BadArguments(f"the value is nested too deeply: at most {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         for name, each in value.items():
             if type(name) is not str:
-                raise BadArguments(f"{where} has a key that is not a string")
-            _require_plain(name, f"a key of {where}")
-            _require_json(each, f"{where}[{name[:40]!r}]", depth + 1)
+                raise BadArguments(f"{location} has a key that is not a string")
+            _check_scalar(name, f"a key of {location}")
+            _check_json(each, f"{location}[{name[:40]!r}]", depth + 1)
     elif isinstance(value, list):
         for number, each in enumerate(value):
-            _require_json(each, f"{where}[{number}]", depth + 1)
+            _check_json(each, f"{location}[{number}]", depth + 1)
     else:
-        _require_plain(value, where)
+        _check_scalar(value, location)
 
 
-def _require_plain(value: object, where: str) -> None:
+def _check_scalar(value: object, location: str) -> None:
     if isinstance(value, str):
         if any("\ud800" <= char <= "\udfff" for char in value):
-            raise BadArguments(f"{where} contains an unpaired surrogate")
+            raise BadArguments(f"{location} contains an unpaired surrogate")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise BadArguments(f"{where} is not finite, so JSON cannot represent it")
+            raise BadArguments(f"{location} is not finite, so JSON cannot represent it")
     elif isinstance(value, int):
         if value.bit_length() > _MAX_BITS:
-            raise BadArguments(f"{where} is too large: at most {_MAX_BITS} bits")
+            raise BadArguments(f"{location} is too large: at most {_MAX_BITS} bits")
     elif value is not None:
-        raise BadArguments(f"{where} is a {type(value).__name__}, which JSON does not support")
+        raise BadArguments(f"{location} is a {type(value).__name__}, which JSON does not support")
 
 
 # -- filters -----------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ def matches(found: Any, wanted: Any) -> bool:
     """
     if isinstance(wanted, dict):
         if any(str(name).startswith("$") for name in wanted):
-            return all(_compares(found, name, each) for name, each in wanted.items())
+            return all(_compare(found, name, each) for name, each in wanted.items())
         return isinstance(found, dict) and all(
             matches(found.get(name), each) for name, each in wanted.items()
         )
@@ -209,7 +213,7 @@ def matches(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def _compares(found: Any, name: str, wanted: Any) -> bool:
+def _compare(found: Any, name: str, wanted: Any) -> bool:
     if name in {"$eq", "$ne"}:
         return bool(found == wanted) is (name == "$eq")
     if name not in _ORDERS:

@@ -8,6 +8,6 @@ On systems other than Linux, `portable.calls` replaces `syscalls`, and the promi
 import sys
 
 if sys.platform != "linux":
-    from muniment.portable.calls import stand_in
+    from muniment.portable.calls import replace_syscalls
 
-    stand_in()
+    replace_syscalls()

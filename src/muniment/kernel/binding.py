@@ -33,7 +33,7 @@ _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _Identity = tuple[int, int]
 """Device and inode."""
 
-_Place = list[_Identity | None]
+_Location = list[_Identity | None]
 """Identities of a path and of its parents; None for a path that does not exist."""
 
 
@@ -91,7 +91,7 @@ def bind(
     scope: Scope,
     trusted_path: str | os.PathLike[str],
     *,
-    apart_from: Sequence[str | os.PathLike[str]] = (),
+    disjoint_from: Sequence[str | os.PathLike[str]] = (),
     resolver: Resolver | None = None,
 ) -> BoundRoot:
     """Open the directory of a scope.
@@ -100,31 +100,31 @@ def bind(
         scope: name of the scope.
         trusted_path: from a flag, the configuration or a default; never from a model, a request or a
             workspace. May be a link, or contain links.
-        apart_from: paths, existing or not, that must not be equal to, inside or around the root: state,
+        disjoint_from: paths, existing or not, that must not be equal to, inside or around the root: state,
             policies, configuration.
         resolver: opens paths under the root; None: the best one that the system supports.
 
     Raises:
         ManagedMemoryUnavailable: the directory is missing, is not a directory, belongs to another user, is
-            writable by others, or overlaps `apart_from`; the reason states what to do.
+            writable by others, or overlaps `disjoint_from`; the reason states what to do.
         PlatformUnsupported: the machine is neither x86-64 nor aarch64.
     """
     chosen = choose_resolver() if resolver is None else resolver
-    given = os.fspath(trusted_path)
-    real = _resolved(scope, given)
+    configured_path = os.fspath(trusted_path)
+    real_path = _resolve_path(scope, configured_path)
     try:
-        fd = os.open(real, EXAMINE | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fd = os.open(real_path, EXAMINE | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        _refuse_path(scope, given, error)
+        _raise_path_error(scope, configured_path, error)
     try:
         found = os.fstat(fd)
-        _require_ours(scope, given, real, found)
-        bound = BoundRoot(_SEAL, Root(scope, fd, chosen), real, found.st_dev, found.st_ino)
+        _require_private(scope, configured_path, real_path, found)
+        bound = BoundRoot(_SEAL, Root(scope, fd, chosen), real_path, found.st_dev, found.st_ino)
         _require_usable(bound)
-        place = _place(scope, real)
-        for other in apart_from:
-            _require_apart(
-                scope, place, _place(scope, Path(os.path.realpath(other))), printable(os.fspath(other))
+        location = _locate(scope, real_path)
+        for other in disjoint_from:
+            _require_disjoint(
+                scope, location, _locate(scope, Path(os.path.realpath(other))), printable(os.fspath(other))
             )
     except BaseException:
         os.close(fd)
@@ -135,79 +135,88 @@ def bind(
 def bind_all(
     trusted_paths: Mapping[Scope, str | os.PathLike[str]],
     *,
-    apart_from: Sequence[str | os.PathLike[str]] = (),
+    disjoint_from: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[Scope, BoundRoot]:
     """Open the directories of several scopes, which must not overlap each other.
 
     Args:
         trusted_paths: as for `bind`, by scope.
-        apart_from: as for `bind`.
+        disjoint_from: as for `bind`.
 
     Raises:
-        ManagedMemoryUnavailable: as `bind` or `require_apart`. No directory stays open.
+        ManagedMemoryUnavailable: as `bind` or `require_disjoint`. No directory stays open.
         PlatformUnsupported: as `bind`.
     """
     with ExitStack() as opened:
         roots = {
-            scope: opened.enter_context(bind(scope, path, apart_from=apart_from))
+            scope: opened.enter_context(bind(scope, path, disjoint_from=disjoint_from))
             for scope, path in trusted_paths.items()
         }
-        require_apart(tuple(roots.values()))
+        require_disjoint(tuple(roots.values()))
         opened.pop_all()
     return roots
 
 
-def require_apart(roots: Sequence[BoundRoot]) -> None:
+def require_disjoint(roots: Sequence[BoundRoot]) -> None:
     """Raise if a root is equal to, inside or around another one, by device and inode.
 
     Raises:
         ManagedMemoryUnavailable: the message contains both scopes.
     """
-    places = [(bound, _place(bound.scope, bound.trusted_path)) for bound in roots]
-    for (first, first_place), (second, second_place) in combinations(places, 2):
-        _require_apart(first.scope, first_place, second_place, f"the root of scope {second.scope!r}")
+    locations = [(bound, _locate(bound.scope, bound.trusted_path)) for bound in roots]
+    for (first, first_location), (second, second_location) in combinations(locations, 2):
+        _require_disjoint(first.scope, first_location, second_location, f"the root of scope {second.scope!r}")
 
 
-def _resolved(scope: Scope, given: str) -> Path:
+def _resolve_path(scope: Scope, configured_path: str) -> Path:
     # The empty path would be the current directory.
-    if not given:
+    if not configured_path:
         raise ManagedMemoryUnavailable(scope, "no directory is configured; give the path of one")
     try:
-        return Path(os.path.realpath(given, strict=True))
+        return Path(os.path.realpath(configured_path, strict=True))
     except OSError as error:
-        _refuse_path(scope, given, error)
+        _raise_path_error(scope, configured_path, error)
     except ValueError as error:
-        raise ManagedMemoryUnavailable(scope, f"{printable(given)!r} is not a valid path") from error
+        raise ManagedMemoryUnavailable(
+            scope, f"{printable(configured_path)!r} is not a valid path"
+        ) from error
 
 
-def _refuse_path(scope: Scope, given: str, error: OSError) -> NoReturn:
-    shown = printable(given)
-    if isinstance(error, FileNotFoundError) and Path(given).is_symlink():
-        reason = f"{shown} is a link to a missing target; create the target or bind another directory"
+def _raise_path_error(scope: Scope, configured_path: str, error: OSError) -> NoReturn:
+    displayed_path = printable(configured_path)
+    if isinstance(error, FileNotFoundError) and Path(configured_path).is_symlink():
+        reason = (
+            f"{displayed_path} is a link to a missing target; create the target or bind another directory"
+        )
     elif isinstance(error, FileNotFoundError):
-        reason = f"{shown} does not exist; create it (mkdir -m 700) or bind another directory"
+        reason = f"{displayed_path} does not exist; create it (mkdir -m 700) or bind another directory"
     elif isinstance(error, NotADirectoryError):
-        reason = f"{shown} is not a directory; bind a directory"
+        reason = f"{displayed_path} is not a directory; bind a directory"
     else:
-        reason = f"{shown} cannot be opened ({error.strerror}); correct its permissions or bind another"
+        reason = (
+            f"{displayed_path} cannot be opened ({error.strerror}); correct its permissions or bind another"
+        )
     raise ManagedMemoryUnavailable(scope, reason) from error
 
 
-def _require_ours(scope: Scope, given: str, real: Path, found: os.stat_result) -> None:
-    shown = printable(str(real))
-    if Path(given).is_symlink():
-        shown = f"{shown} (the target of the link {printable(given)})"
-    us = os.geteuid()
-    if found.st_uid != us:
+def _require_private(scope: Scope, configured_path: str, real_path: Path, found: os.stat_result) -> None:
+    displayed_path = printable(str(real_path))
+    if Path(configured_path).is_symlink():
+        displayed_path = f"{displayed_path} (the target of the link {printable(configured_path)})"
+    effective_user = os.geteuid()
+    if found.st_uid != effective_user:
         raise ManagedMemoryUnavailable(
-            scope, f"{shown} belongs to user {found.st_uid}, not to user {us}; bind another directory"
+            scope,
+            f"{displayed_path} belongs to user {found.st_uid}, not to user {effective_user}; bind another directory",
         )
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)
         # Others are meant to write to it, like /tmp, so do not suggest chmod.
         is_shared = mode & stat.S_ISVTX
-        remedy = "bind a private directory" if is_shared else f"run: chmod go-w {printable(str(real))}"
-        raise ManagedMemoryUnavailable(scope, f"{shown} can be written by others (mode {mode:04o}); {remedy}")
+        remedy = "bind a private directory" if is_shared else f"run: chmod go-w {printable(str(real_path))}"
+        raise ManagedMemoryUnavailable(
+            scope, f"{displayed_path} can be written by others (mode {mode:04o}); {remedy}"
+        )
 
 
 def _require_usable(bound: BoundRoot) -> None:
@@ -218,25 +227,25 @@ def _require_usable(bound: BoundRoot) -> None:
     Raises:
         ManagedMemoryUnavailable: one of both is not so.
     """
-    root, shown = bound.root, printable(str(bound.trusted_path))
+    root, displayed_path = bound.root, printable(str(bound.trusted_path))
     try:
         bound.verify()
         os.close(root.resolver.open(root.fd, b".", LIST))
     except PathEscape as error:
         raise ManagedMemoryUnavailable(
-            root.scope, f"{shown} changed while it was bound; try again"
+            root.scope, f"{displayed_path} changed while it was bound; try again"
         ) from error
     except OSError as error:
-        reason = f"{shown} cannot be listed ({error.strerror}); run: chmod u+rwx {shown}"
+        reason = f"{displayed_path} cannot be listed ({error.strerror}); run: chmod u+rwx {displayed_path}"
         raise ManagedMemoryUnavailable(root.scope, reason) from error
 
 
-def _place(scope: Scope, real: Path) -> _Place:
-    """Return the identities of `real`, a path without links, and of its parents."""
-    return [_identity(scope, each) for each in (real, *real.parents)]
+def _locate(scope: Scope, real_path: Path) -> _Location:
+    """Return the identities of `real_path`, a path without links, and of its parents."""
+    return [_read_identity(scope, each) for each in (real_path, *real_path.parents)]
 
 
-def _identity(scope: Scope, path: Path) -> _Identity | None:
+def _read_identity(scope: Scope, path: Path) -> _Identity | None:
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -247,12 +256,12 @@ def _identity(scope: Scope, path: Path) -> _Identity | None:
     return found.st_dev, found.st_ino
 
 
-def _require_apart(scope: Scope, place: _Place, other: _Place, name: str) -> None:
-    if place[0] == other[0]:
+def _require_disjoint(scope: Scope, location: _Location, other: _Location, name: str) -> None:
+    if location[0] == other[0]:
         relation = "is the same directory as"
-    elif other[0] in place:
+    elif other[0] in location:
         relation = "is inside"
-    elif place[0] in other:
+    elif location[0] in other:
         relation = "contains"
     else:
         return

@@ -20,7 +20,7 @@ MAX_POLL_SECONDS: Final = 3600.0
 """Seconds of one poll(2), which takes milliseconds as a C int; a deadline may be later, or infinite."""
 
 
-class Cancelling(Protocol):
+class CancelToken(Protocol):
     """A token by which a caller cancels a run."""
 
     def is_set(self) -> bool:
@@ -31,16 +31,16 @@ class Cancelling(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Deadline:
     """How long a caller waits.
 
     Attributes:
-        deadline: time on `time.monotonic()`, in seconds, at which every wait ends.
+        expires_at: time on `time.monotonic()`, in seconds, at which every wait ends.
         cancel: ends every wait early; None: the wait cannot be cancelled.
     """
 
-    deadline: float
-    cancel: Cancelling | None = None
+    expires_at: float
+    cancel: CancelToken | None = None
 
     def check(self) -> None:
         """Raise if the deadline passed or the caller cancelled.
@@ -51,19 +51,19 @@ class Patience:
         """
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("nothing was written")
-        if time.monotonic() >= self.deadline:
+        if time.monotonic() >= self.expires_at:
             raise DeadlineExceeded("the deadline passed")
 
-    def wait(self, fd: int, mask: int, *, alive: int | None = None) -> bool:
+    def wait(self, fd: int, mask: int, *, peer_pidfd: int | None = None) -> bool:
         """Wait until `fd` has one of the poll(2) events of `mask`, or hung up.
 
         Args:
             fd: the descriptor to wait for.
             mask: `select.POLLIN` or `select.POLLOUT`.
-            alive: the pidfd of the process at the other end, if known.
+            peer_pidfd: the pidfd of the process at the other end, if known.
 
         Returns:
-            True: `fd` is ready. False: it is not, and the process of `alive` has ended.
+            True: `fd` is ready. False: it is not, and the process of `peer_pidfd` has ended.
 
         Raises:
             Cancelled, DeadlineExceeded: as `check`, also if `fd` is ready by then.
@@ -72,15 +72,15 @@ class Patience:
         """
         poller = select.poll()
         poller.register(fd, mask)
-        if alive is not None:
-            poller.register(alive, select.POLLIN)
+        if peer_pidfd is not None:
+            poller.register(peer_pidfd, select.POLLIN)
         if self.cancel is not None:
             poller.register(self.cancel.fileno(), select.POLLIN)
         while True:
             self.check()
-            seconds = min(self.deadline - time.monotonic(), MAX_POLL_SECONDS)
+            seconds = min(self.expires_at - time.monotonic(), MAX_POLL_SECONDS)
             ready = {number for number, _ in poller.poll(max(0, math.ceil(seconds * 1000)))}
             if fd in ready:
                 return True
-            if alive in ready:
+            if peer_pidfd in ready:
                 return False

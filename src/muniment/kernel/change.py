@@ -110,27 +110,27 @@ class Sealed:
         raise TypeError(f"{type(self).__name__} cannot be copied")
 
 
-class Judged(Sealed, seal=_SEAL):
+class JudgedChanges(Sealed, seal=_SEAL):
     """Changes that `judge` allowed, each with the bytes that it replaces.
 
     Attributes:
         change_set: the changes, with final bytes, and the claims that they rest on.
-        made: for each change, the missing directories that it needs, outermost first.
+        new_directories: for each change, the missing directories that it needs, outermost first.
         roots: the roots for which it was judged. It can be written only there, under the same locks.
     """
 
-    __slots__ = ("_change_set", "made", "roots")
+    __slots__ = ("_change_set", "new_directories", "roots")
     _change_set: ChangeSet
-    made: tuple[tuple[CanonicalPath, ...], ...]
+    new_directories: tuple[tuple[CanonicalPath, ...], ...]
     roots: object
 
     @property
     def change_set(self) -> ChangeSet:
         """Return a copy, so that no caller can change the original."""
-        return plain(self._change_set)
+        return validated_copy(self._change_set)
 
 
-class Standing(Enum):
+class Precondition(Enum):
     """The required state of an index name before the write, if it is not a file with known bytes."""
 
     ABSENT = "absent"
@@ -145,23 +145,23 @@ class IndexFile:
         path: an index name.
         before: the bytes that it replaces; `ABSENT`: the name must be free; `LINK`: a link, which is dropped.
         after: the new bytes; None: delete the file.
-        kept: name in the root under which the replaced file is saved; None: it is dropped.
+        saved_as: name in the root under which the replaced file is saved; None: it is dropped.
     """
 
     path: CanonicalPath
-    before: bytes | Standing
+    before: bytes | Precondition
     after: bytes | None
-    kept: str | None = None
+    saved_as: str | None = None
 
 
-class Generated(Sealed, seal=_SEAL):
+class GeneratedFiles(Sealed, seal=_SEAL):
     """Files at index names, which are not judged: all or none of them are written."""
 
     __slots__ = ("files",)
     files: tuple[IndexFile, ...]
 
 
-class Replayed(Sealed, seal=_SEAL):
+class ReplayedChanges(Sealed, seal=_SEAL):
     """Changes that were judged and written in another copy of a memory, and are repeated in this one."""
 
     __slots__ = ("changes",)
@@ -181,7 +181,7 @@ class Rollback(Sealed, seal=_SEAL):
     changes: tuple[FileChange, ...]
 
 
-def plain(change_set: ChangeSet) -> ChangeSet:
+def validated_copy(change_set: ChangeSet) -> ChangeSet:
     """Return the change set in new objects, if every part is of an exact, immutable class.
 
     An object of another class could return other values after it was checked.
@@ -199,12 +199,12 @@ def plain(change_set: ChangeSet) -> ChangeSet:
     return ChangeSet(tuple(replace(item) for item in changes), tuple(change_set.claims))
 
 
-def joint(parts: Iterable[ChangeSet]) -> ChangeSet:
+def merge(parts: Iterable[ChangeSet]) -> ChangeSet:
     """Return all of `parts` as one change set."""
-    every = tuple(parts)
+    change_sets = tuple(parts)
     return ChangeSet(
-        tuple(change for part in every for change in part.changes),
-        tuple(claim for part in every for claim in part.claims),
+        tuple(change for part in change_sets for change in part.changes),
+        tuple(claim for part in change_sets for claim in part.claims),
     )
 
 

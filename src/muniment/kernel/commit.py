@@ -17,15 +17,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from muniment.kernel.apply import LockedRoots, lock_roots
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, Judged, joint
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.change import ChangeSet, JudgedChanges, merge
 from muniment.kernel.decide import Policy
-from muniment.kernel.judge import Facts, Gates, check_paths, judge, look, settle, with_before
-from muniment.kernel.land import LockedRoots, lock_roots
+from muniment.kernel.judge import (
+    Gates,
+    RootInfo,
+    check_paths,
+    drop_conflicting,
+    fill_before,
+    judge,
+    read_current,
+)
 from muniment.kernel.names import Scope
 from muniment.kernel.refusal import StoreConflict
-from muniment.kernel.write import Journal, Recovered, Writing, recover
+from muniment.kernel.write import CommitWriter, Journal, Recovery, recover
 
 
 @contextmanager
@@ -36,8 +44,8 @@ def transaction(
     roots: Mapping[Scope, BoundRoot],
     journal: Journal,
     gates: Gates,
-    facts: Facts,
-    patience: Patience,
+    root_info: RootInfo,
+    deadline: Deadline,
 ) -> Iterator[CommitTransaction]:
     """Lock the roots that `parts` touch, and yield a transaction over them.
 
@@ -47,19 +55,19 @@ def transaction(
         roots: every bound root.
         journal: records begun and finished commits.
         gates: checks new bytes.
-        facts: known properties of the roots.
-        patience: how long to wait for locks; no write begins after it.
+        root_info: known properties of the roots.
+        deadline: how long to wait for locks; no write begins after it.
 
     Raises:
         Refused: as `check_paths`.
         PathEscape, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: as `lock_roots`.
         KeyError: the scope of a path is not bound.
     """
-    whole = joint(parts)
-    check_paths(whole)
-    touched = {path.scope: roots[path.scope] for path in whole.paths}
-    with lock_roots(touched.values(), patience) as locked:
-        yield CommitTransaction(locked, roots, policy, journal, gates, facts, patience)
+    merged = merge(parts)
+    check_paths(merged)
+    touched = {path.scope: roots[path.scope] for path in merged.paths}
+    with lock_roots(touched.values(), deadline) as locked:
+        yield CommitTransaction(locked, roots, policy, journal, gates, root_info, deadline)
 
 
 @dataclass(slots=True)
@@ -71,23 +79,23 @@ class CommitTransaction:
     _policy: Policy
     _journal: Journal
     _gates: Gates
-    _facts: Facts
-    _patience: Patience
-    _next: str = "recover"
+    _root_info: RootInfo
+    _deadline: Deadline
+    _next_step: str = "recover"
 
     @contextmanager
-    def recover(self) -> Iterator[tuple[Recovered, ...]]:
+    def recover(self) -> Iterator[tuple[Recovery, ...]]:
         """Roll back interrupted commits; the block updates derived data, then the journal closes them.
 
         Raises:
             RuntimeError: this transaction has written already, so its commit would be rolled back.
             ManagedMemoryUnavailable: as `write.recover`.
         """
-        if self._next == "end":
+        if self._next_step == "end":
             raise RuntimeError("recover interrupted commits before writing")
-        with recover(self.locked, self._journal, self._policy, self._facts) as recovered:
+        with recover(self.locked, self._journal, self._policy, self._root_info) as recovered:
             yield recovered
-        self._next = "write"
+        self._next_step = "write"
 
     def resolve(self, parts: Sequence[ChangeSet]) -> tuple[ChangeSet, int]:
         """Return the parts that still apply as one change set with the current bytes, and count the others.
@@ -95,21 +103,24 @@ class CommitTransaction:
         Raises:
             StoreConflict: no part applies.
             PathEscape: a path contains a link, a hard link or a special file.
-            DeadlineExceeded, Cancelled: as `look`.
+            DeadlineExceeded, Cancelled: as `read_current`.
         """
-        found = look(parts, self._roots, self._patience)
-        holding, broken = settle(parts, found)
-        if not holding:
-            raise StoreConflict(broken)
-        return with_before(joint(holding), found), len(parts) - len(holding)
+        found = read_current(parts, self._roots, self._deadline)
+        applicable, conflicting = drop_conflicting(parts, found)
+        if not applicable:
+            raise StoreConflict(conflicting)
+        return fill_before(merge(applicable), found), len(parts) - len(applicable)
 
-    def judge(self, final: ChangeSet) -> Judged:
+    def judge(self, final: ChangeSet) -> JudgedChanges:
         """Judge the final bytes, for these locks only; raise as `judge.judge`."""
-        facts, known = self._facts, self._journal.knows
-        return judge(final, self._policy, self.locked, gates=self._gates, facts=facts, known=known)
+        root_info, is_known = self._root_info, self._journal.is_known
+        return judge(
+            final, self._policy, self.locked, gates=self._gates, root_info=root_info, is_known=is_known
+        )
 
-    def write(self, judged: Judged) -> Writing:
-        """Write a judged change set, all or none, in the block of a `with` statement. See `write.Writing`.
+    def write(self, judged: JudgedChanges) -> CommitWriter:
+        """Write a judged change set, all or none, in the block of a `with` statement. See
+        `write.CommitWriter`.
 
         Raises:
             RuntimeError: interrupted commits were not recovered before, or this transaction has written
@@ -118,8 +129,8 @@ class CommitTransaction:
 
         Cost: two journal steps; one fsync per file and directory; three opens per file.
         """
-        if self._next != "write":
+        if self._next_step != "write":
             raise RuntimeError("recover interrupted commits before writing, and write once")
-        self._patience.check()
-        self._next = "end"
-        return Writing(judged, self.locked, self._journal, self._facts)
+        self._deadline.check()
+        self._next_step = "end"
+        return CommitWriter(judged, self.locked, self._journal, self._root_info)

@@ -50,15 +50,15 @@ MAX_BYTES: Final = 1 << 32  # of any budget or quota; `MAX_FILE_BYTES` also limi
 MAX_DAYS: Final = 36_500  # of a retention: a century; for longer, use `never`
 NEVER: Final = "never"  # the retention of entries that do not expire
 
-Commit = Literal["auto", "review"]
+CommitMode = Literal["auto", "review"]
 Days = int | Literal["never"]
 Gate = Literal["active-markup", "ansi", "bidi", "control", "tag-chars", "zero-width"]
 GATES: Final[tuple[Gate, ...]] = ("active-markup", "ansi", "bidi", "control", "tag-chars", "zero-width")
 
 
-def _most(most: int, usual: int) -> int:
-    """Return a dataclass field for a number from 1 to `most`; `Policy` checks it."""
-    return field(default=usual, metadata={"most": most})
+def _bounded_field(maximum: int, default: int) -> int:
+    """Return a dataclass field for a number from 1 to `maximum`; `Policy` checks it."""
+    return field(default=default, metadata={"most": maximum})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class Limits:
         files_written: files created or changed.
     """
 
-    turns: int = _most(MAX_TURNS, 6)
-    seconds: int = _most(MAX_SECONDS, 295)
-    tool_calls: int = _most(MAX_COUNT, 40)
-    read_bytes: int = _most(MAX_BYTES, 1_048_576)
-    scan_bytes: int = _most(MAX_BYTES, 67_108_864)
-    write_bytes: int = _most(MAX_BYTES, 262_144)
-    files_written: int = _most(MAX_COUNT, 8)
+    turns: int = _bounded_field(MAX_TURNS, 6)
+    seconds: int = _bounded_field(MAX_SECONDS, 295)
+    tool_calls: int = _bounded_field(MAX_COUNT, 40)
+    read_bytes: int = _bounded_field(MAX_BYTES, 1_048_576)
+    scan_bytes: int = _bounded_field(MAX_BYTES, 67_108_864)
+    write_bytes: int = _bounded_field(MAX_BYTES, 262_144)
+    files_written: int = _bounded_field(MAX_COUNT, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class ConfinementRequirement:
     """The confinement that a run requires, and the effect of an escape.
 
     Attributes:
@@ -108,7 +108,7 @@ class Changes:
     """
 
     conflict: Literal["retry", "fail"] = "fail"
-    max_forget: int = _most(MAX_COUNT, 5)
+    max_forget: int = _bounded_field(MAX_COUNT, 5)
     max_scope_share: float = field(default=0.2, metadata={"most": 1})
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeTerms:
+class ScopeOptions:
     """The options of a scope.
 
     Attributes:
@@ -163,7 +163,7 @@ class ScopeTerms:
 
     name: Scope
     trust: Trust
-    commit: Commit = "auto"
+    commit: CommitMode = "auto"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -192,10 +192,10 @@ class Layer:
 
     def __post_init__(self) -> None:
         for kind, rules in (("allow", self.allow), ("deny", self.deny)):
-            kept = sorted({rule for rule in rules if rule.verbs and rule.paths})
-            if len({rule.id for rule in kept}) < len(kept):
+            effective_rules = sorted({rule for rule in rules if rule.verbs and rule.paths})
+            if len({rule.id for rule in effective_rules}) < len(effective_rules):
                 raise PolicyInvalid("E107", f"{self.name} {kind}", "two rules have the same id; rename one")
-            object.__setattr__(self, kind, tuple(kept))
+            object.__setattr__(self, kind, tuple(effective_rules))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -210,9 +210,9 @@ class Quota:
 
     id: str
     paths: tuple[str, ...]
-    max_file_bytes: int = _most(MAX_BYTES, 131_072)
-    max_files: int = _most(MAX_COUNT, 20_000)
-    max_total_bytes: int = _most(MAX_BYTES, 67_108_864)
+    max_file_bytes: int = _bounded_field(MAX_BYTES, 131_072)
+    max_files: int = _bounded_field(MAX_COUNT, 20_000)
+    max_total_bytes: int = _bounded_field(MAX_BYTES, 67_108_864)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", tuple(sorted({*self.paths})))
@@ -228,18 +228,18 @@ class Policy:
 
     Attributes:
         name: for people; not part of the normal form.
-        scope_terms: the declared scopes, in the given order, which has no meaning.
+        scope_options: the declared scopes, in the given order, which has no meaning.
         layers: at least one; without duplicates.
         quotas: at least one. Every quota that matches a path applies to it.
         text: the normal form (N1).
     """
 
     name: str
-    scope_terms: tuple[ScopeTerms, ...] = field(compare=False)
+    scope_options: tuple[ScopeOptions, ...] = field(compare=False)
     layers: tuple[Layer, ...] = field(compare=False)
     quotas: tuple[Quota, ...] = field(compare=False)
     limits: Limits = field(default=Limits(), compare=False)
-    confinement: Confinement = field(default=Confinement(), compare=False)
+    confinement: ConfinementRequirement = field(default=ConfinementRequirement(), compare=False)
     changes: Changes = field(default=Changes(), compare=False)
     content: Content = field(default=Content(), compare=False)
     provenance: Provenance = field(default=Provenance(), compare=False)
@@ -247,27 +247,29 @@ class Policy:
     text: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.layers or not self.quotas or len({*self.scopes}) < len(self.scope_terms):
+        if not self.layers or not self.quotas or len({*self.scopes}) < len(self.scope_options):
             raise PolicyInvalid("E108", self.name, "has no layer, has no quota, or declares a scope twice")
         object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
         object.__setattr__(self, "quotas", tuple(sorted({*self.quotas})))
-        facts = {*_facts(self)}
-        if not all(part.isprintable() for fact in facts for part in fact):
+        rows = {*_iterate_rows(self)}
+        if not all(part.isprintable() for fact in rows for part in fact):
             raise PolicyInvalid("E111", self.name, "a name or pattern contains a non-printable character")
-        object.__setattr__(self, "text", "\n".join([FORM, *sorted(map("\t".join, facts)), ""]))
+        object.__setattr__(self, "text", "\n".join([NORMAL_FORM_HEADER, *sorted(map("\t".join, rows)), ""]))
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
         """Return the names of the declared scopes."""
-        return tuple(terms.name for terms in self.scope_terms)
+        return tuple(options.name for options in self.scope_options)
 
-    def trust_of(self, scope: Scope) -> Trust:
+    def get_trust(self, scope: Scope) -> Trust:
         """Return the trust of files in `scope` that Muniment did not write; `external` if undeclared."""
-        return next((terms.trust for terms in self.scope_terms if terms.name == scope), Trust.EXTERNAL)
+        return next(
+            (options.trust for options in self.scope_options if options.name == scope), Trust.EXTERNAL
+        )
 
-    def commit_of(self, scope: Scope) -> Commit:
+    def get_commit_mode(self, scope: Scope) -> CommitMode:
         """Return `review` if changes of `scope` wait for review, as for undeclared scopes; else `auto`."""
-        return next((terms.commit for terms in self.scope_terms if terms.name == scope), "review")
+        return next((options.commit for options in self.scope_options if options.name == scope), "review")
 
     @property
     def digest(self) -> Digest:
@@ -294,59 +296,63 @@ class Policy:
 # A layer also has a line of its name and number, since without rules it grants nothing. Layers with the same
 # name, and quotas with the same id, are numbered from 1 in sorted order.
 
-FORM: Final = "muniment-policy-form/1"  # another meaning of the lines needs another number
+NORMAL_FORM_HEADER: Final = "muniment-policy-form/1"  # another meaning of the lines needs another number
 
 _SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
-_Part = ScopeTerms | Quota | Limits | Confinement | Changes | Content | Provenance | Retention
-_Said = TypeVar("_Said", bound=str)
+_Section = ScopeOptions | Quota | Limits | ConfinementRequirement | Changes | Content | Provenance | Retention
+_Text = TypeVar("_Text", bound=str)
 
 
-def _facts(policy: Policy) -> Iterator[tuple[str, ...]]:
-    for scope in policy.scope_terms:
-        yield from _terms(scope, "scope", scope.name)
+def _iterate_rows(policy: Policy) -> Iterator[tuple[str, ...]]:
+    for scope in policy.scope_options:
+        yield from _iterate_fields(scope, "scope", scope.name)
     for name, layers in groupby(policy.layers, attrgetter("name")):
         for number, layer in enumerate(layers, 1):
             yield "layer", name, str(number)
             for kind, rules in (("allow", layer.allow), ("deny", layer.deny)):
                 for rule in rules:
-                    place = ("layer", name, str(number), kind, rule.id)
-                    yield from ((*place, verb, path) for verb in rule.verbs for path in rule.paths)
+                    prefix = ("layer", name, str(number), kind, rule.id)
+                    yield from ((*prefix, verb, path) for verb in rule.verbs for path in rule.paths)
     for name, quotas in groupby(policy.quotas, attrgetter("id")):
         for number, quota in enumerate(quotas, 1):
-            yield from _terms(quota, "quota", name, str(number))
+            yield from _iterate_fields(quota, "quota", name, str(number))
     for section in _SECTIONS:
-        yield from _terms(getattr(policy, section), section)
+        yield from _iterate_fields(getattr(policy, section), section)
 
 
-def _terms(part: _Part, *place: str) -> Iterator[tuple[str, ...]]:
-    """Yield one line for each field of `part`, without the name or id, which `place` contains already."""
-    for term in fields(part):
-        value: object = getattr(part, term.name)
-        if isinstance(value, int | float) and not 0 < value <= term.metadata["most"]:
-            raise PolicyInvalid("E110", f"{place[0]}.{term.name}", f"{value} is out of bounds")
+def _iterate_fields(part: _Section, *prefix: str) -> Iterator[tuple[str, ...]]:
+    """Yield one line for each field of `part`, without the name or id, which `prefix` contains already."""
+    for item in fields(part):
+        value: object = getattr(part, item.name)
+        if isinstance(value, int | float) and not 0 < value <= item.metadata["most"]:
+            raise PolicyInvalid("E110", f"{prefix[0]}.{item.name}", f"{value} is out of bounds")
         values = value if isinstance(value, tuple) else (value,)
-        yield from ((*place, term.name, str(each)) for each in values if term.name not in {"name", "id"})
+        yield from ((*prefix, item.name, str(each)) for each in values if item.name not in {"name", "id"})
 
 
-class _Facts(dict[str, "_Facts"]):
+class _RowTree(dict[str, "_RowTree"]):
     """Lines of the normal form as a tree: by their first part, then by the next."""
 
-    def __missing__(self, _part: str) -> _Facts:
-        return _Facts()
+    def __missing__(self, _part: str) -> _RowTree:
+        return _RowTree()
 
-    def said(self, term: str) -> str:
-        """Return the only value of `term`."""
-        return self.one(term, self[term])
+    def get_value(self, key: str) -> str:
+        """Return the only value of `key`."""
+        return self.choose_value(key, self[key])
 
-    def one(self, term: str, known: Iterable[_Said]) -> _Said:
-        """Return the only value of `term`, which must be one of `known`."""
-        (said,) = (each for each in known if each in self[term])
-        return said
+    def choose_value(self, key: str, known: Iterable[_Text]) -> _Text:
+        """Return the only value of `key`, which must be one of `known`."""
+        (value,) = (each for each in known if each in self[key])
+        return value
 
-    def rules(self, kind: str) -> Iterator[Rule]:
+    def iterate_rules(self, kind: str) -> Iterator[Rule]:
         """Yield the rules of `kind`, by id."""
-        for name, said in self[kind].items():
-            yield Rule(name, tuple(map(Verb, said)), tuple(path for paths in said.values() for path in paths))
+        for name, paths_by_verb in self[kind].items():
+            yield Rule(
+                name,
+                tuple(map(Verb, paths_by_verb)),
+                tuple(path for paths in paths_by_verb.values() for path in paths),
+            )
 
 
 def parse(text: str, name: str) -> Policy:
@@ -357,11 +363,11 @@ def parse(text: str, name: str) -> Policy:
     Raises:
         PolicyInvalid: `text` is not a policy in its normal form; E105.
     """
-    found = _Facts()
+    found = _RowTree()
     for line in text.split("\n"):
-        here = found
+        node = found
         for part in line.split("\t"):
-            here = here.setdefault(part, _Facts())
+            node = node.setdefault(part, _RowTree())
     with suppress(PolicyInvalid, ValueError):
         policy = _read(found, name)
         if policy.text == text:
@@ -369,33 +375,47 @@ def parse(text: str, name: str) -> Policy:
     raise PolicyInvalid("E105", name, "is not a policy in its normal form")
 
 
-def _read(found: _Facts, name: str) -> Policy:
-    limits, held, changes, content, sources, kept = (found[each] for each in _SECTIONS)
+def _read(found: _RowTree, name: str) -> Policy:
+    limits, confinement, changes, content, provenance, retention = (found[each] for each in _SECTIONS)
     scopes = (
-        ScopeTerms(Scope(scope), said.one("trust", Trust), said.one("commit", ("auto", "review")))
-        for scope, said in found["scope"].items()
+        ScopeOptions(
+            Scope(scope), node.choose_value("trust", Trust), node.choose_value("commit", ("auto", "review"))
+        )
+        for scope, node in found["scope"].items()
     )
     layers = (
-        Layer(layer, tuple(said.rules("allow")), tuple(said.rules("deny")))
+        Layer(layer, tuple(node.iterate_rules("allow")), tuple(node.iterate_rules("deny")))
         for layer, numbered in found["layer"].items()
-        for said in numbered.values()
+        for node in numbered.values()
     )
     quotas = (
-        Quota(quota, tuple(said["paths"]), *(int(said.said(each)) for each in QUOTA_NUMBERS))
+        Quota(quota, tuple(node["paths"]), *(int(node.get_value(each)) for each in QUOTA_NUMBERS))
         for quota, numbered in found["quota"].items()
-        for said in numbered.values()
+        for node in numbered.values()
     )
     gates = tuple(gate for gate in GATES if gate in content["reject"])
-    waits: tuple[Literal["allow", "quarantine"], ...] = ("allow", "quarantine")
-    secrets: Literal["reject", "redact"] = content.one("secrets", ("reject", "redact"))
-    share, days = float(changes.said("max_scope_share")), map(kept.said, ("default", "untrusted"))
+    quarantine_options: tuple[Literal["allow", "quarantine"], ...] = ("allow", "quarantine")
+    secrets: Literal["reject", "redact"] = content.choose_value("secrets", ("reject", "redact"))
+    share, days = (
+        float(changes.get_value("max_scope_share")),
+        map(retention.get_value, ("default", "untrusted")),
+    )
     return Policy(
         *(name, tuple(scopes), tuple(layers), tuple(quotas)),
-        Limits(*(int(limits.said(each.name)) for each in fields(Limits))),
-        Confinement(held.one("require", Enforcement), held.one("on_escape", ("abort", "refuse"))),
-        Changes(changes.one("conflict", ("retry", "fail")), int(changes.said("max_forget")), share),
-        Content(gates, secrets, *(content.one(each, waits) for each in ("instructions", "poison"))),
-        Provenance(sources.one("untrusted_sources", ("allow", "quarantine", "reject"))),
+        Limits(*(int(limits.get_value(each.name)) for each in fields(Limits))),
+        ConfinementRequirement(
+            confinement.choose_value("require", Enforcement),
+            confinement.choose_value("on_escape", ("abort", "refuse")),
+        ),
+        Changes(
+            changes.choose_value("conflict", ("retry", "fail")), int(changes.get_value("max_forget")), share
+        ),
+        Content(
+            gates,
+            secrets,
+            *(content.choose_value(each, quarantine_options) for each in ("instructions", "poison")),
+        ),
+        Provenance(provenance.choose_value("untrusted_sources", ("allow", "quarantine", "reject"))),
         Retention(*(NEVER if each == NEVER else int(each) for each in days)),
     )
 
@@ -429,11 +449,11 @@ class AllowPatterns:
 
     def match(self, path: CanonicalPath) -> bool:
         """Return whether one of the patterns matches exactly this file; always False for a scope."""
-        return bool(path.rel) and _compiled(self._files, tree=False).fullmatch(path.text) is not None
+        return bool(path.rel) and _compile_patterns(self._files, tree=False).fullmatch(path.text) is not None
 
-    def reach(self, scope: Scope) -> bool:
+    def may_match_in(self, scope: Scope) -> bool:
         """Return whether a pattern may match a file of the scope. False is certain, True is not."""
-        return _compiled(self._first_segments, tree=False).fullmatch(scope) is not None
+        return _compile_patterns(self._first_segments, tree=False).fullmatch(scope) is not None
 
 
 class DenyPatterns:
@@ -453,12 +473,15 @@ class DenyPatterns:
             text: a canonical path; with a `/` at its end, the directory of that name.
             folded: `fold(text)`, which the caller computes once for all rules.
         """
-        if _compiled(self._folded, tree=True).match(folded) is not None:
+        if _compile_patterns(self._folded, tree=True).match(folded) is not None:
             return True
         # `a?b` denies `aßb` as written, but not its folding `assb`, so the written form is also compared.
-        if folded != text and _compiled(self._written, tree=True).match(text) is not None:
+        if folded != text and _compile_patterns(self._written, tree=True).match(text) is not None:
             return True
-        return bool(self._single) and _compiled(self._single, tree=True).match(fold_single(text)) is not None
+        return (
+            bool(self._single)
+            and _compile_patterns(self._single, tree=True).match(fold_single(text)) is not None
+        )
 
 
 @lru_cache(maxsize=64)
@@ -471,32 +494,36 @@ def fold_single(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
+def _compile_patterns(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
     """Return an expression that matches if one of the patterns does; never if there are none. Cached."""
-    each = (_tree(pattern) if tree else _file(pattern) for pattern in patterns)
+    each = (
+        _translate_tree_pattern(pattern) if tree else _translate_file_pattern(pattern) for pattern in patterns
+    )
     return re.compile("|".join(each) if patterns else "(?!)", re.DOTALL)
 
 
-def _file(pattern: str) -> str:
+def _translate_file_pattern(pattern: str) -> str:
     *folders, last = pattern.removeprefix("/").split("/")
-    return _folders(folders) + (f"{_ANY_FOLDERS}[^/]+" if last == "**" else _segment(last))
+    return _translate_folders(folders) + (
+        f"{_ANY_FOLDERS}[^/]+" if last == "**" else _translate_segment(last)
+    )
 
 
-def _tree(pattern: str) -> str:
+def _translate_tree_pattern(pattern: str) -> str:
     *folders, last = pattern.removeprefix("/").removesuffix("/").split("/")
-    begin = _folders(folders) if is_anchored(pattern) else _ANY_FOLDERS
+    begin = _translate_folders(folders) if is_anchored(pattern) else _ANY_FOLDERS
     if pattern.endswith("/"):
-        return f"{begin}{_segment(last)}/"
-    return begin if last in {"*", "**"} else rf"{begin}{_segment(last)}(?:/|\Z)"
+        return f"{begin}{_translate_segment(last)}/"
+    return begin if last in {"*", "**"} else rf"{begin}{_translate_segment(last)}(?:/|\Z)"
 
 
-def _folders(segments: Iterable[str]) -> str:
-    return "".join(_ANY_FOLDERS if each == "**" else f"{_segment(each)}/" for each in segments)
+def _translate_folders(segments: Iterable[str]) -> str:
+    return "".join(_ANY_FOLDERS if each == "**" else f"{_translate_segment(each)}/" for each in segments)
 
 
-def _segment(segment: str) -> str:
-    whole = re.escape(segment).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    return "[^/]+" if segment == "*" else whole
+def _translate_segment(segment: str) -> str:
+    translated = re.escape(segment).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return "[^/]+" if segment == "*" else translated
 
 
 def is_anchored(pattern: str) -> bool:
@@ -511,7 +538,7 @@ NOT_A_SCOPE: Final = "scopes"  # the rule of a denial before any policy rule is 
 NOT_A_NAME: Final = "name"  # a rule of a policy must not use one of these three as its id
 
 # Allow patterns that a denial lists, so that the model can choose another path and the line stays short.
-MAX_SHOWN_PATTERNS: Final = 4
+MAX_LISTED_PATTERNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,51 +561,57 @@ class Deny:
     reason: str
 
 
-Verdict = Allow | Deny
-_Fits = Callable[[AllowPatterns], bool]
+PolicyDecision = Allow | Deny
+_IsGranted = Callable[[AllowPatterns], bool]
 
 
-class Judge:
+class PolicyEvaluator:
     """Decides requests by one policy. Compiles patterns on first use."""
 
-    __slots__ = ("_denies", "_grants", "_quotas", "_scopes")
+    __slots__ = ("_deny_rules", "_grants", "_quotas", "_scopes")
 
     def __init__(self, policy: Policy) -> None:
         self._scopes = frozenset(policy.scopes)
-        self._denies = {verb: _denies(policy, verb) for verb in Verb}
-        self._grants = {verb: tuple(_grants(policy, verb)) for verb in Verb}
+        self._deny_rules = {verb: _collect_deny_rules(policy, verb) for verb in Verb}
+        self._grants = {verb: tuple(_iterate_grants(policy, verb)) for verb in Verb}
         self._quotas = tuple((AllowPatterns(quota.paths), quota) for quota in policy.quotas)
 
-    def decide(self, verb: Verb, path: CanonicalPath) -> Verdict:
+    def decide(self, verb: Verb, path: CanonicalPath) -> PolicyDecision:
         """Decide whether the policy grants `verb` on the file `path`; always a denial for a scope."""
-        return self._verdict(verb, path, path.text, lambda patterns: patterns.match(path))
+        return self._evaluate(verb, path, path.text, lambda patterns: patterns.match(path))
 
-    def decide_directory(self, path: CanonicalPath) -> Verdict:
+    def decide_directory(self, path: CanonicalPath) -> PolicyDecision:
         """Decide whether `ls` and `grep` may read the directory or scope `path`.
 
         They may if every layer grants `list` on something in its scope and no deny rule covers the directory.
         Its files are decided one by one.
         """
-        return self._verdict(Verb.LIST, path, f"{path.text}/", lambda patterns: patterns.reach(path.scope))
+        return self._evaluate(
+            Verb.LIST, path, f"{path.text}/", lambda patterns: patterns.may_match_in(path.scope)
+        )
 
-    def decide_removal(self, path: CanonicalPath) -> Verdict:
+    def decide_removal(self, path: CanonicalPath) -> PolicyDecision:
         """Decide whether code may remove the file: `modify` is granted, and no deny rule covers `delete`."""
-        verdict = self.decide(Verb.MODIFY, path)
-        return verdict if isinstance(verdict, Deny) else self._denied(Verb.DELETE, path, path.text) or verdict
+        decision = self.decide(Verb.MODIFY, path)
+        return (
+            decision
+            if isinstance(decision, Deny)
+            else self._find_denial(Verb.DELETE, path, path.text) or decision
+        )
 
     def allows(self, verb: Verb, path: CanonicalPath) -> bool:
         """Return whether `decide` allows, for filtering lists."""
         return isinstance(self.decide(verb, path), Allow)
 
-    def covered(self, path: CanonicalPath) -> bool:
+    def is_directory_denied(self, path: CanonicalPath) -> bool:
         """Return whether listing is denied for the complete directory."""
-        return (self._outside(path) or self._denied(Verb.LIST, path, f"{path.text}/")) is not None
+        return (self._check_scope(path) or self._find_denial(Verb.LIST, path, f"{path.text}/")) is not None
 
-    def reaches(self, verb: Verb, scope: Scope) -> bool:
+    def may_grant_in(self, verb: Verb, scope: Scope) -> bool:
         """Return whether `verb` may be granted on something in the scope; False is certain, True is not."""
         path = CanonicalPath(scope, RelPath(""))
-        denied = self._outside(path) or self._denied(verb, path, f"{scope}/")
-        return denied is None and all(patterns.reach(scope) for _, patterns, _ in self._grants[verb])
+        denied = self._check_scope(path) or self._find_denial(verb, path, f"{scope}/")
+        return denied is None and all(patterns.may_match_in(scope) for _, patterns, _ in self._grants[verb])
 
     def require(self, verb: Verb, path: CanonicalPath) -> None:
         """Raise unless `decide` allows.
@@ -600,45 +633,49 @@ class Judge:
         """Return every quota that counts the file; at least one for any `.md` file of a declared scope."""
         return tuple(quota for patterns, quota in self._quotas if patterns.match(path))
 
-    def _verdict(self, verb: Verb, path: CanonicalPath, text: str, fits: _Fits) -> Verdict:
-        if (denied := self._outside(path) or self._denied(verb, path, text)) is not None:
+    def _evaluate(self, verb: Verb, path: CanonicalPath, text: str, is_granted: _IsGranted) -> PolicyDecision:
+        if (denied := self._check_scope(path) or self._find_denial(verb, path, text)) is not None:
             return denied
         for layer, patterns, paths in self._grants[verb]:
-            if not fits(patterns):
-                shown = ", ".join(paths[:MAX_SHOWN_PATTERNS]) + (", …" if paths[MAX_SHOWN_PATTERNS:] else "")
-                instead = f"only {shown}" if shown else "nothing; continue without it"
-                told = f"not allowed to {verb} {path.text}; this memory lets you {verb} {instead}"
-                return Deny(NO_GRANT, layer.name, told)
+            if not is_granted(patterns):
+                listed = ", ".join(paths[:MAX_LISTED_PATTERNS]) + (
+                    ", …" if paths[MAX_LISTED_PATTERNS:] else ""
+                )
+                instead = f"only {listed}" if listed else "nothing; continue without it"
+                reason = f"not allowed to {verb} {path.text}; this memory lets you {verb} {instead}"
+                return Deny(NO_GRANT, layer.name, reason)
         return Allow()
 
-    def _outside(self, path: CanonicalPath) -> Deny | None:
+    def _check_scope(self, path: CanonicalPath) -> Deny | None:
         if path.scope not in self._scopes:
             return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is not in any scope of this memory")
         if not path.text.isprintable():  # No canonical path is.
-            told = "the name contains non-printable characters; leave them out"
-            return Deny(NOT_A_NAME, GRAMMAR_LAYER, told)
+            reason = "the name contains non-printable characters; leave them out"
+            return Deny(NOT_A_NAME, GRAMMAR_LAYER, reason)
         return None
 
-    def _denied(self, verb: Verb, path: CanonicalPath, text: str) -> Deny | None:
+    def _find_denial(self, verb: Verb, path: CanonicalPath, text: str) -> Deny | None:
         folded = fold(text)
-        for layer, rule, patterns in self._denies[verb]:
+        for layer, rule, patterns in self._deny_rules[verb]:
             if patterns.match(text, folded):
-                told = f"the rule {rule.id!r} does not let you {verb} {path.text}; use another name or folder"
-                return Deny(rule.id, layer.name, told)
+                reason = (
+                    f"the rule {rule.id!r} does not let you {verb} {path.text}; use another name or folder"
+                )
+                return Deny(rule.id, layer.name, reason)
         return None
 
 
-def _denies(policy: Policy, verb: Verb) -> list[tuple[Layer, Rule, DenyPatterns]]:
+def _collect_deny_rules(policy: Policy, verb: Verb) -> list[tuple[Layer, Rule, DenyPatterns]]:
     rules = ((layer, rule) for layer in policy.layers for rule in layer.deny if verb in rule.verbs)
     return [(layer, rule, DenyPatterns(rule.paths)) for layer, rule in rules]
 
 
-def _grants(policy: Policy, verb: Verb) -> Iterator[tuple[Layer, AllowPatterns, tuple[str, ...]]]:
+def _iterate_grants(policy: Policy, verb: Verb) -> Iterator[tuple[Layer, AllowPatterns, tuple[str, ...]]]:
     for layer in policy.layers:
         paths = tuple(path for rule in layer.allow if verb in rule.verbs for path in rule.paths)
         yield layer, AllowPatterns(paths), paths
 
 
-def _raise_if_denied(verdict: Verdict) -> None:
-    if isinstance(verdict, Deny):
-        raise Refused(verdict.reason, rule=verdict.rule, layer=verdict.layer)
+def _raise_if_denied(decision: PolicyDecision) -> None:
+    if isinstance(decision, Deny):
+        raise Refused(decision.reason, rule=decision.rule, layer=decision.layer)

@@ -1,13 +1,15 @@
 """Judge a change set from scratch; every statement in it may be false.
 
 1. `check_paths`: every path occurs once and not under another.
-2. `look`: the broker reads the current file at every path through its own handles.
-3. `settle`: parts that rely on an outdated state are rejected. An older state never overwrites a newer one.
+2. `read_current`: the broker reads the current file at every path through its own handles.
+3. `drop_conflicting`: parts that rely on an outdated state are rejected. An older state never overwrites a
+   newer one.
 4. `judge`: policy verb by existence; names of new files; size; the gates; quotas.
 
 This module writes nothing. An escape found here is as final as one found by a tool.
 
-The arguments `Gates`, `Facts` and `Known` limit texts, similar names and quotas. A wrong gate accepts a bad
+The arguments `Gates`, `RootInfo` and `IsKnown` limit texts, similar names and quotas. A wrong gate accepts a
+bad
 text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
 written, and that a replaced file is the one that was read.
 """
@@ -21,9 +23,9 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
-from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest, plain
-from muniment.kernel.decide import Judge, Policy, Quota
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, JudgedChanges, digest, validated_copy
+from muniment.kernel.decide import Policy, PolicyEvaluator, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
 from muniment.kernel.refusal import (
@@ -39,28 +41,28 @@ from muniment.kernel.refusal import (
 Gates = Callable[[FileChange], None]
 """Raises a refusal if the new bytes of a change are not allowed at its path."""
 
-Known = Callable[[CanonicalPath, Digest], bool]
+IsKnown = Callable[[CanonicalPath, Digest], bool]
 """Returns whether a file with that digest was at a path before; the gates do not check it again."""
 
-_UNREADABLE: Final = Digest("unreadable")
+_UNREADABLE_DIGEST: Final = Digest("unreadable")
 """Replaces the digest of a file that cannot be read now. No change or claim that relies on it applies."""
 
 
-class Facts(Protocol):
+class RootInfo(Protocol):
     """Known properties of the locked roots that the broker does not read from the files."""
 
-    def alike(self, directory: CanonicalPath, name: str) -> frozenset[str]:
+    def find_aliases(self, directory: CanonicalPath, name: str) -> frozenset[str]:
         """Return the names in a directory that differ from `name` at most by case and normalisation."""
 
-    def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
-        """Return files and bytes of the entries of a scope for which `counts` is true; None: of all."""
+    def usage(self, scope: Scope, is_counted: Callable[[RelPath], bool] | None) -> tuple[int, int]:
+        """Return files and bytes of the entries of a scope for which `is_counted` is true; None: of all."""
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
         """Return whether bytes are those that were written as an index file of a scope."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CurrentFile:
     """The file that the broker found at a path: bytes and digest, both None if the file does not exist."""
 
     content: bytes | None
@@ -74,16 +76,16 @@ def check_paths(change_set: ChangeSet) -> None:
         Refused: a path is a scope, occurs twice, or is under another.
     """
     if not all(path.rel for path in change_set.paths):
-        raise _refused("a scope is not a file; propose a file in it")
+        raise _build_refusal("a scope is not a file; propose a file in it")
     for first, second in pairwise(sorted(f"{path.text}/" for path in change_set.paths)):
         # In this order a path comes directly before the first one under it.
         if second.startswith(first):
-            raise _refused("a path is proposed twice, or is under another one")
+            raise _build_refusal("a path is proposed twice, or is under another one")
 
 
-def look(
-    parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], patience: Patience
-) -> Mapping[CanonicalPath, Found]:
+def read_current(
+    parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], deadline: Deadline
+) -> Mapping[CanonicalPath, CurrentFile]:
     """Read the file at every path that is proposed or claimed (step 2).
 
     Only the bytes of the files to change are retained.
@@ -94,42 +96,46 @@ def look(
     """
     touched = {path for part in parts for path in part.paths}
     claimed = {claim.path for part in parts for claim in part.claims}
-    found: dict[CanonicalPath, Found] = {}
+    found: dict[CanonicalPath, CurrentFile] = {}
     for path in sorted(touched | claimed):
-        patience.check()
+        deadline.check()
         try:
             content = roots[path.scope].root.read_bytes(path)
         except NotFound:
-            found[path] = Found(None, None)
+            found[path] = CurrentFile(None, None)
         except ToolError:
-            found[path] = Found(None, _UNREADABLE)
+            found[path] = CurrentFile(None, _UNREADABLE_DIGEST)
         else:
-            found[path] = Found(content if path in touched else None, digest(content))
+            found[path] = CurrentFile(content if path in touched else None, digest(content))
     return found
 
 
-def settle(
-    parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, Found]
+def drop_conflicting(
+    parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, CurrentFile]
 ) -> tuple[tuple[ChangeSet, ...], tuple[str, ...]]:
     """Return the parts that still apply, in their order, and the paths that prevent the others (step 3)."""
-    live = {path: each.digest for path, each in found.items()}
-    holding: list[ChangeSet] = []
-    broken: set[str] = set()
+    current_digests = {path: each.digest for path, each in found.items()}
+    applicable: list[ChangeSet] = []
+    conflicting: set[str] = set()
     for part in parts:
-        rests_on = [(each.path, each.base) for each in part.changes]
-        rests_on += [(each.path, each.digest) for each in part.claims]
-        wrong = {path.text for path, wanted in rests_on if live[path] != wanted or wanted == _UNREADABLE}
-        broken |= wrong
-        if not wrong:
-            holding.append(part)
-            live |= {each.path: each.digest for each in part.changes}
-    return tuple(holding), tuple(sorted(broken))
+        expected = [(each.path, each.base) for each in part.changes]
+        expected += [(each.path, each.digest) for each in part.claims]
+        mismatched = {
+            path.text
+            for path, wanted in expected
+            if current_digests[path] != wanted or wanted == _UNREADABLE_DIGEST
+        }
+        conflicting |= mismatched
+        if not mismatched:
+            applicable.append(part)
+            current_digests |= {each.path: each.digest for each in part.changes}
+    return tuple(applicable), tuple(sorted(conflicting))
 
 
-def with_before(change_set: ChangeSet, found: Mapping[CanonicalPath, Found]) -> ChangeSet:
+def fill_before(change_set: ChangeSet, found: Mapping[CanonicalPath, CurrentFile]) -> ChangeSet:
     """Return a change set that applies, with the current bytes in `before` of each change."""
-    met = tuple(replace(each, before=found[each.path].content) for each in change_set.changes)
-    return replace(change_set, changes=met)
+    changes = tuple(replace(each, before=found[each.path].content) for each in change_set.changes)
+    return replace(change_set, changes=changes)
 
 
 def judge(
@@ -138,9 +144,9 @@ def judge(
     roots: Mapping[Scope, BoundRoot],
     *,
     gates: Gates,
-    facts: Facts,
-    known: Known,
-) -> Judged:
+    root_info: RootInfo,
+    is_known: IsKnown,
+) -> JudgedChanges:
     """Check changes with the bytes that each replaces (step 4); the result can be written in `roots` only.
 
     Raises:
@@ -152,39 +158,39 @@ def judge(
         QuotaExceeded: the scope would exceed a limit.
         StoreConflict: a new name is now an alias of an existing one, or a change is not based on the bytes
             in its `before`.
-        Any error of `gates`, `facts` and `known`.
+        Any error of `gates`, `root_info` and `is_known`.
     """
-    change_set = plain(change_set)
+    change_set = validated_copy(change_set)
     check_paths(change_set)
-    decider, coming = Judge(policy), _coming(change_set)
-    made: list[tuple[CanonicalPath, ...]] = []
+    evaluator, new_names = PolicyEvaluator(policy), _collect_new_names(change_set)
+    new_directories: list[tuple[CanonicalPath, ...]] = []
     for item in change_set.changes:
-        made.append(())
+        new_directories.append(())
         if item.base != (None if item.before is None else digest(item.before)):
             raise StoreConflict((item.path.text,))
         if item.after is None:
             if item.base is None:
                 raise StoreConflict((item.path.text,))
-            decider.require_removal(item.path)
+            evaluator.require_removal(item.path)
             continue
-        decider.require(item.verb, item.path)
+        evaluator.require(item.verb, item.path)
         if item.verb is Verb.CREATE:
             check_suffix(item.path)
-            _check_alias(item.path, facts, coming)
-            made[-1] = _missing_directories(roots[item.path.scope], item.path)
+            _check_alias(item.path, root_info, new_names)
+            new_directories[-1] = _find_missing_directories(roots[item.path.scope], item.path)
         if len(item.after) > MAX_FILE_BYTES:
             raise TooLarge(f"{item.path.text} has more than {MAX_FILE_BYTES} bytes; shorten it")
-        if not known(item.path, digest(item.after)):
+        if not is_known(item.path, digest(item.after)):
             gates(replace(item))
     for scope in {path.scope for path in change_set.paths}:
-        _check_quotas([item for item in change_set.changes if item.path.scope == scope], decider, facts)
-    return Judged(_SEAL, change_set, tuple(made), roots)
+        _check_quotas([item for item in change_set.changes if item.path.scope == scope], evaluator, root_info)
+    return JudgedChanges(_SEAL, change_set, tuple(new_directories), roots)
 
 
-def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:
+def _find_missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:
     """Return the missing directories above a new file, outermost first. Reject a file at the path of one."""
     missing: list[CanonicalPath] = []
-    for parent, _ in list(_steps(path))[1:]:
+    for parent, _ in list(_iterate_steps(path))[1:]:
         try:
             examined = root.root.examine(parent)
         except ToolError:
@@ -196,32 +202,34 @@ def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[Canonica
     return tuple(missing)
 
 
-def _refused(message: str) -> Refused:
+def _build_refusal(message: str) -> Refused:
     return Refused(message, rule="change-set", layer="judge")
 
 
-def _coming(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
+def _collect_new_names(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
     """Return the new names in every directory above a changed file."""
-    coming: dict[CanonicalPath, set[str]] = defaultdict(set)
+    new_names: dict[CanonicalPath, set[str]] = defaultdict(set)
     for item in change_set.changes:
-        for directory, name in _steps(item.path) if item.after is not None else ():
-            coming[directory].add(name)
-    return coming
+        for directory, name in _iterate_steps(item.path) if item.after is not None else ():
+            new_names[directory].add(name)
+    return new_names
 
 
-def _check_alias(path: CanonicalPath, facts: Facts, coming: Mapping[CanonicalPath, set[str]]) -> None:
+def _check_alias(
+    path: CanonicalPath, root_info: RootInfo, new_names: Mapping[CanonicalPath, set[str]]
+) -> None:
     """Check that a new path differs from every existing and every proposed one by more than case."""
-    for directory, segment in _steps(path):
-        existing = facts.alike(directory, segment)
-        if segment in existing:
+    for directory, segment in _iterate_steps(path):
+        aliases = root_info.find_aliases(directory, segment)
+        if segment in aliases:
             continue
-        if existing:
+        if aliases:
             raise StoreConflict((path.text,))
-        if any(name != segment and fold(name) == fold(segment) for name in coming[directory]):
-            raise _refused("two proposed names differ only by case or normalisation")
+        if any(name != segment and fold(name) == fold(segment) for name in new_names[directory]):
+            raise _build_refusal("two proposed names differ only by case or normalisation")
 
 
-def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
+def _iterate_steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
     """Yield every directory above `path`, with the next name in it."""
     directory = CanonicalPath(path.scope, RelPath(""))
     for segment in path.rel.split("/"):
@@ -229,26 +237,28 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
         directory = directory.child(segment)
 
 
-def _check_quotas(changes: Sequence[FileChange], decider: Judge, facts: Facts) -> None:
+def _check_quotas(changes: Sequence[FileChange], evaluator: PolicyEvaluator, root_info: RootInfo) -> None:
     """Check that changes of one scope exceed no quota; a scope that already does may still shrink."""
     scope = changes[0].path.scope
-    for quota in {quota for item in changes for quota in decider.quotas_for(item.path)}:
-        ours = [item for item in changes if quota in decider.quotas_for(item.path)]
-        if any(item.size > quota.max_file_bytes for item in ours):
+    for quota in {quota for item in changes for quota in evaluator.quotas_for(item.path)}:
+        counted = [item for item in changes if quota in evaluator.quotas_for(item.path)]
+        if any(item.size > quota.max_file_bytes for item in counted):
             raise QuotaExceeded(f"a file may have at most {quota.max_file_bytes} bytes here; shorten it")
-        more_files = sum((item.base is None) - (item.after is None) for item in ours)
-        more_bytes = sum(item.size - len(item.before or b"") for item in ours)
+        more_files = sum((item.base is None) - (item.after is None) for item in counted)
+        more_bytes = sum(item.size - len(item.before or b"") for item in counted)
         if more_files <= 0 and more_bytes <= 0:
             continue
-        files, size = facts.usage(scope, _counted_by(quota, decider, scope))
+        files, size = root_info.usage(scope, _build_quota_filter(quota, evaluator, scope))
         if more_files > 0 and files + more_files > quota.max_files:
             raise QuotaExceeded(f"{scope} may have at most {quota.max_files} files; forget some first")
         if more_bytes > 0 and size + more_bytes > quota.max_total_bytes:
             raise QuotaExceeded(f"{scope} may have at most {quota.max_total_bytes} bytes; forget some first")
 
 
-def _counted_by(quota: Quota, decider: Judge, scope: Scope) -> Callable[[RelPath], bool] | None:
+def _build_quota_filter(
+    quota: Quota, evaluator: PolicyEvaluator, scope: Scope
+) -> Callable[[RelPath], bool] | None:
     """Return a filter for the files that a quota counts; None: all files, without a walk over the rows."""
     if "/**" in quota.paths:
         return None
-    return lambda rel: quota in decider.quotas_for(CanonicalPath(scope, rel))
+    return lambda rel: quota in evaluator.quotas_for(CanonicalPath(scope, rel))

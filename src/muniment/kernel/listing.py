@@ -19,11 +19,20 @@ from typing import NamedTuple
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import NotFound, TooLarge, printable
-from muniment.kernel.root import MAX_ENTRIES, Descriptor, Kind, Root, leaf, open_leaf, refusal_of, unreadable
+from muniment.kernel.root import (
+    MAX_ENTRIES,
+    Descriptor,
+    Kind,
+    Root,
+    build_unreadable_error,
+    convert_open_error,
+    encode_name,
+    open_name,
+)
 from muniment.kernel.syscalls import LIST, os
 
 
-class Sighted(NamedTuple):
+class NameStatus(NamedTuple):
     """A name in a directory, with its state when listed. A mount point has that of the covered directory.
 
     A plain tuple because a sweep creates one for every name.
@@ -63,13 +72,13 @@ class OpenDirectory(Descriptor):
     def __init__(self, root: Root, path: CanonicalPath) -> None:
         self.fd, self._root, self._path = -1, root, path
         try:
-            self.fd = root.resolver.open(root.fd, root.way(path), LIST)
+            self.fd = root.resolver.open(root.fd, root.encode_path(path), LIST)
             self.status = os.fstat(self.fd)
         except OSError as error:
             self.close()
-            raise refusal_of(path.text, error) from error
+            raise convert_open_error(path.text, error) from error
 
-    def entries(self) -> list[Sighted]:
+    def entries(self) -> list[NameStatus]:
         """Return its names, unsorted.
 
         Raises:
@@ -79,7 +88,7 @@ class OpenDirectory(Descriptor):
 
         Cost: one `newfstatat` per file.
         """
-        found: list[Sighted] = []
+        found: list[NameStatus] = []
         if not self.status.st_nlink:  # The C library would call it empty.
             raise NotFound(f"{printable(self._path.text)} does not exist")
         try:
@@ -91,15 +100,15 @@ class OpenDirectory(Descriptor):
                     raw = os.fsencode(item.name)
                     name = raw.decode("utf-8", "surrogateescape")
                     if item.is_file(follow_symlinks=False):
-                        found.append(Sighted(raw, name, "file", _status(item)))
+                        found.append(NameStatus(raw, name, "file", _read_status(item)))
                     else:
                         kind: Kind = "directory" if item.is_dir(follow_symlinks=False) else "other"
-                        found.append(Sighted(raw, name, kind, None))
+                        found.append(NameStatus(raw, name, kind, None))
         except OSError as error:
-            raise refusal_of(self._path.text, error) from error
+            raise convert_open_error(self._path.text, error) from error
         return found
 
-    def status_of(self, name: str) -> os.stat_result | None:
+    def read_status(self, name: str) -> os.stat_result | None:
         """Return the status of a name, without following a link, or None if the name does not exist.
 
         Raises:
@@ -107,13 +116,13 @@ class OpenDirectory(Descriptor):
 
         Cost: one `newfstatat`.
         """
-        shown = f"{self._path.text}/{name}"
+        displayed_path = f"{self._path.text}/{name}"
         try:
-            return os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
+            return os.stat(encode_name(name), dir_fd=self.fd, follow_symlinks=False)
         except OSError as error:
-            if isinstance(refusal_of(shown, error), NotFound):
+            if isinstance(convert_open_error(displayed_path, error), NotFound):
                 return None
-            raise unreadable(shown, error) from error
+            raise build_unreadable_error(displayed_path, error) from error
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
         """Return all bytes of the file, and its status before the first byte was read (L2).
@@ -121,12 +130,12 @@ class OpenDirectory(Descriptor):
         Raises:
             MunimentError: as `Root.read_bytes`.
         """
-        with open_leaf(self._root, self.fd, name, f"{self._path.text}/{name}") as file:
+        with open_name(self._root, self.fd, name, f"{self._path.text}/{name}") as file:
             status = os.fstat(file.fd)
             return file.read_whole(MAX_FILE_BYTES), status
 
 
-def _status(item: os.DirEntry[str]) -> os.stat_result | None:
+def _read_status(item: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return item.stat(follow_symlinks=False)
     except OSError:

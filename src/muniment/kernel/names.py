@@ -19,7 +19,7 @@ Digest = NewType("Digest", str)
 """SHA-256 as 64 lower-case hexadecimal digits."""
 
 
-def joined(directory: str, name: str) -> RelPath:
+def join_path(directory: str, name: str) -> RelPath:
     """Return the path of `name` in `directory`, both as text inside one scope; "" is the scope itself."""
     return RelPath(f"{directory}/{name}" if directory else name)
 
@@ -48,7 +48,7 @@ class Via(StrEnum):
     ROOT_REPLACED = "root_replaced"
 
 
-class _Degree(StrEnum):
+class _OrderedEnum(StrEnum):
     """An enum with ordered members, the strongest first."""
 
     def satisfies(self, required: Self) -> bool:
@@ -57,7 +57,7 @@ class _Degree(StrEnum):
         return order.index(self) <= order.index(required)
 
 
-class Enforcement(_Degree):
+class Enforcement(_OrderedEnum):
     """The confinement that is really in force around the worker of a run."""
 
     FULL = "full"
@@ -68,7 +68,7 @@ class Enforcement(_Degree):
     """In the broker's process: handles only."""
 
 
-class Trust(_Degree):
+class Trust(_OrderedEnum):
     """Who a fact comes from, from most to least trusted."""
 
     OWNER = "owner"
@@ -76,9 +76,9 @@ class Trust(_Degree):
     AGENT = "agent"
     EXTERNAL = "external"
 
-    def capped(self, *ceilings: Trust) -> Trust:
-        """Return the lowest of this and `ceilings`."""
-        return max((self, *ceilings), key=tuple(Trust).index)
+    def cap(self, *maximums: Trust) -> Trust:
+        """Return the lowest of this and `maximums`."""
+        return max((self, *maximums), key=tuple(Trust).index)
 
 
 MAX_PATH_BYTES: Final = 1024

@@ -20,7 +20,7 @@ _LONGEST: Final = "\ufdfa"  # a complete sentence in one character
 _SUSPECT: Final = re.compile(rf"[\W{_HIDDEN_MARKS}]{{{MAX_MARKS + 1},}}")
 
 
-def normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
+def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
     """Return `text` in a normal form, with every run of marks cut to `MAX_MARKS`.
 
     `_LONGEST` is not changed: it would become eighteen characters, the next longest eight.
@@ -30,32 +30,32 @@ def normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
     if text.isascii():
         return text
     return _LONGEST.join(
-        unicodedata.normalize(form, part) for part in _SUSPECT.sub(_cut, text).split(_LONGEST)
+        unicodedata.normalize(form, part) for part in _SUSPECT.sub(_cut_marks, text).split(_LONGEST)
     )
 
 
 def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:
-    """Return whether `normalised` would change nothing. Cost: linear."""
-    return text.isascii() or (overlong_run(text) is None and unicodedata.is_normalized(form, text))
+    """Return whether `normalise` would change nothing. Cost: linear."""
+    return text.isascii() or (find_overlong_run(text) is None and unicodedata.is_normalized(form, text))
 
 
-def overlong_run(text: str) -> int | None:
+def find_overlong_run(text: str) -> int | None:
     """Return the position of the first run of more than `MAX_MARKS` marks, or None. Cost: linear."""
-    cut = text if text.isascii() else _SUSPECT.sub(_cut, text)
+    cut = text if text.isascii() else _SUSPECT.sub(_cut_marks, text)
     if cut == text:
         return None
     # The first removed mark is at the first difference, since no mark follows at that position in `cut`.
     pairs = enumerate(zip(text, f"{cut} ", strict=False))
-    return next(at for at, (char, other) in pairs if char != other) - MAX_MARKS
+    return next(index for index, (char, other) in pairs if char != other) - MAX_MARKS
 
 
-def _cut(found: re.Match[str]) -> str:
-    kept, marks = [], 0
+def _cut_marks(found: re.Match[str]) -> str:
+    characters, marks = [], 0
     for char in found[0]:
         marks = marks + 1 if _is_mark(char) else 0
         if marks <= MAX_MARKS:
-            kept.append(char)
-    return "".join(kept)
+            characters.append(char)
+    return "".join(characters)
 
 
 def _is_mark(char: str) -> bool:

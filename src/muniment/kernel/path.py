@@ -3,7 +3,7 @@
 Contract:
     G0  Every `CanonicalPath` is canonical, with any caller: at most `MAX_DEPTH` segments, each of which
     passes
-        `segment_problem`, and at most `MAX_PATH_BYTES`.
+        `find_segment_problem`, and at most `MAX_PATH_BYTES`.
     G1  `canonicalise` returns a path whose first segment is a declared scope, or raises `PathEscape`,
         `BadName` or `Refused`. For any `str`, it has no other result.
     G2  One name, one spelling: a canonical path is NFKC-stable, without empty, `.` or `..` segments and
@@ -26,11 +26,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Self, final
 
-from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, joined
-from muniment.kernel.normal_forms import MAX_MARKS, is_normalised, normalised, overlong_run
+from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, join_path
+from muniment.kernel.normal_forms import MAX_MARKS, find_overlong_run, is_normalised, normalise
 from muniment.kernel.refusal import BadName, PathEscape, Refusal, Refused, printable
 
-PREFIX: Final = "/memories/"  # prefix that models trained on memory tools write; one is dropped
+MEMORIES_PREFIX: Final = "/memories/"  # prefix that models trained on memory tools write; one is dropped
 GRAMMAR_LAYER: Final = "grammar"  # layer of refusals before a policy is checked
 FILE_SUFFIX: Final = ".md"  # required suffix of every new file, in exactly this case
 
@@ -76,12 +76,12 @@ _DRIVE_OR_UNC: Final = re.compile(r"[A-Za-z]:|[\\/]{2}[^\\/]")
 
 # Fast path for most names and paths: ASCII without special cases. The checks below decide on all others.
 _DEVICE_LIKE: Final = r"[ACLNPaclnp][OPRUopru][LMNTXlmntx](?:[ .0-9/]|\Z)"
-_PLAIN: Final = rf"(?!{_DEVICE_LIKE})[A-Za-z0-9_+,&@;='.-][A-Za-z0-9_+,&@;='. -]{{0,254}}+(?<![ .])"
-_PLAIN_NAME: Final = re.compile(_PLAIN)
-_PLAIN_PATH: Final = re.compile(rf"{_PLAIN}(?:/{_PLAIN}){{0,{MAX_DEPTH - 1}}}")
+_SIMPLE: Final = rf"(?!{_DEVICE_LIKE})[A-Za-z0-9_+,&@;='.-][A-Za-z0-9_+,&@;='. -]{{0,254}}+(?<![ .])"
+_SIMPLE_NAME: Final = re.compile(_SIMPLE)
+_SIMPLE_PATH: Final = re.compile(rf"{_SIMPLE}(?:/{_SIMPLE}){{0,{MAX_DEPTH - 1}}}")
 
 
-_set: Final = object.__setattr__  # looked up once, for speed
+_set_attribute: Final = object.__setattr__  # looked up once, for speed
 
 
 @final
@@ -108,8 +108,8 @@ class CanonicalPath:
         """Create a checked path; `__init__` is not used because it could be called again."""
         _require_canonical(scope, rel)
         self = object.__new__(cls)
-        _set(self, "scope", scope)
-        _set(self, "rel", rel)
+        _set_attribute(self, "scope", scope)
+        _set_attribute(self, "rel", rel)
         return self
 
     def __init_subclass__(cls) -> None:
@@ -144,9 +144,9 @@ class CanonicalPath:
         Raises:
             PathEscape, BadName: as the class, and for more than one name.
         """
-        path = CanonicalPath(self.scope, joined(self.rel, name))
+        path = CanonicalPath(self.scope, join_path(self.rel, name))
         if not name or "/" in name:
-            raise _bad(name, "use exactly one name, without a slash")
+            raise _build_bad_name(name, "use exactly one name, without a slash")
         return path
 
 
@@ -163,22 +163,22 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
         BadName: it is empty, too long, too deep, or a segment is outside the grammar.
         Refused: it is relative and its first segment is not a declared scope; the rule is `scopes`.
     """
-    if len(unsafe_path) > MAX_PATH_BYTES + len(PREFIX):  # A character is at least one byte (G4).
-        raise _bad(unsafe_path, _TOO_LONG)
-    text = _without_prefix(unsafe_path)
+    if len(unsafe_path) > MAX_PATH_BYTES + len(MEMORIES_PREFIX):  # A character is at least one byte (G4).
+        raise _build_bad_name(unsafe_path, _TOO_LONG)
+    text = _strip_prefix(unsafe_path)
     scope, slash, rel = text.partition("/")
     try:
         path = CanonicalPath(Scope(scope), RelPath(rel or slash))  # `user/` is not `user`.
         if scope in scopes:
             return path
         choice = " or ".join(f"{each}/" for each in scopes) or "a scope (this memory has none)"
-        told = f"{printable(scope)!r} is not a scope of this memory; begin the path with {choice}"
-        refusal: PathEscape | Refusal = Refused(told, rule="scopes", layer=GRAMMAR_LAYER)
+        reason = f"{printable(scope)!r} is not a scope of this memory; begin the path with {choice}"
+        refusal: PathEscape | Refusal = Refused(reason, rule="scopes", layer=GRAMMAR_LAYER)
     except (PathEscape, BadName) as error:
         refusal = error
     is_absolute = unsafe_path.startswith("/") and scope not in scopes
     # The message must quote the text of the caller, unless only the scope is wrong.
-    raise _refusal(unsafe_path, text.split("/"), is_absolute=is_absolute) or refusal from None
+    raise _find_error(unsafe_path, text.split("/"), is_absolute=is_absolute) or refusal from None
 
 
 def check_suffix(path: CanonicalPath) -> None:
@@ -189,28 +189,28 @@ def check_suffix(path: CanonicalPath) -> None:
     """
     stem = path.name.removesuffix(FILE_SUFFIX)
     if not path.rel or stem == path.name or not stem.strip("."):
-        raise _bad(path.text, f"a new file needs a name that ends in {FILE_SUFFIX} (lower case)")
+        raise _build_bad_name(path.text, f"a new file needs a name that ends in {FILE_SUFFIX} (lower case)")
 
 
-def segment_problem(name: str) -> str | None:
+def find_segment_problem(name: str) -> str | None:
     """Return why a single name is outside the grammar, in one line; None if it is inside.
 
     Accepts any `str`, including names read from disk with surrogateescape. About 1 µs for a plain name.
     """
-    if _PLAIN_NAME.fullmatch(name) is not None:
+    if _SIMPLE_NAME.fullmatch(name) is not None:
         return None
     if name in {"", ".", ".."}:
         return f"{name!r} is not a name; write the name of every folder and file"
     if len(name) > MAX_SEGMENT_BYTES or len(name.encode(errors="surrogatepass")) > MAX_SEGMENT_BYTES:
         return f"a name is longer than {MAX_SEGMENT_BYTES} bytes; shorten it"
-    if (problem := _character_problem(name)) is None and _DEVICE.fullmatch(name) is not None:
+    if (problem := _find_character_problem(name)) is None and _DEVICE.fullmatch(name) is not None:
         return "a name is reserved for a device on Windows; use another one"
     return problem
 
 
 def is_canonical_character(char: str) -> bool:
     """Return whether a name may contain the character; False for `/`, which separates names."""
-    return _refused_character(char) is None and is_normalised("NFKC", char)
+    return _describe_rejected_character(char) is None and is_normalised("NFKC", char)
 
 
 def fold(text: str) -> str:
@@ -220,14 +220,14 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    folded = normalised("NFKC", text.casefold())
+    folded = normalise("NFKC", text.casefold())
     return folded if folded == text else fold(folded)
 
 
-def _without_prefix(unsafe_path: str) -> str:
-    if unsafe_path.startswith(PREFIX):
-        return unsafe_path[len(PREFIX) :]
-    return "" if unsafe_path == PREFIX[:-1] else unsafe_path.removeprefix("/")
+def _strip_prefix(unsafe_path: str) -> str:
+    if unsafe_path.startswith(MEMORIES_PREFIX):
+        return unsafe_path[len(MEMORIES_PREFIX) :]
+    return "" if unsafe_path == MEMORIES_PREFIX[:-1] else unsafe_path.removeprefix("/")
 
 
 def _require_canonical(scope: str, rel: str) -> None:
@@ -236,23 +236,25 @@ def _require_canonical(scope: str, rel: str) -> None:
         raise TypeError("a path must be plain text (str)")
     text = f"{scope}/{rel}" if rel else scope
     if len(text) > MAX_PATH_BYTES:
-        raise _bad(text, _TOO_LONG)
-    if "/" in scope or _PLAIN_PATH.fullmatch(text) is None:
+        raise _build_bad_name(text, _TOO_LONG)
+    if "/" in scope or _SIMPLE_PATH.fullmatch(text) is None:
         segments = [scope, *rel.split("/")] if rel else [scope]
-        refusal = _refusal(text, segments, is_absolute=text.startswith("/") or rel.startswith("/"))
+        refusal = _find_error(text, segments, is_absolute=text.startswith("/") or rel.startswith("/"))
         if refusal is not None:
             raise refusal
 
 
-def _refusal(shown: str, segments: list[str], *, is_absolute: bool) -> PathEscape | BadName | None:
-    """Return the error for a path of such segments, about `shown`; None if it is valid."""
-    if (via := _escape(shown, is_absolute=is_absolute and any(segments))) is not None:
-        return PathEscape(via, shown)
-    problem = _problem(segments)
-    return None if problem is None else _bad(shown, problem)
+def _find_error(
+    displayed_path: str, segments: list[str], *, is_absolute: bool
+) -> PathEscape | BadName | None:
+    """Return the error for a path of such segments, about `displayed_path`; None if it is valid."""
+    if (via := _find_escape(displayed_path, is_absolute=is_absolute and any(segments))) is not None:
+        return PathEscape(via, displayed_path)
+    problem = _find_problem(segments)
+    return None if problem is None else _build_bad_name(displayed_path, problem)
 
 
-def _escape(text: str, *, is_absolute: bool) -> Via | None:
+def _find_escape(text: str, *, is_absolute: bool) -> Via | None:
     """Return how the path would leave the memory, if it would; the cheapest checks first."""
     if "\0" in text:
         return Via.NUL
@@ -262,22 +264,22 @@ def _escape(text: str, *, is_absolute: bool) -> Via | None:
     return Via.ABSOLUTE if is_absolute or _DRIVE_OR_UNC.match(text) is not None else None
 
 
-def _problem(segments: list[str]) -> str | None:
+def _find_problem(segments: list[str]) -> str | None:
     if not any(segments):
         return "the path is empty; give a scope, folders and a name that ends in .md"
     if len(segments) > MAX_DEPTH:
         return f"the path has more than {MAX_DEPTH} parts; use fewer folders"
     if len("/".join(segments).encode(errors="surrogatepass")) > MAX_PATH_BYTES:
         return _TOO_LONG
-    return next((problem for name in segments if (problem := segment_problem(name)) is not None), None)
+    return next((problem for name in segments if (problem := find_segment_problem(name)) is not None), None)
 
 
-def _character_problem(name: str) -> str | None:
+def _find_character_problem(name: str) -> str | None:
     """Return the first character that is not allowed, or the problem of the complete name."""
     for char in name:
-        if (kind := _refused_character(char)) is not None:
+        if (kind := _describe_rejected_character(char)) is not None:
             return f"U+{ord(char):04X} is {kind}; leave it out"
-    if overlong_run(name) is not None:
+    if find_overlong_run(name) is not None:
         return f"more than {MAX_MARKS} marks in a row; leave them out"
     if not is_normalised("NFKC", name):
         return "a name is not in normal form (NFKC); write it with ordinary characters"
@@ -288,7 +290,7 @@ def _character_problem(name: str) -> str | None:
     return None
 
 
-def _refused_character(char: str) -> str | None:
+def _describe_rejected_character(char: str) -> str | None:
     if char in RESERVED_ASCII:
         return f"the reserved character {char}"
     if char in CONFUSABLES:
@@ -298,5 +300,5 @@ def _refused_character(char: str) -> str | None:
     return None if char == " " else _CATEGORIES.get(unicodedata.category(char))
 
 
-def _bad(unsafe_path: str, problem: str) -> BadName:
+def _build_bad_name(unsafe_path: str, problem: str) -> BadName:
     return BadName(f"{printable(unsafe_path)!r}: {problem}")

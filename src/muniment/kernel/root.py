@@ -14,7 +14,7 @@ Not guaranteed: that the root is still at its bound path (`muniment.kernel.bindi
 file does not change while it is read, or that a listed name still exists.
 
 Every method takes a `CanonicalPath` of the root's scope, so no text can be opened. Within an open directory,
-`leaf` accepts single names, including names that a path may not contain. Tested with attacks by
+`encode_name` accepts single names, including names that a path may not contain. Tested with attacks by
 `tests/units/kernel/test_root*.py`.
 """
 
@@ -44,9 +44,9 @@ from muniment.kernel.syscalls import (
     Openat2Resolver,
     Purpose,
     Stat,
-    available,
-    entries,
     fstat,
+    is_openat2_available,
+    iterate_entries,
     os,
     require_known_machine,
 )
@@ -69,7 +69,7 @@ _ESCAPES: Final = {
     errno.ENXIO: Via.SPECIAL,  # a socket, or a device without a driver
     errno.ENODEV: Via.SPECIAL,
 }
-_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
 class Resolver(Protocol):
@@ -102,11 +102,11 @@ def choose_resolver() -> Resolver:
         PlatformUnsupported: the machine is neither x86-64 nor aarch64.
     """
     require_known_machine()
-    return Openat2Resolver() if available() else WalkResolver()
+    return Openat2Resolver() if is_openat2_available() else WalkResolver()
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedName:
     """A name in a directory, with its kind when listed. A mount point has that of the covered directory."""
 
     name: str
@@ -114,7 +114,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class PathStatus:
     """The kind and size in bytes of a path under a root; see `Root.examine`."""
 
     kind: Kind
@@ -155,12 +155,12 @@ class OpenFile(Descriptor):
         size: bytes, when it was opened.
     """
 
-    __slots__ = ("_shown", "size")
+    __slots__ = ("_displayed_path", "size")
 
-    def __init__(self, fd: int, size: int, shown: str) -> None:
+    def __init__(self, fd: int, size: int, displayed_path: str) -> None:
         self.fd = fd
         self.size = size
-        self._shown = shown
+        self._displayed_path = displayed_path
 
     def read(self, count: int) -> bytes:
         """Return the first `count` bytes, or fewer if the file is shorter. Repeats short reads.
@@ -175,7 +175,7 @@ class OpenFile(Descriptor):
                 pieces.append(piece)
                 position += len(piece)
         except OSError as error:
-            raise unreadable(self._shown, error) from error
+            raise build_unreadable_error(self._displayed_path, error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_whole(self, limit: int) -> bytes:
@@ -190,7 +190,7 @@ class OpenFile(Descriptor):
         # One byte more than the limit detects a file that reports a false size or grows.
         content = b"" if self.size > limit else self.read(limit + 1)
         if self.size > limit or len(content) > limit:
-            raise TooLarge(f"{printable(self._shown)} is larger than {limit} bytes")
+            raise TooLarge(f"{printable(self._displayed_path)} is larger than {limit} bytes")
         return content
 
 
@@ -206,7 +206,7 @@ class Root:
     fd: int
     resolver: Resolver
 
-    def way(self, path: CanonicalPath) -> bytes:
+    def encode_path(self, path: CanonicalPath) -> bytes:
         """Return the bytes of `path`, relative to this root, for the system.
 
         Raises:
@@ -231,7 +231,7 @@ class Root:
         Cost: one `openat2` and one `fstat`; the path is never built or searched again.
         Source: openat2(2).
         """
-        return _opened(self.resolver, self.fd, self.way(path), path.text)
+        return _open_regular_file(self.resolver, self.fd, self.encode_path(path), path.text)
 
     def read_bytes(self, path: CanonicalPath, limit: int = MAX_FILE_BYTES) -> bytes:
         """Return the complete file.
@@ -246,7 +246,7 @@ class Root:
         with self.open_file(path) as file:
             return file.read_whole(limit)
 
-    def list_directory(self, path: CanonicalPath) -> tuple[Listed, ...]:
+    def list_directory(self, path: CanonicalPath) -> tuple[ListedName, ...]:
         """Return the names in a directory, sorted by code point; invalid UTF-8 becomes surrogate escapes.
 
         Raises:
@@ -257,27 +257,27 @@ class Root:
         Cost: one open, so that no offset is shared; one more per name if the file system reports no types.
         """
         try:
-            with Descriptor(self.resolver.open(self.fd, self.way(path), LIST)) as opened:
-                found = self._entries(opened.fd, path.text)
+            with Descriptor(self.resolver.open(self.fd, self.encode_path(path), LIST)) as opened:
+                found = self._read_entries(opened.fd, path.text)
         except OSError as error:
             # ENOTDIR may mean a file, a FIFO or a missing parent.
             if error.errno == errno.ENOTDIR and self.examine(path) is not None:
                 raise NotAFile(f"{printable(path.text)} is a file, not a directory") from error
-            raise refusal_of(path.text, error) from error
+            raise convert_open_error(path.text, error) from error
         return tuple(sorted(found, key=lambda entry: entry.name))
 
-    def link_target(self, path: CanonicalPath) -> bytes | None:
+    def read_link_target(self, path: CanonicalPath) -> bytes | None:
         """Return the target of the link at `path`, without following it. None: no link can be read there.
 
         Cost: an open and two system calls.
         """
         try:
-            with Descriptor(self.resolver.open(self.fd, self.way(path.parent), EXAMINE)) as above:
-                return os.readlink(path.name.encode(), dir_fd=above.fd)
+            with Descriptor(self.resolver.open(self.fd, self.encode_path(path.parent), EXAMINE)) as parent:
+                return os.readlink(path.name.encode(), dir_fd=parent.fd)
         except OSError:
             return None
 
-    def examine(self, path: CanonicalPath) -> Examined | None:
+    def examine(self, path: CanonicalPath) -> PathStatus | None:
         """Return the kind and size of `path`, without opening it; `None` if it does not exist.
 
         Returns only files and directories that could be opened; raises for all others.
@@ -287,31 +287,31 @@ class Root:
             Unreadable: the system denies access to a directory of the path.
         """
         try:
-            with Descriptor(self.resolver.open(self.fd, self.way(path), EXAMINE)) as opened:
+            with Descriptor(self.resolver.open(self.fd, self.encode_path(path), EXAMINE)) as opened:
                 found = fstat(opened.fd)
         except OSError as error:
-            if isinstance(told := refusal_of(path.text, error), NotFound):
+            if isinstance(refusal := convert_open_error(path.text, error), NotFound):
                 return None
-            raise told from error
+            raise refusal from error
         if found.st_nlink == 0:
             return None
         kind: Kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
         if kind == "file" and (not stat.S_ISREG(found.st_mode) or found.st_nlink != 1):
-            _refuse_object(path.text, found)
-        return Examined(kind, found.st_size)
+            _raise_file_type_error(path.text, found)
+        return PathStatus(kind, found.st_size)
 
-    def _entries(self, fd: int, shown: str) -> list[Listed]:
-        found: list[Listed] = []
-        for name, d_type in entries(fd):
-            kind = self._kind_of(fd, name) if d_type == _DT_UNKNOWN else _D_TYPES.get(d_type, "other")
+    def _read_entries(self, fd: int, displayed_path: str) -> list[ListedName]:
+        found: list[ListedName] = []
+        for name, d_type in iterate_entries(fd):
+            kind = self._read_kind(fd, name) if d_type == _DT_UNKNOWN else _D_TYPES.get(d_type, "other")
             if kind is None:
                 continue
             if len(found) == MAX_ENTRIES:
-                raise TooLarge(f"{printable(shown)} has more than {MAX_ENTRIES} names")
-            found.append(Listed(name.decode("utf-8", "surrogateescape"), kind))
+                raise TooLarge(f"{printable(displayed_path)} has more than {MAX_ENTRIES} names")
+            found.append(ListedName(name.decode("utf-8", "surrogateescape"), kind))
         return found
 
-    def _kind_of(self, dir_fd: int, name: bytes) -> Kind | None:
+    def _read_kind(self, dir_fd: int, name: bytes) -> Kind | None:
         """Return the kind of a name for which the directory reports no type; `None` if it does not exist."""
         try:
             with Descriptor(self.resolver.open(dir_fd, name, EXAMINE)) as opened:
@@ -325,52 +325,52 @@ class Root:
         return "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
-def _opened(resolver: Resolver, dir_fd: int, way: bytes, shown: str) -> OpenFile:
-    """Open a file as `Root.open_file` does, by bytes from `Root.way` or `leaf`."""
+def _open_regular_file(resolver: Resolver, dir_fd: int, encoded_path: bytes, displayed_path: str) -> OpenFile:
+    """Open a file as `Root.open_file` does, by bytes from `Root.encode_path` or `encode_name`."""
     try:
-        fd = resolver.open(dir_fd, way, READ)
+        fd = resolver.open(dir_fd, encoded_path, READ)
     except OSError as error:
-        raise refusal_of(shown, error) from error
+        raise convert_open_error(displayed_path, error) from error
     try:
         found = fstat(fd)
         if found.st_mode & _TYPE_BITS != _REGULAR or found.st_nlink != 1:
-            _refuse_object(shown, found)
+            _raise_file_type_error(displayed_path, found)
     except BaseException as error:
         os.close(fd)
         if isinstance(error, OSError):
-            raise unreadable(shown, error) from error
+            raise build_unreadable_error(displayed_path, error) from error
         raise
-    return OpenFile(fd, found.st_size, shown)
+    return OpenFile(fd, found.st_size, displayed_path)
 
 
-def _refuse_object(shown: str, found: Stat) -> NoReturn:
+def _raise_file_type_error(displayed_path: str, found: Stat) -> NoReturn:
     """Raise the error for an opened file that is not regular or has several names."""
     if stat.S_ISDIR(found.st_mode):
-        raise NotAFile(f"{printable(shown)} is a directory")
+        raise NotAFile(f"{printable(displayed_path)} is a directory")
     if not stat.S_ISREG(found.st_mode):
-        raise PathEscape(Via.SPECIAL, shown)
+        raise PathEscape(Via.SPECIAL, displayed_path)
     if found.st_nlink == 0:
-        raise NotFound(f"{printable(shown)} does not exist")
+        raise NotFound(f"{printable(displayed_path)} does not exist")
     # The other name may be anywhere, and the system does not show which name is the original.
-    raise PathEscape(Via.HARDLINK, shown)
+    raise PathEscape(Via.HARDLINK, displayed_path)
 
 
-def refusal_of(shown: str, error: OSError) -> MunimentError:
-    """Return the error for a failed open of `shown`, fit for a model: one line, no host path."""
+def convert_open_error(displayed_path: str, error: OSError) -> MunimentError:
+    """Return the error for a failed open of `displayed_path`, fit for a model: one line, no host path."""
     if (via := _ESCAPES.get(error.errno or 0)) is not None:
-        return PathEscape(via, shown)
-    if error.errno in _ABSENT:
-        return NotFound(f"{printable(shown)} does not exist")
-    return unreadable(shown, error)
+        return PathEscape(via, displayed_path)
+    if error.errno in _MISSING:
+        return NotFound(f"{printable(displayed_path)} does not exist")
+    return build_unreadable_error(displayed_path, error)
 
 
-def unreadable(shown: str, error: OSError) -> Unreadable:
+def build_unreadable_error(displayed_path: str, error: OSError) -> Unreadable:
     """Return the refusal for an error that indicates neither a missing file nor an escape."""
     name = errno.errorcode.get(error.errno or 0, "unknown error")
-    return Unreadable(f"the system does not let this process read {printable(shown)} ({name})")
+    return Unreadable(f"the system does not let this process read {printable(displayed_path)} ({name})")
 
 
-def leaf(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     """Return the bytes of a single component.
 
     A `/` could open other directories, at the front even outside the descriptor.
@@ -383,7 +383,7 @@ def leaf(name: str) -> bytes:
     if type(name) is not str:
         raise TypeError("a name must be plain text (str)")
     if "/" in name or "\0" in name or name in {"", ".", ".."}:
-        _refuse_name(name)
+        _raise_name_error(name)
     try:
         # Surrogate escapes represent the bytes 0x80 to 0xff only, so none of them can become `.`, `/` or NUL.
         return name.encode("utf-8", "surrogateescape")
@@ -391,7 +391,7 @@ def leaf(name: str) -> bytes:
         raise BadName(f"{printable(name)!r} is not valid as a file name; use valid Unicode text") from error
 
 
-def _refuse_name(name: str) -> NoReturn:
+def _raise_name_error(name: str) -> NoReturn:
     if "\0" in name:
         raise PathEscape(Via.NUL, name)
     if name.startswith("/") or ".." in name.split("/"):
@@ -399,10 +399,10 @@ def _refuse_name(name: str) -> NoReturn:
     raise BadName(f"{printable(name)!r} is not a single name; use a name without slashes")
 
 
-def open_leaf(root: Root, dir_fd: int, name: str, shown: str) -> OpenFile:
+def open_name(root: Root, dir_fd: int, name: str, displayed_path: str) -> OpenFile:
     """Open a file in a directory that was opened under `root`, by the rules of `Root.open_file`.
 
     Raises:
-        MunimentError: as `leaf` and `Root.open_file`; about `shown`.
+        MunimentError: as `encode_name` and `Root.open_file`; about `displayed_path`.
     """
-    return _opened(root.resolver, dir_fd, leaf(name), shown)
+    return _open_regular_file(root.resolver, dir_fd, encode_name(name), displayed_path)

@@ -60,7 +60,7 @@ UNKNOWN: Final = Numbers(fstat=-1, getdents64=-1, renameat2=-1)
 _POINTER_BYTES_64: Final = 8
 
 
-def numbers_for(machine: str, pointer_bytes: int) -> Numbers:
+def get_numbers(machine: str, pointer_bytes: int) -> Numbers:
     """Return the numbers of `machine`, or `UNKNOWN`; 32-bit processes use another table."""
     return MACHINES.get(machine, UNKNOWN) if pointer_bytes == _POINTER_BYTES_64 else UNKNOWN
 
@@ -103,7 +103,7 @@ class StatGeneric(Stat):
     )
 
 
-MACHINE: Final = numbers_for(os.uname().machine, ctypes.sizeof(ctypes.c_void_p))
+MACHINE: Final = get_numbers(os.uname().machine, ctypes.sizeof(ctypes.c_void_p))
 _LAYOUT: Final[type[Stat]] = StatGeneric if MACHINE is MACHINES["aarch64"] else StatX86
 _FSTAT: Final = MACHINE.fstat
 LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -136,7 +136,7 @@ def require_known_machine(numbers: Numbers = MACHINE) -> None:
         raise PlatformUnsupported("the confinement supports only 64-bit Linux on x86-64 and aarch64")
 
 
-def last_error() -> OSError:
+def read_last_error() -> OSError:
     """Return the error of the last system call of this thread. It contains no path."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
@@ -150,11 +150,11 @@ def fstat(fd: int) -> Stat:
     """
     stat = _LAYOUT()
     if _fstat(_FSTAT, fd, byref(stat)) < 0:
-        raise last_error()
+        raise read_last_error()
     return stat
 
 
-def entries(fd: int) -> Iterator[tuple[bytes, int]]:
+def iterate_entries(fd: int) -> Iterator[tuple[bytes, int]]:
     """Yield name and `d_type` of each entry of the directory `fd`, without `.` and `..`, unsorted.
 
     Moves the descriptor's offset, so no other code may use `fd`.
@@ -166,7 +166,7 @@ def entries(fd: int) -> Iterator[tuple[bytes, int]]:
     while True:
         count = _getdents64(MACHINE.getdents64, fd, buffer, _LISTING_BYTES)
         if count < 0:
-            raise last_error()
+            raise read_last_error()
         if count == 0:
             return
         chunk, offset = buffer.raw, 0
@@ -198,7 +198,7 @@ def entries(fd: int) -> Iterator[tuple[bytes, int]]:
 #
 # Source: openat2(2); Linux 5.6.
 
-_NUMBER: Final = 437
+_OPENAT2: Final = 437
 """`openat2` on x86-64 and aarch64; calls added since Linux 5.0 share one number."""
 
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
@@ -214,9 +214,9 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-_HOW_BYTES: Final = ctypes.sizeof(_OpenHow)
+_OPEN_HOW_BYTES: Final = ctypes.sizeof(_OpenHow)
 # Built once, as references: the kernel only reads them, so threads may share them.
-_HOWS: Final = {
+_OPEN_HOWS: Final = {
     purpose: ctypes.byref(_OpenHow(purpose, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | _NO_XDEV))
     for purpose in (READ, LIST, EXAMINE)
 }
@@ -224,13 +224,13 @@ _HOWS: Final = {
 _openat2 = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))  # no argument types: see `_fstat`
 
 
-def available() -> bool:
+def is_openat2_available() -> bool:
     """Return whether this kernel, and the filter of its calls, lets this process use `openat2`.
 
     Tries to open under descriptor -1, which accesses no file. If the call exists, the error is EBADF; an old
     kernel returns ENOSYS and an old container's filter EPERM.
     """
-    _openat2(_NUMBER, -1, b".", _HOWS[EXAMINE], _HOW_BYTES)
+    _openat2(_OPENAT2, -1, b".", _OPEN_HOWS[EXAMINE], _OPEN_HOW_BYTES)
     return ctypes.get_errno() == errno.EBADF
 
 
@@ -247,8 +247,8 @@ class Openat2Resolver:
         """
         fd: int
         attempt = 1
-        while (fd := _openat2(_NUMBER, dir_fd, path, _HOWS[purpose], _HOW_BYTES)) < 0:
+        while (fd := _openat2(_OPENAT2, dir_fd, path, _OPEN_HOWS[purpose], _OPEN_HOW_BYTES)) < 0:
             if attempt == ATTEMPTS or ctypes.get_errno() not in _TRANSIENT:
-                raise last_error()
+                raise read_last_error()
             attempt += 1
         return fd

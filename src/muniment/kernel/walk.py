@@ -37,32 +37,32 @@ class WalkResolver:
         names = path.split(b"/")
         # A directory is walked completely and then opened as ".", so that its last component is also checked.
         last = b"." if purpose & os.O_DIRECTORY else names.pop()
-        at = dir_fd
+        directory = dir_fd
         try:
             for name in names:
-                below = os.open(name, STEP, dir_fd=at)
-                at = _moved(at, below, dir_fd)
-                if not stat.S_ISDIR(_checked(at, device)):
+                child = os.open(name, STEP, dir_fd=directory)
+                directory = _close_and_move(directory, child, dir_fd)
+                if not stat.S_ISDIR(_require_on_device(directory, device)):
                     raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            fd = os.open(last, purpose | os.O_NOFOLLOW, dir_fd=at)
+            fd = os.open(last, purpose | os.O_NOFOLLOW, dir_fd=directory)
         finally:
-            _moved(at, dir_fd, dir_fd)
+            _close_and_move(directory, dir_fd, dir_fd)
         try:
-            _checked(fd, device)
+            _require_on_device(fd, device)
         except BaseException:
             os.close(fd)
             raise
         return fd
 
 
-def _moved(from_fd: int, to_fd: int, keep_fd: int) -> int:
-    """Return `to_fd`, after closing the directory that the walk leaves, unless it is `keep_fd`."""
-    if from_fd != keep_fd:
+def _close_and_move(from_fd: int, to_fd: int, caller_fd: int) -> int:
+    """Return `to_fd`, after closing the directory that the walk leaves, unless it is `caller_fd`."""
+    if from_fd != caller_fd:
         os.close(from_fd)
     return to_fd
 
 
-def _checked(fd: int, device: int) -> int:
+def _require_on_device(fd: int, device: int) -> int:
     """Return the mode of `fd`; raise if it is a link or on another device."""
     found = fstat(fd)
     if stat.S_ISLNK(found.st_mode):

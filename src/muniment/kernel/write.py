@@ -28,18 +28,34 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, Self
 
-from muniment.kernel._directory import temporary_name
-from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Rollback, digest, plain
-from muniment.kernel.decide import Deny, Judge, Policy
-from muniment.kernel.judge import Facts, Known
-from muniment.kernel.land import Landed, LockedRoots, check_landable, clear, land, remove_directories
+from muniment.kernel._directory import build_temporary_name
+from muniment.kernel.apply import (
+    ApplyResult,
+    LockedRoots,
+    apply_changes,
+    clear_temporary_names,
+    remove_directories,
+    require_judged,
+)
+from muniment.kernel.change import (
+    _SEAL,
+    ChangeSet,
+    FileChange,
+    JudgedChanges,
+    ReplayedChanges,
+    Rollback,
+    digest,
+    validated_copy,
+)
+from muniment.kernel.decide import Deny, Policy, PolicyEvaluator
+from muniment.kernel.judge import IsKnown, RootInfo
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix
 from muniment.kernel.refusal import Refused
 
 _TOKEN_BYTES: Final = 6
 _COUNTER_BYTES: Final = 2
-_FIRST_OF_INDEX: Final = 1 << 15
+_FIRST_INDEX_NUMBER: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +64,53 @@ class Intent:
 
     Attributes:
         number: number of the commit in its journal.
-        token: beginning of its temporary names, see `temporary_of`.
+        token: beginning of its temporary names, see `get_temporary_name`.
         changes: by the number that selects their temporary names; those of other roots may be left out.
-        made: directories that did not exist before it.
+        new_directories: directories that did not exist before it.
         task: the task of the commit, for reports.
     """
 
     number: int
     token: str
     changes: Mapping[int, FileChange]
-    made: tuple[CanonicalPath, ...]
+    new_directories: tuple[CanonicalPath, ...]
     task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovery:
     """The result of rolling back an intent.
 
     Attributes:
         intent: the commit.
-        left: files that were not touched, since another process changed them or the policy now denies it.
-        kept: files with saved work of other processes.
+        skipped: files that were not touched, since another process changed them or the policy now denies it.
+        saved_paths: files with saved work of other processes.
     """
 
     intent: Intent
-    left: tuple[CanonicalPath, ...]
-    kept: tuple[CanonicalPath, ...]
+    skipped: tuple[CanonicalPath, ...]
+    saved_paths: tuple[CanonicalPath, ...]
 
 
 class Journal(Protocol):
     """A record of begun and finished commits. Each call is durable when it returns."""
 
-    def begin(self, judged: Judged, token: str) -> int:
+    def begin(self, judged: JudgedChanges, token: str) -> int:
         """Record an intent and return its number."""
 
-    def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
+    def finish(self, number: int, judged: JudgedChanges, notes: Sequence[str]) -> None:
         """Mark an intent as done."""
 
-    def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
+    def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovery | None = None) -> None:
         """Close an intent: only the effects listed in `recovered` remain in the files of `scopes`.
 
         If `recovered` is given, the journal retains the origin of the text, since it may have been edited.
         """
 
-    def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
+    def list_unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
         """Return the commits that were begun in any of `scopes` and are not done, the newest first."""
 
-    def knows(self, path: CanonicalPath, of: Digest) -> bool:
+    def is_known(self, path: CanonicalPath, content_digest: Digest) -> bool:
         """Return whether a file with that digest was at the path, before or after a commit."""
 
 
@@ -103,97 +119,104 @@ def new_token() -> str:
     return secrets.token_hex(_TOKEN_BYTES)
 
 
-def temporary_of(token: str, number: int) -> str:
+def get_temporary_name(token: str, number: int) -> str:
     """Return the temporary name for change `number`, below 32 768, of the commit with that token."""
-    return temporary_name(lambda _: bytes.fromhex(token) + number.to_bytes(_COUNTER_BYTES, "big"))
+    return build_temporary_name(lambda _: bytes.fromhex(token) + number.to_bytes(_COUNTER_BYTES, "big"))
 
 
-def temporary_of_index(token: str, number: int) -> str:
+def get_index_temporary_name(token: str, number: int) -> str:
     """Return the temporary name for index file `number` of the commit with that token."""
-    return temporary_of(token, _FIRST_OF_INDEX + number)
+    return get_temporary_name(token, _FIRST_INDEX_NUMBER + number)
 
 
-def is_of_index(temporary: str) -> bool:
-    """Return whether a temporary name of a commit is from `temporary_of_index`."""
-    start = len(temporary_of("", 0)) - len(".tmp") + 2 * (_TOKEN_BYTES - _COUNTER_BYTES)
-    return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_OF_INDEX
+def is_index_temporary_name(temporary: str) -> bool:
+    """Return whether a temporary name of a commit is from `get_index_temporary_name`."""
+    start = len(get_temporary_name("", 0)) - len(".tmp") + 2 * (_TOKEN_BYTES - _COUNTER_BYTES)
+    return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_INDEX_NUMBER
 
 
 @contextmanager
 def recover(
-    held: LockedRoots, journal: Journal, policy: Policy, facts: Facts
-) -> Iterator[tuple[Recovered, ...]]:
+    locked_roots: LockedRoots, journal: Journal, policy: Policy, root_info: RootInfo
+) -> Iterator[tuple[Recovery, ...]]:
     """Roll back unfinished commits in locked roots (R1 to R5); the end of the block closes their intents.
 
     The block updates data that is derived from the files. If it fails, the next recovery repeats everything.
 
     Args:
-        held: the locked roots.
+        locked_roots: the locked roots.
         journal: the journal with the intents.
         policy: decides which changes may be rolled back now; the others stay and are reported.
-        facts: identifies generated index files.
+        root_info: identifies generated index files.
 
     Raises:
         ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
             recovery tries again.
         Any error of `journal` and of the block, with the same effect.
     """
-    done = tuple(_recovered(each, held, journal.knows, policy, facts) for each in journal.unfinished(held))
+    done = tuple(
+        _recover_intent(each, locked_roots, journal.is_known, policy, root_info)
+        for each in journal.list_unfinished(locked_roots)
+    )
     yield done
     for each in done:
-        journal.abandon(each.intent.number, frozenset(held), each)
+        journal.abandon(each.intent.number, frozenset(locked_roots), each)
 
 
 @dataclass(slots=True)
-class Writing:
+class CommitWriter:
     """A commit that is written inside the block of a `with` statement, all or none.
 
-    The block calls `land`, updates derived data, and calls `finish`. An error or an interrupt in between
+    The block calls `apply_changes`, updates derived data, and calls `finish`. An error or an interrupt in
+    between
     rolls back, while the locks are held. If that fails now, the next recovery does it.
 
     Attributes:
-        token: for temporary names, see `temporary_of_index`.
+        token: for temporary names, see `get_index_temporary_name`.
     """
 
-    _judged: Judged
-    _held: LockedRoots
+    _judged: JudgedChanges
+    _locked_roots: LockedRoots
     _journal: Journal
-    _facts: Facts
+    _root_info: RootInfo
     token: str = field(default_factory=new_token)
     _begun: set[int] = field(default_factory=set)
     _number: int = 0
-    _is_landed: bool = False
+    _is_applied: bool = False
     _is_finished: bool = False
 
     def __enter__(self) -> Self:
         """Do nothing: an interrupt just before the block would not be noticed."""
         return self
 
-    def land(self) -> Landed:
+    def apply(self) -> ApplyResult:
         """Record the intent in the journal, then write the files.
 
         Raises:
-            TypeError, KeyError: as `check_landable`: nothing is begun.
-            StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
+            TypeError, KeyError: as `require_judged`: nothing is begun.
+            StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `apply_changes`; nothing is
+            changed.
             RollbackFailed: no other commit runs in these roots until the next recovery has rolled this one
                 back.
             Any error of the journal.
         """
-        check_landable(self._judged, self._held)
+        require_judged(self._judged, self._locked_roots)
         self._number = self._journal.begin(self._judged, self.token)
-        landed = land(self._judged, self._held, partial(temporary_of, self.token), begun=self._begun)
-        self._is_landed = True
-        return landed
+        result = apply_changes(
+            self._judged, self._locked_roots, partial(get_temporary_name, self.token), begun=self._begun
+        )
+        self._is_applied = True
+        return result
 
     def finish(self, notes: Sequence[str]) -> None:
         """Mark the commit as done; the journal stores `notes` with it, lines for a person.
 
         Raises:
-            TypeError, KeyError: as `check_landable`: without the locks, another process may have rolled it
+            TypeError, KeyError: as `require_judged`: without the locks, another process may have rolled it
             back.
-            Any error of the journal, which has no such intent if `land` was not called.
+            Any error of the journal, which has no such intent if `apply_changes` was not called.
         """
-        check_landable(self._judged, self._held)
+        require_judged(self._judged, self._locked_roots)
         self._journal.finish(self._number, self._judged, tuple(notes))
         self._is_finished = True
 
@@ -203,19 +226,27 @@ class Writing:
             return
         # An interrupt may arrive just before the number is stored here, or just after the journal marked it
         # done.
-        ours = [each for each in self._journal.unfinished(self._held) if each.token == self.token]
-        for each in ours:  # R4: no code here may close the intent early.
-            made = tuple(directory for directories in self._judged.made for directory in directories)
-            intent = replace(each, changes=dict(enumerate(self._judged.change_set.changes)), made=made)
-            done = _roll_back(intent, self._begun, self._held, self._facts)
-            if not self._is_landed and not done.left and not done.kept:
-                self._journal.abandon(each.number, frozenset(self._held))
+        own_intents = [
+            each for each in self._journal.list_unfinished(self._locked_roots) if each.token == self.token
+        ]
+        for each in own_intents:  # R4: no code here may close the intent early.
+            new_directories = tuple(
+                directory for directories in self._judged.new_directories for directory in directories
+            )
+            intent = replace(
+                each,
+                changes=dict(enumerate(self._judged.change_set.changes)),
+                new_directories=new_directories,
+            )
+            done = _roll_back(intent, self._begun, self._locked_roots, self._root_info)
+            if not self._is_applied and not done.skipped and not done.saved_paths:
+                self._journal.abandon(each.number, frozenset(self._locked_roots))
             # If not, the next recovery closes it: that also corrects derived data, and records conflicts.
         if error is None:
             raise RuntimeError("the block of a commit ended without a call of finish")
 
 
-def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
+def replay(changes: Collection[FileChange], locked_roots: LockedRoots) -> None:
     """Repeat in a copy of the memory the changes that were judged and written in another one (R6).
 
     They are not judged again: write access to the journal includes the files of the copy, and nothing more.
@@ -223,94 +254,129 @@ def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
 
     Args:
         changes: each with the previous bytes; no index names.
-        held: the locked roots of the copy.
+        locked_roots: the locked roots of the copy.
 
     Raises:
         Refusal: a path is not that of an entry.
         TypeError, KeyError: an item is not a change, or its root is not locked.
         StoreConflict: a file is not the expected one. Nothing is changed.
-        PathEscape, NotAFile, ManagedMemoryUnavailable, RollbackFailed: as `land`.
+        PathEscape, NotAFile, ManagedMemoryUnavailable, RollbackFailed: as `apply_changes`.
     """
-    chosen = plain(ChangeSet(tuple(changes))).changes
+    chosen = validated_copy(ChangeSet(tuple(changes))).changes
     for each in chosen:
         check_suffix(each.path)
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
             raise Refused("an index is generated from entries", rule="replay", layer="kernel")
-    land(Replayed(_SEAL, chosen), held, partial(temporary_of, new_token()), durable=False)
+    apply_changes(
+        ReplayedChanges(_SEAL, chosen), locked_roots, partial(get_temporary_name, new_token()), durable=False
+    )
 
 
-def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[CanonicalPath, ...]:
+def clear_index_leftovers(
+    locked_roots: LockedRoots, scope: Scope, root_info: RootInfo
+) -> tuple[CanonicalPath, ...]:
     """Remove temporary files of killed index writes; return files that save work of other processes.
 
     An index is written under the lock of its root, which the caller holds: so no living process wrote these.
     """
-    places = [CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)]
-    return tuple(path for place in places for path in _clear(place, held, facts))
+    directories = [CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)]
+    return tuple(
+        path for directory in directories for path in _clear_directory(directory, locked_roots, root_info)
+    )
 
 
-def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, facts: Facts) -> Recovered:
-    numbered = zip(intent.changes, plain(ChangeSet(tuple(intent.changes.values()))).changes, strict=True)
-    ours = {number: each for number, each in numbered if each.path.scope in held}
-    decider = Judge(policy)
-    may = {number for number, each in ours.items() if _may_return(each, knows, decider)}
+def _recover_intent(
+    intent: Intent, locked_roots: LockedRoots, is_known: IsKnown, policy: Policy, root_info: RootInfo
+) -> Recovery:
+    numbered = zip(
+        intent.changes, validated_copy(ChangeSet(tuple(intent.changes.values()))).changes, strict=True
+    )
+    local_changes = {number: each for number, each in numbered if each.path.scope in locked_roots}
+    evaluator = PolicyEvaluator(policy)
+    permitted = {
+        number for number, each in local_changes.items() if _may_roll_back(each, is_known, evaluator)
+    }
     # Only permitted directories, as new objects: a journal may use objects of other classes.
-    above = {directory for number in may for directory in _above(ours[number].path)}
-    made = tuple(each for each in above if each in intent.made)
-    done = _roll_back(replace(intent, changes=ours, made=made), may, held, facts)
-    refused = tuple(each.path for number, each in ours.items() if number not in may)
-    return Recovered(intent, (*done.left, *refused), done.kept)
+    parents = {
+        directory for number in permitted for directory in _iterate_parents(local_changes[number].path)
+    }
+    new_directories = tuple(each for each in parents if each in intent.new_directories)
+    done = _roll_back(
+        replace(intent, changes=local_changes, new_directories=new_directories),
+        permitted,
+        locked_roots,
+        root_info,
+    )
+    refused = tuple(each.path for number, each in local_changes.items() if number not in permitted)
+    return Recovery(intent, (*done.skipped, *refused), done.saved_paths)
 
 
-def _roll_back(intent: Intent, begun: Collection[int], held: LockedRoots, facts: Facts) -> Recovered:
+def _roll_back(
+    intent: Intent, begun: Collection[int], locked_roots: LockedRoots, root_info: RootInfo
+) -> Recovery:
     """Roll back an intent; see R2 and R3.
 
     Args:
-        intent: with its changes in the roots of `held`, and the directories to remove if they are empty.
+        intent: with its changes in the roots of `locked_roots`, and the directories to remove if they are
+            empty.
         begun: numbers of the changes that may have touched their file. Of the others only temporary names are
             removed.
-        held: the locked roots.
-        facts: identifies generated index files.
+        locked_roots: the locked roots.
+        root_info: identifies generated index files.
 
     Raises:
         ManagedMemoryUnavailable: a file or directory cannot be read or written now.
     """
     numbers, changes = tuple(intent.changes), tuple(intent.changes.values())
-    what = Rollback(_SEAL, frozenset(at for at, number in enumerate(numbers) if number in begun), changes)
-    landed = land(what, held, lambda at: temporary_of(intent.token, numbers[at]))
-    remove_directories(intent.made, held)
-    places = {each.path.parent for number, each in intent.changes.items() if number in begun}
+    changes_to_roll_back = Rollback(
+        _SEAL, frozenset(at for at, number in enumerate(numbers) if number in begun), changes
+    )
+    result = apply_changes(
+        changes_to_roll_back, locked_roots, lambda at: get_temporary_name(intent.token, numbers[at])
+    )
+    remove_directories(intent.new_directories, locked_roots)
+    directories = {each.path.parent for number, each in intent.changes.items() if number in begun}
     for scope in {each.path.scope for each in changes}:
-        places |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}
-    prefix = temporary_of(intent.token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
-    kept = [path for place in sorted(places) for path in _clear(place, held, facts, prefix)]
-    return Recovered(intent, landed.left, tuple(kept))
+        directories |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}
+    prefix = get_temporary_name(intent.token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
+    saved_paths = [
+        path
+        for directory in sorted(directories)
+        for path in _clear_directory(directory, locked_roots, root_info, prefix)
+    ]
+    return Recovery(intent, result.skipped, tuple(saved_paths))
 
 
-def _clear(
-    directory: CanonicalPath, held: LockedRoots, facts: Facts, prefix: str = ""
+def _clear_directory(
+    directory: CanonicalPath, locked_roots: LockedRoots, root_info: RootInfo, prefix: str = ""
 ) -> tuple[CanonicalPath, ...]:
-    """Call `clear` for the names that begin with `prefix`; if it is empty, for those of any index write."""
+    """Call `clear_temporary_names` for the names that begin with `prefix`; if it is empty, for those of
+    any index write.
+    """
 
     def is_worthless(name: str, content: bytes) -> bool:
-        return is_of_index(name) and facts.is_index(directory.scope, content)
+        return is_index_temporary_name(name) and root_info.is_index(directory.scope, content)
 
-    return clear(
-        directory, held, lambda name: name.startswith(prefix) if prefix else is_of_index(name), is_worthless
+    return clear_temporary_names(
+        directory,
+        locked_roots,
+        lambda name: name.startswith(prefix) if prefix else is_index_temporary_name(name),
+        is_worthless,
     )
 
 
-def _may_return(change: FileChange, knows: Known, decider: Judge) -> bool:
+def _may_roll_back(change: FileChange, is_known: IsKnown, evaluator: PolicyEvaluator) -> bool:
     """Return whether the change may be rolled back (R5)."""
     if change.before is not None and change.after is None:
-        verdict = decider.decide_removal(change.path)
+        verdict = evaluator.decide_removal(change.path)
     else:
-        verdict = decider.decide(Verb.CREATE if change.before is None else Verb.MODIFY, change.path)
+        verdict = evaluator.decide(Verb.CREATE if change.before is None else Verb.MODIFY, change.path)
     if isinstance(verdict, Deny):
         return False
-    return change.before is None or knows(change.path, digest(change.before))
+    return change.before is None or is_known(change.path, digest(change.before))
 
 
-def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
+def _iterate_parents(path: CanonicalPath) -> Iterator[CanonicalPath]:
     """Yield the directories above a file, without the root."""
     while (path := path.parent).rel:
         yield path

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from muniment.errors import PathEscape, Refusal, Refused
-from muniment.kernel.decide import NOT_A_NAME, AllowPatterns, DenyPatterns, Judge, Policy
+from muniment.kernel.decide import NOT_A_NAME, AllowPatterns, DenyPatterns, Policy, PolicyEvaluator
 from muniment.kernel.path import GRAMMAR_LAYER, CanonicalPath, canonicalise, fold
-from muniment.policy.load import Act, denying, granting, require
+from muniment.policy.load import Act, get_denying_verbs, get_granting_verb, require_act
 
 
 @dataclass(frozen=True, slots=True)
-class Consulted:
+class ConsultedRule:
     """A rule about the act.
 
     Attributes:
@@ -60,10 +60,12 @@ class Explanation:
     rule: str | None = None
     model_is_told: str = ""
     operator_is_told: str = "no message: it is granted"
-    consulted: tuple[Consulted, ...] = ()
+    consulted: tuple[ConsultedRule, ...] = ()
 
 
-def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = None) -> Explanation:
+def explain_decision(
+    policy: Policy, act: Act, unsafe_path: str, judge: PolicyEvaluator | None = None
+) -> Explanation:
     """Return the decision about a request on a file, with the reason.
 
     Args:
@@ -73,16 +75,18 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
         judge: of the policy, if it exists already.
     """
     path: CanonicalPath | None = None
-    consulted: tuple[Consulted, ...] = ()
+    consulted: tuple[ConsultedRule, ...] = ()
     try:
         path = canonicalise(unsafe_path, policy.scopes)
-        consulted = tuple(consult(policy, act, path))
-        require(act, path, judge or Judge(policy))
+        consulted = tuple(consult_rules(policy, act, path))
+        require_act(act, path, judge or PolicyEvaluator(policy))
     except (PathEscape, Refusal) as refusal:
         rule, layer = (
             (refusal.rule, refusal.layer) if isinstance(refusal, Refused) else (NOT_A_NAME, GRAMMAR_LAYER)
         )
-        model_is_told, operator_is_told = _told(policy, refusal, f"rule {rule!r} of layer {layer!r}")
+        model_message, operator_message = _build_messages(
+            policy, refusal, f"rule {rule!r} of layer {layer!r}"
+        )
         return Explanation(
             act,
             unsafe_path,
@@ -91,32 +95,32 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
             refusal.code,
             layer,
             rule,
-            model_is_told,
-            operator_is_told,
+            model_message,
+            operator_message,
             consulted,
         )
     return Explanation(act, unsafe_path, path.text, "allow", consulted=consulted)
 
 
-def _told(policy: Policy, refusal: PathEscape | Refusal, by: str) -> tuple[str, str]:
+def _build_messages(policy: Policy, refusal: PathEscape | Refusal, source: str) -> tuple[str, str]:
     """Return the messages of a denial for the model and the operator, and whether the run ends."""
     if not isinstance(refusal, PathEscape):
-        return str(refusal), f"{refusal.code}: denied by {by}; the run continues"
-    ends = policy.confinement.on_escape == "abort"
-    if ends:
+        return str(refusal), f"{refusal.code}: denied by {source}; the run continues"
+    is_aborting = policy.confinement.on_escape == "abort"
+    if is_aborting:
         return "", f"remember_path_escape: the run ends without a commit ({refusal})"
     return str(refusal), f"{refusal.code}: {refusal}; the run continues"
 
 
-def consult(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[Consulted]:
+def consult_rules(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[ConsultedRule]:
     """Yield every rule about the act, in the order of layers, with the pattern that matches."""
     text, folded = path.text, fold(path.text)
     for layer in policy.layers:
         for rule in layer.allow:
-            if granting(act) in rule.verbs:
+            if get_granting_verb(act) in rule.verbs:
                 hits = (each for each in rule.paths if AllowPatterns((each,)).match(path))
-                yield Consulted(layer.name, "allow", rule.id, next(hits, None))
+                yield ConsultedRule(layer.name, "allow", rule.id, next(hits, None))
         for rule in layer.deny:
-            if denying(act).intersection(rule.verbs):
+            if get_denying_verbs(act).intersection(rule.verbs):
                 hits = (each for each in rule.paths if DenyPatterns((each,)).match(text, folded))
-                yield Consulted(layer.name, "deny", rule.id, next(hits, None))
+                yield ConsultedRule(layer.name, "deny", rule.id, next(hits, None))

@@ -17,35 +17,43 @@ from muniment.kernel.decide import (
     QUOTA_NUMBERS,
     AllowPatterns,
     DenyPatterns,
-    Judge,
     Layer,
     Policy,
+    PolicyEvaluator,
     Quota,
     Rule,
 )
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import CanonicalPath, fold
-from muniment.lab.explain import consult
+from muniment.lab.explain import consult_rules
 from muniment.policy.automaton import (
     MAX_WORK,
-    All,
-    AskedOnce,
+    Complement,
+    EmptySet,
     FoundPath,
+    Intersection,
     Language,
-    Not,
-    Nothing,
+    Memo,
     Patterns,
     SearchOutcome,
-    Steps,
+    StepBudget,
     Undecided,
-    letters_for,
-    shortest,
+    build_letters,
+    find_shortest_path,
 )
 from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import check_creatable
-from muniment.policy.load import ACTS, Act, Loaded, denying, failure, granting, grants
+from muniment.policy.load import (
+    ACTS,
+    Act,
+    LoadedPolicy,
+    find_failure,
+    get_denying_verbs,
+    get_granting_verb,
+    is_granted,
+)
 from muniment.policy.pattern import MAX_TREE_WILDCARDS, check_pattern
-from muniment.policy.tables import SECTIONS, meet, quota_of
+from muniment.policy.tables import SECTIONS, build_quota, meet
 
 # -- prover ------------------------------------------------------------------------------------------
 #
@@ -67,17 +75,17 @@ class PathSet:
 
     Attributes:
         language: an automaton, used to search for a path.
-        holds: the decision of the kernel, which confirms that path.
+        contains: the decision of the kernel, which confirms that path.
     """
 
     language: Language
-    holds: Callable[[CanonicalPath], bool]
+    contains: Callable[[CanonicalPath], bool]
 
     def __invert__(self) -> PathSet:
-        return PathSet(Not(self.language), lambda path: not self.holds(path))
+        return PathSet(Complement(self.language), lambda path: not self.contains(path))
 
 
-_ByPatterns = AskedOnce[frozenset[str], Language]
+_ByPatterns = Memo[frozenset[str], Language]
 
 
 class Prover:
@@ -101,64 +109,69 @@ class Prover:
         layers = [layer for policy in policies for layer in policy.layers]
         exact = {*exact, *(path for layer in layers for rule in layer.allow for path in rule.paths)}
         trees = {*trees, *(path for layer in layers for rule in layer.deny for path in rule.paths)}
-        letters, budget = letters_for(sorted(exact), sorted(trees)), Steps(work)
+        letters, budget = build_letters(sorted(exact), sorted(trees)), StepBudget(work)
         self._letters, self._budget = letters, budget
         self._exact = _ByPatterns(lambda paths: Patterns.exact(paths, letters, budget))
         self._tree = _ByPatterns(lambda paths: Patterns.tree(paths, letters, budget))
-        self._all = AskedOnce[tuple[Language, ...], Language](All)
-        self._not = AskedOnce[Language, Language](Not)
-        self._judges = AskedOnce(Judge)
+        self._all = Memo[tuple[Language, ...], Language](Intersection)
+        self._not = Memo[Language, Language](Complement)
+        self._judges = Memo(PolicyEvaluator)
 
     def exact(self, paths: Iterable[str]) -> PathSet:
         """Return the files that one of the patterns matches, as in allow rules."""
         patterns = frozenset(paths)
         return PathSet(self._exact[patterns], AllowPatterns(sorted(patterns)).match)
 
-    def tree(self, paths: Iterable[str]) -> PathSet:
+    def match_tree(self, paths: Iterable[str]) -> PathSet:
         """Return the files that one of the patterns covers, as in deny rules."""
         patterns = frozenset(paths)
         matcher = DenyPatterns(sorted(patterns))
         return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
-    def asked(self, layers: Iterable[Layer], act: Act) -> PathSet:
+    def build_requested_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
         """Return the paths for which every layer has an allow rule, ignoring deny rules."""
-        parts = [self.exact(_paths(layer.allow, {granting(act)})) for layer in layers]
+        parts = [self.exact(_list_paths(layer.allow, {get_granting_verb(act)})) for layer in layers]
         language = self._all[tuple(part.language for part in parts)]
-        return PathSet(language, lambda path: all(part.holds(path) for part in parts))
+        return PathSet(language, lambda path: all(part.contains(path) for part in parts))
 
-    def denied(self, layers: Iterable[Layer], act: Act) -> PathSet:
+    def build_denied_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
         """Return the paths that a deny rule of one of the layers covers."""
-        return self.tree(path for layer in layers for path in _paths(layer.deny, denying(act)))
+        return self.match_tree(
+            path for layer in layers for path in _list_paths(layer.deny, get_denying_verbs(act))
+        )
 
-    def grant(self, policy: Policy, act: Act) -> PathSet:
+    def build_granted_set(self, policy: Policy, act: Act) -> PathSet:
         """Return the paths that the policy grants, in any scope. Equal rules share one language."""
-        asked, denied = self.asked(policy.layers, act), self.denied(policy.layers, act)
-        language = self._all[asked.language, self._not[denied.language]]
-        return PathSet(language, lambda path: grants(act, path, self._judges[policy]))
+        requested, denied = (
+            self.build_requested_set(policy.layers, act),
+            self.build_denied_set(policy.layers, act),
+        )
+        language = self._all[requested.language, self._not[denied.language]]
+        return PathSet(language, lambda path: is_granted(act, path, self._judges[policy]))
 
-    def find(self, scopes: Collection[Scope], *sets: PathSet) -> SearchOutcome:
+    def find_path(self, scopes: Collection[Scope], *sets: PathSet) -> SearchOutcome:
         """Return the shortest path in these scopes that is in all of these sets, or that none exists.
 
         The kernel's decision confirms every path that the automata find, for each set.
         """
-        return self._search(scopes, sets, partial(_are_in, sets))
+        return self._search(scopes, sets, partial(_is_in_all, sets))
 
     def is_empty(self, scopes: Collection[Scope], *sets: PathSet) -> bool:
         """Return whether it is proved that no such path exists; a found path needs no confirmation."""
-        return isinstance(self._search(scopes, sets, lambda _path: True), Nothing)
+        return isinstance(self._search(scopes, sets, lambda _path: True), EmptySet)
 
     def _search(
         self, scopes: Collection[Scope], sets: Iterable[PathSet], confirms: Callable[[CanonicalPath], bool]
     ) -> SearchOutcome:
-        language = All(each.language for each in sets)
-        return shortest(language, self._letters, scopes, self._budget, confirms)
+        language = Intersection(each.language for each in sets)
+        return find_shortest_path(language, self._letters, scopes, self._budget, confirms)
 
 
-def _are_in(sets: Iterable[PathSet], path: CanonicalPath) -> bool:
-    return all(each.holds(path) for each in sets)
+def _is_in_all(sets: Iterable[PathSet], path: CanonicalPath) -> bool:
+    return all(each.contains(path) for each in sets)
 
 
-def _paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
+def _list_paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
     return [path for rule in rules if set(verbs) & set(rule.verbs) for path in rule.paths]
 
 
@@ -183,14 +196,16 @@ MAX_INVARIANTS: Final = 256
 """Of one kind, and patterns of one."""
 
 
-def _act(text: str) -> str:
+def _validate_act(text: str) -> str:
     if text != "*" and text not in ACTS:
         raise ValueError(f"unknown verb {text!r}; use {', '.join(ACTS)} or *")
     return text
 
 
 _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\z")]
-_Acts = Annotated[tuple[Annotated[str, AfterValidator(_act)], ...], Field(strict=False, min_length=1)]
+_Acts = Annotated[
+    tuple[Annotated[str, AfterValidator(_validate_act)], ...], Field(strict=False, min_length=1)
+]
 _Paths = Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MAX_INVARIANTS)]
 
 
@@ -224,7 +239,7 @@ class Implies(_Invariant):
     then: _Acts
 
 
-class Apart(_Invariant):
+class MutuallyExclusive(_Invariant):
     """`[[apart]]`."""
 
     one: _Side
@@ -238,7 +253,7 @@ class Invariants(Frozen):
     never: Annotated[tuple[Never, ...], Field(strict=False, max_length=MAX_INVARIANTS)] = ()
     only: Annotated[tuple[Only, ...], Field(strict=False, max_length=MAX_INVARIANTS)] = ()
     implies: Annotated[tuple[Implies, ...], Field(strict=False, max_length=MAX_INVARIANTS)] = ()
-    apart: Annotated[tuple[Apart, ...], Field(strict=False, max_length=MAX_INVARIANTS)] = ()
+    apart: Annotated[tuple[MutuallyExclusive, ...], Field(strict=False, max_length=MAX_INVARIANTS)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,25 +299,25 @@ def read_invariants(data: dict[str, Any], where: str) -> Invariants:
         file = Invariants.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(printable(str(part)) for part in first["loc"])
-        raise PolicyInvalid("E150", where, f"{place}: {first['msg']}") from None
-    for paths, place, deny in (
+        location = ".".join(printable(str(part)) for part in first["loc"])
+        raise PolicyInvalid("E150", where, f"{location}: {first['msg']}") from None
+    for paths, location, deny in (
         *((each.paths, f"never[{each.id}]", True) for each in file.never),
         *((each.paths, f"only[{each.id}]", False) for each in file.only),
         *((side.paths, f"apart[{each.id}]", False) for each in file.apart for side in (each.one, each.other)),
     ):
         for path in paths:  # The scope may be declared only in other policies.
             scope = Scope(path.removeprefix("/").partition("/")[0])
-            check_pattern(path, deny=deny, scopes=(scope,), where=f"{where} {place}")
+            check_pattern(path, deny=deny, scopes=(scope,), where=f"{where} {location}")
     return file
 
 
-def prove(invariants: Invariants, policy: Policy) -> tuple[InvariantFinding, ...]:
+def prove_invariants(invariants: Invariants, policy: Policy) -> tuple[InvariantFinding, ...]:
     """Prove each invariant, or refute it by the shortest path; in the order of the file, by kind."""
-    return tuple(_Proving(invariants, policy).findings())
+    return tuple(_InvariantProver(invariants, policy).find_all())
 
 
-class _Proving:
+class _InvariantProver:
     """All invariants against one policy."""
 
     def __init__(self, invariants: Invariants, policy: Policy) -> None:
@@ -315,40 +330,42 @@ class _Proving:
             trees=[path for each in invariants.never for path in each.paths],
         )
 
-    def findings(self) -> Iterator[InvariantFinding]:
+    def find_all(self) -> Iterator[InvariantFinding]:
         """Yield one finding per invariant."""
         for never in self._invariants.never:
-            yield self._finding("never", never, never.verbs, [self._prover.tree(never.paths)])
+            yield self._prove_one("never", never, never.verbs, [self._prover.match_tree(never.paths)])
         for only in self._invariants.only:
-            yield self._finding("only", only, only.verbs, [~self._prover.exact(only.paths)])
+            yield self._prove_one("only", only, only.verbs, [~self._prover.exact(only.paths)])
         for implies in self._invariants.implies:
-            lacking = [~self._prover.grant(self._policy, act) for act in _acts(implies.then)]
-            yield self._finding("implies", implies, implies.verbs, lacking)
+            missing_grants = [
+                ~self._prover.build_granted_set(self._policy, act) for act in _expand_acts(implies.then)
+            ]
+            yield self._prove_one("implies", implies, implies.verbs, missing_grants)
         for apart in self._invariants.apart:
-            yield self._apart(apart)
+            yield self._prove_apart(apart)
 
-    def _finding(
+    def _prove_one(
         self, kind: str, invariant: _Invariant, verbs: tuple[str, ...], sets: list[PathSet]
     ) -> InvariantFinding:
         """Return a finding that is broken if an act is granted in a set, with the shortest such path."""
-        found, unknown = [], []
-        for act, where in product(_acts(verbs), sets):
-            granted = self._prover.grant(self._policy, act)
-            outcome = self._prover.find(self._policy.scopes, granted, where)
+        found, undecided = [], []
+        for act, where in product(_expand_acts(verbs), sets):
+            granted = self._prover.build_granted_set(self._policy, act)
+            outcome = self._prover.find_path(self._policy.scopes, granted, where)
             if isinstance(outcome, FoundPath):
                 found.append(Witness(act, outcome.path.text))
             elif isinstance(outcome, Undecided):
-                unknown.append(f"{act}: {outcome.why}")
+                undecided.append(f"{act}: {outcome.reason}")
         if found:
             first = min(found, key=lambda each: (len(each.path), each.path))
             return InvariantFinding(invariant.id, kind, invariant.why, "broken", (first,))
-        status: Literal["undecided", "proved"] = "undecided" if unknown else "proved"
-        return InvariantFinding(invariant.id, kind, invariant.why, status, reason="; ".join(unknown))
+        status: Literal["undecided", "proved"] = "undecided" if undecided else "proved"
+        return InvariantFinding(invariant.id, kind, invariant.why, status, reason="; ".join(undecided))
 
-    def _apart(self, apart: Apart) -> InvariantFinding:
+    def _prove_apart(self, apart: MutuallyExclusive) -> InvariantFinding:
         """Return a finding that is proved if one side is never granted, and broken if both are."""
         sides = [
-            self._finding("apart", apart, side.verbs, [self._prover.exact(side.paths)])
+            self._prove_one("apart", apart, side.verbs, [self._prover.exact(side.paths)])
             for side in (apart.one, apart.other)
         ]
         for status in ("proved", "undecided"):
@@ -358,7 +375,7 @@ class _Proving:
         return replace(sides[0], witnesses=(*sides[0].witnesses, *sides[1].witnesses))
 
 
-def _acts(verbs: tuple[str, ...]) -> list[Act]:
+def _expand_acts(verbs: tuple[str, ...]) -> list[Act]:
     return [act for act in ACTS if "*" in verbs or act in verbs]
 
 
@@ -415,11 +432,11 @@ class Mutant:
         """Return the lines of an inline test that catches a surviving mutant; empty for another one."""
         if self.status != "survived":
             return ()
-        asked = (f"{self.over[0]} = {self.over[1]}",) if self.over else ()
-        return ("[[test]]", f'verb = "{self.act}"', f'path = "/{self.path}"', *asked, 'expect = "deny"')
+        quota_line = (f"{self.over[0]} = {self.over[1]}",) if self.over else ()
+        return ("[[test]]", f'verb = "{self.act}"', f'path = "/{self.path}"', *quota_line, 'expect = "deny"')
 
 
-def mutants(loaded: Loaded) -> Iterator[Mutant]:
+def generate_mutants(loaded: LoadedPolicy) -> Iterator[Mutant]:
     """Yield every mutant of a policy with its result; rules in the order of their ids.
 
     Args:
@@ -427,54 +444,57 @@ def mutants(loaded: Loaded) -> Iterator[Mutant]:
 
     Cost: its inline tests for each mutant, and a search for each that they miss; `strict` takes 0.5 s.
     """
-    yield from _MutantTrial(loaded).all()
+    yield from _MutantGenerator(loaded).generate_all()
 
 
-class _MutantTrial:
-    def __init__(self, loaded: Loaded) -> None:
+class _MutantGenerator:
+    def __init__(self, loaded: LoadedPolicy) -> None:
         self._policy, self._checks = loaded.policy, loaded.files[0].tables.test
-        self._own = loaded.own
-        own, *others = ([quota_of(table) for table in file.tables.quota] for file in loaded.files)
+        self._own = loaded.own_layer
+        own, *others = ([build_quota(table) for table in file.tables.quota] for file in loaded.files)
         self._quotas = [each for each in own if not any(each in quotas for quotas in others)]
 
-    def all(self) -> Iterator[Mutant]:
-        for mutant, layer in (*self._without_denies(), *self._with_wider_allows()):
+    def generate_all(self) -> Iterator[Mutant]:
+        for mutant, layer in (*self._drop_denies(), *self._widen_allows()):
             layers = tuple(layer if each is self._own else each for each in self._policy.layers)
             mutated = replace(self._policy, layers=layers)
-            yield self._caught(mutant, mutated) or _told(mutant, self._gained(mutated))
-        yield from self._with_larger_quotas()
+            yield self._run_tests(mutant, mutated) or _set_status(mutant, self._find_gained_paths(mutated))
+        yield from self._enlarge_quotas()
 
-    def _without_denies(self) -> Iterator[tuple[Mutant, Layer]]:
+    def _drop_denies(self) -> Iterator[tuple[Mutant, Layer]]:
         """Yield mutants without one pattern or verb; a rule that has none left denies nothing."""
         for rule in self._own.deny:
-            place = f"deny[{rule.id}] without"
+            prefix = f"deny[{rule.id}] without"
             for path in rule.paths:
                 left = replace(rule, paths=tuple(each for each in rule.paths if each != path))
                 yield (
-                    Mutant(f"{place} pattern {path!r}", "deny", rule.id, path),
-                    self._with("deny", rule, left),
+                    Mutant(f"{prefix} pattern {path!r}", "deny", rule.id, path),
+                    self._replace_rule("deny", rule, left),
                 )
             for verb in rule.verbs:
                 left = replace(rule, verbs=tuple(each for each in rule.verbs if each != verb))
-                yield Mutant(f"{place} verb {verb}", "deny", rule.id, None), self._with("deny", rule, left)
+                yield (
+                    Mutant(f"{prefix} verb {verb}", "deny", rule.id, None),
+                    self._replace_rule("deny", rule, left),
+                )
 
-    def _with_wider_allows(self) -> Iterator[tuple[Mutant, Layer]]:
+    def _widen_allows(self) -> Iterator[tuple[Mutant, Layer]]:
         for rule in self._own.allow:
             for path in rule.paths:
-                for wider in _wider(path):
+                for wider in _widen_pattern(path):
                     what = f"allow[{rule.id}] with {wider!r} for {path!r}"
                     paths = tuple(wider if each == path else each for each in rule.paths)
-                    weaker = self._with("allow", rule, replace(rule, paths=paths))
+                    weaker = self._replace_rule("allow", rule, replace(rule, paths=paths))
                     yield Mutant(what, "allow", rule.id, path), weaker
 
-    def _with(self, kind: Literal["allow", "deny"], rule: Rule, weaker: Rule) -> Layer:
+    def _replace_rule(self, kind: Literal["allow", "deny"], rule: Rule, weaker: Rule) -> Layer:
         """Return the file's layer with one rule replaced."""
         rules: dict[str, Any] = {
             kind: tuple(weaker if each is rule else each for each in getattr(self._own, kind))
         }
         return replace(self._own, **rules)
 
-    def _with_larger_quotas(self) -> Iterator[Mutant]:
+    def _enlarge_quotas(self) -> Iterator[Mutant]:
         for quota, number in product(self._policy.quotas, fields(Quota)):
             if quota not in self._quotas or number.name not in QUOTA_NUMBERS:
                 continue
@@ -486,26 +506,28 @@ class _MutantTrial:
             quotas = tuple(raised if each is quota else each for each in self._policy.quotas)
             what = f"quota[{quota.id}] with {number.name} = {larger}"
             mutant, mutated = Mutant(what, "quota", quota.id, None), replace(self._policy, quotas=quotas)
-            mutant = self._caught(mutant, mutated) or _told(mutant, self._bounded(quota, number.name))
+            mutant = self._run_tests(mutant, mutated) or _set_status(
+                mutant, self._find_bounded_paths(quota, number.name)
+            )
             over = (number.name.removeprefix("max_"), bound + 1)
             yield replace(mutant, over=over) if mutant.status == "survived" else mutant
 
-    def _caught(self, mutant: Mutant, mutated: Policy) -> Mutant | None:
+    def _run_tests(self, mutant: Mutant, mutated: Policy) -> Mutant | None:
         """Return the mutant if an inline test fails on it, or None."""
-        judge = Judge(mutated)
+        judge = PolicyEvaluator(mutated)
         for number, check in enumerate(self._checks, start=1):
-            if failure(check, judge, mutated) is not None:
+            if find_failure(check, judge, mutated) is not None:
                 return replace(mutant, status="caught", test=number)
         return None
 
-    def _gained(self, mutated: Policy) -> Iterator[tuple[Act, SearchOutcome]]:
+    def _find_gained_paths(self, mutated: Policy) -> Iterator[tuple[Act, SearchOutcome]]:
         """Yield the paths that a mutant grants and the policy does not, by act."""
         prover = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE])
         for act in ACTS:
-            sets = (*_granted(prover, mutated, act), ~prover.grant(self._policy, act))
-            yield act, prover.find(mutated.scopes, *sets)
+            sets = (*_build_granted_sets(prover, mutated, act), ~prover.build_granted_set(self._policy, act))
+            yield act, prover.find_path(mutated.scopes, *sets)
 
-    def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, SearchOutcome]]:
+    def _find_bounded_paths(self, quota: Quota, field: str) -> Iterator[tuple[Act, SearchOutcome]]:
         """Yield the writable paths that this number limits and no other quota limits as strictly, by act."""
         others = [
             path
@@ -515,25 +537,31 @@ class _MutantTrial:
         ]
         prover = Prover([self._policy], exact=[*_CREATABLE, *_NOT_CREATABLE, *quota.paths, *others])
         for act in (Verb.CREATE, Verb.MODIFY):
-            sets = (*_granted(prover, self._policy, act), prover.exact(quota.paths), ~prover.exact(others))
-            yield act, prover.find(self._policy.scopes, *sets)
+            sets = (
+                *_build_granted_sets(prover, self._policy, act),
+                prover.exact(quota.paths),
+                ~prover.exact(others),
+            )
+            yield act, prover.find_path(self._policy.scopes, *sets)
 
 
-def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Mutant:
+def _set_status(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Mutant:
     """Return the mutant with the result of the first path found."""
     for act, outcome in outcomes:
         if isinstance(outcome, FoundPath):
             return replace(mutant, status="survived", act=act, path=outcome.path.text)
-        if not isinstance(outcome, Nothing):
+        if not isinstance(outcome, EmptySet):
             mutant = replace(mutant, status="undecided")
     return mutant
 
 
-def _granted(prover: Prover, policy: Policy, act: Act) -> Iterator[PathSet]:
+def _build_granted_sets(prover: Prover, policy: Policy, act: Act) -> Iterator[PathSet]:
     """Yield sets whose intersection is granted by the policy and the name grammar."""
-    yield prover.grant(policy, act)
+    yield prover.build_granted_set(policy, act)
     if act == Verb.CREATE:
-        named = All([prover.exact(_CREATABLE).language, Not(prover.exact(_NOT_CREATABLE).language)])
+        named = Intersection(
+            [prover.exact(_CREATABLE).language, Complement(prover.exact(_NOT_CREATABLE).language)]
+        )
         yield PathSet(named, _is_creatable)
 
 
@@ -544,7 +572,7 @@ def _is_creatable(path: CanonicalPath) -> bool:
     return False
 
 
-def _wider(pattern: str) -> Iterator[str]:
+def _widen_pattern(pattern: str) -> Iterator[str]:
     """Yield wider patterns: at any depth, and with any name. `/user/*.md`: `/user/**/*.md` and `/user/*`."""
     folder, _, name = pattern.rpartition("/")
     if name == "**":
@@ -581,22 +609,22 @@ class TermChange:
     is_looser: bool
 
 
-def terms_of(policy: Policy) -> dict[str, Value]:
+def list_terms(policy: Policy) -> dict[str, Value]:
     """Return every term except quotas, by name. Gates are joined by commas."""
     terms: dict[str, Value] = {
         f"{table}.{key}": ", ".join(value) or "none" if isinstance(value, tuple) else value
         for table in SECTIONS
         for key, value in asdict(getattr(policy, table)).items()
     }
-    for scope in policy.scope_terms:
+    for scope in policy.scope_options:
         terms[f"scopes.{scope.name}.trust"] = str(scope.trust)
         terms[f"scopes.{scope.name}.commit"] = scope.commit
     return terms
 
 
-def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
+def compare_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
     """Yield the terms on which they differ, except quotas and scopes that only one of them declares."""
-    before, after, both = terms_of(old), terms_of(new), terms_of(meet(old, new))
+    before, after, both = list_terms(old), list_terms(new), list_terms(meet(old, new))
     for name, strict in both.items():
         if before[name] != after[name]:
             yield TermChange(name, before[name], after[name], is_looser=after[name] != strict)
@@ -622,7 +650,7 @@ def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 MAX_GAINS: Final = 32
 """Limit of separate differences of one kind; a longer list is not readable."""
 
-_UNBOUNDED: Final = MAX_BYTES + 1
+_NO_LIMIT: Final = MAX_BYTES + 1
 """Larger than any number of a quota."""
 
 
@@ -679,18 +707,18 @@ class Difference:
     undecided: tuple[str, ...]
 
 
-def diff(old: Policy, new: Policy) -> Difference:
+def compare_policies(old: Policy, new: Policy) -> Difference:
     """Compare two policies."""
     quotas = [*old.quotas, *new.quotas]
     prover = Prover([old, new], exact=[path for quota in quotas for path in quota.paths])
     wider, narrower = _Comparison(prover, old, new), _Comparison(prover, new, old)
-    widenings = wider.gains()
-    terms = (*changed_terms(old, new), *changed_quotas(prover, old, new))
+    widenings = wider.find_gains()
+    terms = (*compare_terms(old, new), *compare_quotas(prover, old, new))
     is_wider = bool(widenings) or any(term.is_looser for term in terms)
     return Difference(
         verdict="wider" if is_wider else "undecided" if wider.unknown else "proved",
         widenings=widenings,
-        narrowings=narrower.gains(),
+        narrowings=narrower.find_gains(),
         terms=terms,
         undecided=tuple(wider.unknown),
     )
@@ -704,63 +732,69 @@ class _Comparison:
         self._common = [scope for scope in more.scopes if scope in less.scopes]
         self.unknown: list[str] = []
 
-    def gains(self) -> tuple[Gain, ...]:
+    def find_gains(self) -> tuple[Gain, ...]:
         """Return each difference with its shortest path; acts with the same difference are combined."""
-        acts_of: dict[tuple[str, Cause], list[Act]] = {}
-        for acts in self._acts_alike():
-            for path, cause in (*self._in_common(acts), *self._in_new_scopes(acts)):
-                acts_of.setdefault((path.text, cause), []).extend(acts)
-        gains = [Gain(tuple(acts), path, cause) for (path, cause), acts in acts_of.items()]
+        acts_by_cause: dict[tuple[str, Cause], list[Act]] = {}
+        for acts in self._group_acts():
+            for path, cause in (*self._compare_common_scopes(acts), *self._compare_new_scopes(acts)):
+                acts_by_cause.setdefault((path.text, cause), []).extend(acts)
+        gains = [Gain(tuple(acts), path, cause) for (path, cause), acts in acts_by_cause.items()]
         return tuple(sorted(gains, key=lambda gain: (len(gain.path), gain.path)))
 
-    def _acts_alike(self) -> list[tuple[Act, ...]]:
+    def _group_acts(self) -> list[tuple[Act, ...]]:
         """Return groups of acts with the same patterns in both policies; one search covers a group."""
         by_patterns: dict[object, list[Act]] = {}
         for act in ACTS:
-            less, more = (self._prover.grant(policy, act).language for policy in (self._less, self._more))
+            less, more = (
+                self._prover.build_granted_set(policy, act).language for policy in (self._less, self._more)
+            )
             if less is not more or self._common != list(self._more.scopes):
                 by_patterns.setdefault((less, more), []).append(act)
         return [tuple(acts) for acts in by_patterns.values()]
 
-    def _in_common(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
+    def _compare_common_scopes(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
         """Yield one path for each pattern that causes a difference, in scopes that both declare.
 
         Paths that the patterns of earlier causes explain are excluded.
         """
-        granted, before = (self._prover.grant(policy, acts[0]) for policy in (self._more, self._less))
-        told: list[Cause] = []
-        while len(told) <= MAX_GAINS:
-            denying = self._prover.tree(each.pattern for each in told if each.kind == "deny")
-            granting = self._prover.exact(each.pattern for each in told if each.kind != "deny")
-            outcome = self._prover.find(self._common, granted, ~before, ~denying, ~granting)
+        granted, before = (
+            self._prover.build_granted_set(policy, acts[0]) for policy in (self._more, self._less)
+        )
+        causes: list[Cause] = []
+        while len(causes) <= MAX_GAINS:
+            explained_denies = self._prover.match_tree(each.pattern for each in causes if each.kind == "deny")
+            explained_grants = self._prover.exact(each.pattern for each in causes if each.kind != "deny")
+            outcome = self._prover.find_path(
+                self._common, granted, ~before, ~explained_denies, ~explained_grants
+            )
             if not isinstance(outcome, FoundPath):
-                self._note(outcome, acts)
+                self._note_undecided(outcome, acts)
                 return
-            cause = self._cause(acts[0], outcome.path)
-            told.append(cause)
+            cause = self._find_cause(acts[0], outcome.path)
+            causes.append(cause)
             yield outcome.path, cause
 
-    def _in_new_scopes(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
+    def _compare_new_scopes(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
         for scope in self._more.scopes:
             if scope not in self._less.scopes:
-                outcome = self._prover.find([scope], self._prover.grant(self._more, acts[0]))
-                self._note(outcome, acts)
+                outcome = self._prover.find_path([scope], self._prover.build_granted_set(self._more, acts[0]))
+                self._note_undecided(outcome, acts)
                 if isinstance(outcome, FoundPath):
                     yield outcome.path, Cause("scope", "", scope, "")
 
-    def _note(self, outcome: SearchOutcome, acts: tuple[Act, ...]) -> None:
+    def _note_undecided(self, outcome: SearchOutcome, acts: tuple[Act, ...]) -> None:
         if isinstance(outcome, Undecided):
-            self.unknown.append(f"{', '.join(acts)}: {outcome.why}")
+            self.unknown.append(f"{', '.join(acts)}: {outcome.reason}")
 
-    def _cause(self, act: Act, path: CanonicalPath) -> Cause:
-        consulted = list(consult(self._less, act, path))
+    def _find_cause(self, act: Act, path: CanonicalPath) -> Cause:
+        consulted = list(consult_rules(self._less, act, path))
         for each in consulted:
             if each.kind == "deny" and each.pattern is not None:
                 return Cause("deny", each.layer, each.rule, each.pattern)
         known = {paths for layer in self._less.layers for rule in layer.allow for paths in rule.paths}
         granting = [
             Cause("allow", each.layer, each.rule, each.pattern)
-            for each in consult(self._more, act, path)
+            for each in consult_rules(self._more, act, path)
             if each.kind == "allow" and each.pattern is not None
         ]
         for cause in granting:
@@ -768,36 +802,36 @@ class _Comparison:
                 return cause
         granted_by = {each.layer for each in consulted if each.kind == "allow" and each.pattern is not None}
         missing = {layer.name for layer in self._less.layers} - granted_by
-        gone = sorted(missing - {layer.name for layer in self._more.layers})
+        removed = sorted(missing - {layer.name for layer in self._more.layers})
         first = granting[0]
-        return Cause("layer", gone[0], first.rule, first.pattern) if gone else first
+        return Cause("layer", removed[0], first.rule, first.pattern) if removed else first
 
 
-def changed_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermChange]:
+def compare_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermChange]:
     """Yield changed numbers of quotas, in scopes that both declare; each is compared with the other policy.
 
     A quota counts each scope separately, so a different quota may cover each of them.
     """
     common = [scope for scope in new.scopes if scope in old.scopes]
-    for one, other, is_looser in ((old, new, True), (new, old, False)):
-        for quota in one.quotas:
-            if quota in other.quotas:
+    for first, second, is_looser in ((old, new, True), (new, old, False)):
+        for quota in first.quotas:
+            if quota in second.quotas:
                 continue
             counted = [scope for scope in common if not prover.is_empty([scope], prover.exact(quota.paths))]
             covering = [
-                [each for each in other.quotas if _covers(prover, each, quota, scope)] for scope in counted
+                [each for each in second.quotas if _covers(prover, each, quota, scope)] for scope in counted
             ]
             for field in QUOTA_NUMBERS:
                 number = getattr(quota, field)
-                kept = max((_bound(quotas, field) for quotas in covering), default=number)
-                if kept > number:
-                    found: Value = "none" if kept == _UNBOUNDED else kept
+                applied = max((_strictest_limit(quotas, field) for quotas in covering), default=number)
+                if applied > number:
+                    found: Value = "none" if applied == _NO_LIMIT else applied
                     before, after = (number, found) if is_looser else (found, number)
                     yield TermChange(f"quota[{quota.id}].{field}", before, after, is_looser)
 
 
-def _bound(quotas: list[Quota], field: str) -> int:
-    return min((getattr(quota, field) for quota in quotas), default=_UNBOUNDED)
+def _strictest_limit(quotas: list[Quota], field: str) -> int:
+    return min((getattr(quota, field) for quota in quotas), default=_NO_LIMIT)
 
 
 def _covers(prover: Prover, quota: Quota, other: Quota, scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""Review a policy: explain its decisions, report the findings of `lint`, and locate them by line."""
+"""Review a policy: explain its decisions, report the findings of `lint_policy`, and locate them by line."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Final
 from muniment.errors import PathEscape, PolicyInvalid, Refusal, printable
 from muniment.kernel.decide import GATES, QUOTA_NUMBERS, Policy, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
-from muniment.kernel.normal_forms import normalised
+from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.lab.explain import Consulted, consult
+from muniment.lab.explain import ConsultedRule, consult_rules
 from muniment.lab.proofs import SCHEMA as INVARIANTS
 from muniment.lab.proofs import PathSet, Prover
 from muniment.policy.automaton import FoundPath
-from muniment.policy.family import Member, parse_toml, read_family, read_text, shipped_folder
+from muniment.policy.family import FamilyMember, get_shipped_folder, parse_toml, read_family, read_text
 from muniment.policy.load import (
     REMOVAL,
     Act,
-    Loaded,
-    act_of,
-    failed_tests,
+    LoadedPolicy,
+    find_failed_tests,
+    find_pattern_errors,
+    get_act,
     load_files,
-    wrong_patterns,
 )
-from muniment.policy.tables import SECTIONS, CheckTable, complaints, is_path, line_of, quota_of
+from muniment.policy.tables import SECTIONS, CheckTable, build_quota, find_errors, find_line, is_path
 
 # -- finding -----------------------------------------------------------------------------------------
 #
-# A finding of `lint`: the problem, its line, and the correction.
+# A finding of `lint_policy`: the problem, its line, and the correction.
 
 _FIXES: Final = {
     "E100": "pass a policy file that you can read",
@@ -92,104 +92,115 @@ class LintFinding:
         return self.code.startswith("E")
 
 
-def as_findings(problems: Iterable[PolicyInvalid]) -> list[LintFinding]:
+def convert_to_findings(problems: Iterable[PolicyInvalid]) -> list[LintFinding]:
     """Return the load errors as findings, each with a fix."""
-    return in_order(
-        [LintFinding(each.rule, each.where, each.line, each.problem, _fix(each)) for each in problems]
+    return sort_findings(
+        [LintFinding(each.rule, each.where, each.line, each.problem, _suggest_fix(each)) for each in problems]
     )
 
 
-def in_order(findings: list[LintFinding]) -> list[LintFinding]:
+def sort_findings(findings: list[LintFinding]) -> list[LintFinding]:
     """Return errors first, then the other findings in the order of lines."""
     return sorted(findings, key=lambda each: ("EWI".index(each.code[0]), each.line or 0, each.code))
 
 
-def _fix(problem: PolicyInvalid) -> str:
+def _suggest_fix(problem: PolicyInvalid) -> str:
     """Return the correction, with the exact text if it is known."""
-    if meant := re.search(r"did you mean ('[^']+')\?", problem.problem):
-        return f"write {meant[1]}"
+    if suggestion := re.search(r"did you mean ('[^']+')\?", problem.problem):
+        return f"write {suggestion[1]}"
     if remedy := re.search(r"; run: (.+)$", problem.problem):
         return f"run: {remedy[1]}"
     if quoted := re.match(r"pattern ('(?:[^'\\]|\\.)*'|\"[^\"]*\") ", problem.problem):
         pattern: str = literal_eval(quoted[1])
-        corrected = normalised("NFKC", pattern).strip()
+        corrected = normalise("NFKC", pattern).strip()
         if problem.rule == "E205" and "/" not in pattern:
             return f"write {'/**/' + pattern!r}, or start with one scope instead of **"
         if problem.rule == "E205":
             return f"write {'/' + pattern!r}"
-        is_of_form = any(each in problem.problem[quoted.end() :] for each in ("white space", "NFKC"))
-        if is_of_form and corrected not in {pattern, ""} and corrected.isprintable():
+        is_normalisation = any(each in problem.problem[quoted.end() :] for each in ("white space", "NFKC"))
+        if is_normalisation and corrected not in {pattern, ""} and corrected.isprintable():
             return f"write {corrected!r}"
     return _FIXES.get(problem.rule, "correct the reported problem")
 
 
 # -- review ------------------------------------------------------------------------------------------
 #
-# The findings of `lint` for a policy that loads, without errors.
+# The findings of `lint_policy` for a policy that loads, without errors.
 
-_AS_STRICT: Final = "remove the key, or use a value as strict"
+_STRICTER_FIX: Final = "remove the key, or use a value as strict"
 
 USER: Final = Scope("user")
 TEAM: Final = Scope("team")
 """The scope of one user, and the scope that other users read; see W804."""
 
 
-_Place = tuple[str, str | None, *tuple[str, ...]]
+_Location = tuple[str, str | None, *tuple[str, ...]]
 """A kind of table, its id if there are several, and a pattern or a key."""
 
-_Remark = tuple[str, str, str, _Place]
+_Remark = tuple[str, str, str, _Location]
 """The code of a finding, the problem, the fix, and the place."""
 
 
 class PolicyReview:
     """One policy with its files."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedPolicy) -> None:
         self._file, self._policy = loaded.files[0], loaded.policy
-        self._own = loaded.own
-        self._others = [layer for layer in self._policy.layers if layer is not self._own]
+        self._own_layer = loaded.own_layer
+        self._others = [layer for layer in self._policy.layers if layer is not self._own_layer]
         counted = [path for file in loaded.files for quota in file.tables.quota for path in quota.paths]
-        self._parent_quotas = [quota_of(table) for file in loaded.files[1:] for table in file.tables.quota]
+        self._parent_quotas = [build_quota(table) for file in loaded.files[1:] for table in file.tables.quota]
         self._prover = Prover([self._policy], exact=counted)
 
-    def findings(self) -> Iterator[LintFinding]:
+    def find_all(self) -> Iterator[LintFinding]:
         """Yield all findings except load errors."""
-        wider = self._wider_than_parents() if self._others else ()
-        for remark in chain(self._allows(), self._denies(), self._untested(), wider, self._risks()):
-            yield self._found(*remark)
+        wider = self._find_wider_terms() if self._others else ()
+        for remark in chain(
+            self._check_allow_rules(),
+            self._check_deny_rules(),
+            self._find_untested_rules(),
+            wider,
+            self._find_risks(),
+        ):
+            yield self._create_finding(*remark)
 
-    def _allows(self) -> Iterator[_Remark]:
+    def _check_allow_rules(self) -> Iterator[_Remark]:
         """Yield W301 and W302."""
-        for rule in self._own.allow:
+        for rule in self._own_layer.allow:
             empty = [path for path in rule.paths if self._is_empty(self._prover.exact([path]))]
             for path in empty:
                 problem = "matches no path that the name grammar allows"
                 yield "W301", problem, "remove or correct the pattern", ("allow", rule.id, path)
-            asked = self._prover.exact(rule.paths)
+            requested = self._prover.exact(rule.paths)
             if len(empty) < len(rule.paths) and all(
-                self._is_empty(asked, self._prover.grant(self._policy, verb)) for verb in rule.verbs
+                self._is_empty(requested, self._prover.build_granted_set(self._policy, verb))
+                for verb in rule.verbs
             ):
                 problem = "grants nothing: each of its paths is denied, or not granted by a parent"
                 yield "W302", problem, "remove the rule, or the rules that deny it", ("allow", rule.id)
 
-    def _denies(self) -> Iterator[_Remark]:
+    def _check_deny_rules(self) -> Iterator[_Remark]:
         """Yield W303 and W304."""
-        for rule in self._own.deny:
+        for rule in self._own_layer.deny:
             for path in rule.paths:
                 acts: list[Act] = [REMOVAL if verb is Verb.DELETE else verb for verb in rule.verbs]
-                place = ("deny", rule.id, path)
-                asked = (self._prover.asked(self._policy.layers, act) for act in (*acts, *rule.verbs))
-                tree = self._prover.tree([path])
-                if all(self._is_empty(tree, each) for each in asked):
+                location = ("deny", rule.id, path)
+                requested = (
+                    self._prover.build_requested_set(self._policy.layers, act) for act in (*acts, *rule.verbs)
+                )
+                tree = self._prover.match_tree([path])
+                if all(self._is_empty(tree, each) for each in requested):
                     problem = "denies only paths that no rule grants"
-                    yield "W304", problem, "keep it as a safeguard, or remove it", place
-                elif all(self._is_empty(tree, ~self._covered(verb, rule, path)) for verb in rule.verbs):
+                    yield "W304", problem, "keep it as a safeguard, or remove it", location
+                elif all(
+                    self._is_empty(tree, ~self._build_covered_set(verb, rule, path)) for verb in rule.verbs
+                ):
                     problem = "denies only paths that other patterns deny"
-                    yield "W303", problem, "remove it or the pattern that covers it, but not both", place
+                    yield "W303", problem, "remove it or the pattern that covers it, but not both", location
 
-    def _covered(self, verb: Verb, rule: Rule, path: str) -> PathSet:
+    def _build_covered_set(self, verb: Verb, rule: Rule, path: str) -> PathSet:
         """Return the paths that all other patterns deny. Another rule may have an equal pattern."""
-        return self._prover.tree(
+        return self._prover.match_tree(
             each
             for layer in self._policy.layers
             for other in layer.deny
@@ -198,79 +209,79 @@ class PolicyReview:
             if other is not rule or each != path
         )
 
-    def _untested(self) -> Iterator[_Remark]:
+    def _find_untested_rules(self) -> Iterator[_Remark]:
         """Yield I501: no inline test uses a path that the rule matches."""
-        reached = {
+        used = {
             (each.kind, each.rule)
             for check in self._file.tables.test
-            for each in _consulted(self._policy, check)
-            if each.pattern is not None and each.layer == self._own.name
+            for each in _consult_or_skip(self._policy, check)
+            if each.pattern is not None and each.layer == self._own_layer.name
         }
-        for kind, rules in (("allow", self._own.allow), ("deny", self._own.deny)):
+        for kind, rules in (("allow", self._own_layer.allow), ("deny", self._own_layer.deny)):
             for rule in rules:
-                if (kind, rule.id) not in reached:
+                if (kind, rule.id) not in used:
                     fix = "add a [[test]] with a path that it matches"
                     yield "I501", "is not used by any inline test", fix, (kind, rule.id)
 
-    def _wider_than_parents(self) -> Iterator[_Remark]:
+    def _find_wider_terms(self) -> Iterator[_Remark]:
         """Yield E601: rules, scopes, quotas and terms that request more than the meet allows."""
-        yield from self._wider_rules()
-        yield from self._wider_scopes()
-        for kind, name, key, holds in (*self._larger_quotas(), *self._looser_terms()):
-            yield "E601", f"is looser than in a parent; {holds} applies", _AS_STRICT, (kind, name, key)
+        yield from self._find_wider_rules()
+        yield from self._find_wider_scopes()
+        for kind, name, key, applied in (*self._find_larger_quotas(), *self._find_looser_terms()):
+            yield "E601", f"is looser than in a parent; {applied} applies", _STRICTER_FIX, (kind, name, key)
 
-    def _wider_rules(self) -> Iterator[_Remark]:
-        for rule in self._own.allow:
+    def _find_wider_rules(self) -> Iterator[_Remark]:
+        for rule in self._own_layer.allow:
             for verb in rule.verbs:
-                sets = (self._prover.exact(rule.paths), ~self._prover.asked(self._others, verb))
-                path = self._path_in(self._policy.scopes, *sets)
+                sets = (self._prover.exact(rule.paths), ~self._prover.build_requested_set(self._others, verb))
+                path = self._find_path(self._policy.scopes, *sets)
                 if path is not None:
                     problem = f"requests {verb} on {path.text}, which a parent does not grant"
                     fix = "request at most the grants of the parents, or extend another policy"
                     yield "E601", problem, fix, ("allow", rule.id)
                     break
 
-    def _wider_scopes(self) -> Iterator[_Remark]:
-        effective = {terms.name: terms for terms in self._policy.scope_terms}
-        for name, asked in (self._file.tables.scopes or {}).items():
-            place = ("scopes", None, name)
-            terms = effective.get(Scope(name))
-            if terms is None:
-                yield "E601", f"declares the scope {name!r}, which a parent does not", "remove it", place
+    def _find_wider_scopes(self) -> Iterator[_Remark]:
+        effective = {effective_scope.name: effective_scope for effective_scope in self._policy.scope_options}
+        for name, requested in (self._file.tables.scopes or {}).items():
+            location = ("scopes", None, name)
+            effective_scope = effective.get(Scope(name))
+            if effective_scope is None:
+                yield "E601", f"declares the scope {name!r}, which a parent does not", "remove it", location
                 continue
-            for key in sorted(asked.model_fields_set):
-                own, holds = getattr(asked, key), getattr(terms, key)
-                if own != holds:
-                    problem = f"sets {key} = {str(own)!r}; {str(holds)!r} of a parent applies"
-                    yield "E601", problem, _AS_STRICT, place
+            for key in sorted(requested.model_fields_set):
+                requested_value, applied = getattr(requested, key), getattr(effective_scope, key)
+                if requested_value != applied:
+                    problem = f"sets {key} = {str(requested_value)!r}; {str(applied)!r} of a parent applies"
+                    yield "E601", problem, _STRICTER_FIX, location
 
-    def _larger_quotas(self) -> Iterator[tuple[str, str, str, int]]:
+    def _find_larger_quotas(self) -> Iterator[tuple[str, str, str, int]]:
         """Yield kind, id and key of each number looser than a parent's, and the number that applies."""
         for quota in self._file.tables.quota:
-            counted = self._prover.exact(quota_of(quota).paths)
-            holding = [
+            counted = self._prover.exact(build_quota(quota).paths)
+            covering = [
                 each
                 for each in self._parent_quotas
                 if self._is_empty(counted, ~self._prover.exact(each.paths))
             ]
             for key in sorted(quota.model_fields_set & {*QUOTA_NUMBERS}):
-                least = min((getattr(each, key) for each in holding), default=getattr(quota, key))
+                least = min((getattr(each, key) for each in covering), default=getattr(quota, key))
                 if least < getattr(quota, key):
                     yield "quota", quota.id, key, least
 
-    def _looser_terms(self) -> Iterator[tuple[str, None, str, str]]:
+    def _find_looser_terms(self) -> Iterator[tuple[str, None, str, str]]:
         """Yield table and key of each term that differs from the effective one, and the effective value."""
         for table in SECTIONS:
             own, effective = getattr(self._file.tables, table), getattr(self._policy, table)
             for key in sorted(own.model_fields_set):
-                asked, holds = _plain(getattr(own, key)), _plain(getattr(effective, key))
-                if asked != holds:
-                    yield table, None, key, holds
+                requested, applied = _format_value(getattr(own, key)), _format_value(getattr(effective, key))
+                if requested != applied:
+                    yield table, None, key, applied
 
-    def _risks(self) -> Iterator[_Remark]:
+    def _find_risks(self) -> Iterator[_Remark]:
         """Yield W8xx for the effective policy."""
         policy = self._policy
-        if (path := self._granted(Verb.DELETE, policy.scopes)) is not None:
+        if (path := self._find_granted_path(Verb.DELETE, policy.scopes)) is not None:
             problem = f"the model may delete {path.text}"
             yield "W801", problem, "leave removals to code: forget, dream", ("allow", None)
         for code, is_risky, table, key, problem, fix in (
@@ -289,47 +300,47 @@ class PolicyReview:
         ):  # fmt: skip
             if is_risky:
                 yield code, problem, fix, (table, None, key)
-        yield from self._leaks_to_team()
+        yield from self._find_team_leaks()
 
-    def _leaks_to_team(self) -> Iterator[_Remark]:
+    def _find_team_leaks(self) -> Iterator[_Remark]:
         """Yield W804."""
         if not {TEAM, USER} <= set(self._policy.scopes):
             return
-        reads = self._granted(Verb.READ, [USER])
-        writes = [self._granted(verb, [TEAM]) for verb in (Verb.CREATE, Verb.MODIFY)]
+        reads = self._find_granted_path(Verb.READ, [USER])
+        writes = [self._find_granted_path(verb, [TEAM]) for verb in (Verb.CREATE, Verb.MODIFY)]
         written = next((path for path in writes if path is not None), None)
         if reads is not None and written is not None:
             problem = f"one run may read {reads.text} and write {written.text}, which other users read"
             yield "W804", problem, "split it into two policies", ("scopes", None, TEAM)
 
-    def _granted(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
+    def _find_granted_path(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
         """Return the shortest path on which the policy grants the verb, or None."""
-        return self._path_in(scopes, self._prover.grant(self._policy, verb))
+        return self._find_path(scopes, self._prover.build_granted_set(self._policy, verb))
 
-    def _path_in(self, scopes: Collection[Scope], *sets: PathSet) -> CanonicalPath | None:
-        outcome = self._prover.find(scopes, *sets)
+    def _find_path(self, scopes: Collection[Scope], *sets: PathSet) -> CanonicalPath | None:
+        outcome = self._prover.find_path(scopes, *sets)
         return outcome.path if isinstance(outcome, FoundPath) else None
 
     def _is_empty(self, *sets: PathSet) -> bool:
         return self._prover.is_empty(self._policy.scopes, *sets)
 
-    def _found(self, code: str, problem: str, fix: str, place: _Place) -> LintFinding:
+    def _create_finding(self, code: str, problem: str, fix: str, location: _Location) -> LintFinding:
         """Return a finding about a rule, one of its patterns, or a key."""
-        kind, name, *rest = place
+        kind, name, *rest = location
         named = f"{kind}[{name}]" if name else ".".join([kind, *rest])
         is_pattern = name is not None and kind != "quota" and bool(rest)
         key, value = ("paths", rest[0]) if is_pattern else (rest[0] if rest else None, None)
-        line = line_of(self._file.text, kind, name, key, value) or line_of(self._file.text, kind)
+        line = find_line(self._file.text, kind, name, key, value) or find_line(self._file.text, kind)
         subject = f"pattern {value!r} " if value else f"{key} " if name and key else ""
         return LintFinding(code, f"{self._file.where} {named}", line, subject + problem, fix)
 
 
-def _consulted(policy: Policy, check: CheckTable) -> Iterator[Consulted]:
+def _consult_or_skip(policy: Policy, check: CheckTable) -> Iterator[ConsultedRule]:
     with suppress(PathEscape, Refusal):
-        yield from consult(policy, act_of(check), canonicalise(check.path, policy.scopes))
+        yield from consult_rules(policy, get_act(check), canonicalise(check.path, policy.scopes))
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a value as text; lists are sorted."""
     return ", ".join(sorted(map(str, value))) if isinstance(value, tuple) else str(value)
 
@@ -351,7 +362,7 @@ def _plain(value: object) -> str:
 # W3xx, E601 and W801, W804 are proved by automata; undecided cases are not reported.
 
 
-def lint(name_or_path: str, *, policies_dir: Path | None = None) -> list[LintFinding]:
+def lint_policy(name_or_path: str, *, policies_dir: Path | None = None) -> list[LintFinding]:
     """Return all findings about a policy, errors first, then in the order of lines.
 
     Args:
@@ -363,20 +374,20 @@ def lint(name_or_path: str, *, policies_dir: Path | None = None) -> list[LintFin
     try:
         member = read_family(name_or_path, policies_dir)
     except PolicyInvalid as problem:
-        return as_findings(_complaints(name_or_path, policies_dir) or [problem])
+        return convert_to_findings(_find_file_problems(name_or_path, policies_dir) or [problem])
     path = member.file.path
     folder = path.parent if path else None
     try:
-        loaded = load_files(name_or_path, policies_dir=policies_dir, unlocked=folder, tested=False)
+        loaded = load_files(name_or_path, policies_dir=policies_dir, unlocked=folder, run_tests=False)
     except PolicyInvalid as problem:
-        return as_findings(_pattern_problems(member) or [problem])
-    failed = as_findings(failed_tests(loaded.files[0], loaded.policy))
-    return in_order([*failed, *PolicyReview(loaded).findings()])
+        return convert_to_findings(_find_pattern_problems(member) or [problem])
+    failed = convert_to_findings(find_failed_tests(loaded.files[0], loaded.policy))
+    return sort_findings([*failed, *PolicyReview(loaded).find_all()])
 
 
-def _complaints(name_or_path: str, policies_dir: Path | None) -> list[PolicyInvalid]:
+def _find_file_problems(name_or_path: str, policies_dir: Path | None) -> list[PolicyInvalid]:
     """Return the problems of a file without its parents, if it can be read."""
-    named = [folder / f"{name_or_path}.toml" for folder in (shipped_folder(), policies_dir) if folder]
+    named = [folder / f"{name_or_path}.toml" for folder in (get_shipped_folder(), policies_dir) if folder]
     where = printable(name_or_path)
     with suppress(PolicyInvalid):
         for path in [Path(name_or_path)] if is_path(name_or_path) else named:
@@ -385,11 +396,11 @@ def _complaints(name_or_path: str, policies_dir: Path | None) -> list[PolicyInva
                 if data.get("schema") == INVARIANTS:
                     problem = "is an invariants file; run: muniment policy prove FILE POLICY"
                     return [PolicyInvalid("E105", where, problem)]
-                return complaints(data, where, read[0])
+                return find_errors(data, where, read[0])
     return []
 
 
-def _pattern_problems(member: Member) -> list[PolicyInvalid]:
+def _find_pattern_problems(member: FamilyMember) -> list[PolicyInvalid]:
     with suppress(PolicyInvalid):
-        return wrong_patterns(member)
+        return find_pattern_errors(member)
     return []

@@ -35,28 +35,28 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from muniment.agent.model import Model, ModelError
-from muniment.agent.questions import Asker, Merge
+from muniment.agent.questions import Merge, ModelQuery
 from muniment.cancelling import Cancel
-from muniment.content.admission import check_entry, own
-from muniment.content.entry import MAX_DESCRIPTION_CHARS, completed, parse, shortened
-from muniment.content.gates import encode, one_line
-from muniment.content.provenance import is_made_of
-from muniment.content.titles import title_of
-from muniment.content.words import STOP_WORDS, features
+from muniment.content.admission import check_entry, replace_if_rejected
+from muniment.content.entry import MAX_DESCRIPTION_CHARS, complete_front_matter, parse, shorten
+from muniment.content.gates import clean_line, encode
+from muniment.content.provenance import consists_of
+from muniment.content.titles import derive_title
+from muniment.content.words import STOP_WORDS, extract_features
 from muniment.errors import MunimentError, StoreConflict, ToolError
 from muniment.events import span
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
-from muniment.operations.findings import Findings, Same
-from muniment.operations.job import Job, check_retry, emit_end, own_cancel, status_of
-from muniment.operations.place import Holding, Place
-from muniment.operations.removals import check_preview, expired_by, preview_digest, topics_of
+from muniment.operations.findings import DuplicateGroup, Findings
+from muniment.operations.job import Job, determine_status, log_end, log_retry_or_raise, use_or_create_cancel
+from muniment.operations.job_context import JobContext, LoadedEntry
+from muniment.operations.removals import check_preview, compute_preview_digest, list_expired, list_topics
 from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, commit
-from muniment.store.erase import is_forgotten
-from muniment.store.ledger import CommitRow, of_task
-from muniment.store.trust import Ruling, entry_id, is_risky, stamp
+from muniment.store.commit import CommitResult, commit
+from muniment.store.erase import is_erased_text
+from muniment.store.ledger import CommitRow, find_commit
+from muniment.store.trust import TrustDecision, is_risky, read_entry_id, stamp_entry
 from muniment.types import Counts, DreamRequest, DreamResult
 
 KIND: Final = "dream"
@@ -72,190 +72,206 @@ class _DreamJob(Job):
 
     kind = KIND
 
-    def __init__(self, request: DreamRequest, place: Place, model: Model, cancel: Cancel) -> None:
-        super().__init__(place, model, cancel, request.trust, request.task_id, is_dry=request.dry_run)
+    def __init__(self, request: DreamRequest, context: JobContext, model: Model, cancel: Cancel) -> None:
+        super().__init__(context, model, cancel, request.trust, request.task_id, is_dry=request.dry_run)
         self.request = request
-        self.files = self.bytes = 0
+        self.files_left = self.bytes_left = 0
 
-    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
-        """Return the result of a task that removed the entries `gone`, of which `over` had expired."""
-        merged = tuple(sorted(set(gone).difference(over)))
+    def create_result(
+        self, counts: Counts, removed: Collection[str] = (), expired: Collection[str] = ()
+    ) -> DreamResult:
+        """Return the result of a task that removed the entries `removed`, of which `expired` had expired."""
+        merged = tuple(sorted(set(removed).difference(expired)))
         return DreamResult(
-            **self.members(),
+            **self.create_common_members(),
             status="preview" if self.is_dry else "completed",
             touched_topics=(),
             counts=counts,
             rejected=counts.rejected,
             deduped_entries=len(merged),
             deduped_paths=merged,
-            expired_paths=tuple(sorted(over)),
+            expired_paths=tuple(sorted(expired)),
         )
 
-    def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
-        """Return the trust of merged text: that of its entries, since `step_of_merge` checks its words."""
-        asked = self.trust
-        return Ruling(asked if draft.after is None or held is None else asked.capped(held))
+    def decide_trust(self, draft: FileChange, previous_trust: Trust | None) -> TrustDecision:
+        """Return the trust of merged text: that of its entries, since `build_merge_step` checks its words."""
+        request_trust = self.trust
+        return TrustDecision(
+            request_trust
+            if draft.after is None or previous_trust is None
+            else request_trust.cap(previous_trust)
+        )
 
 
-def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
+def dream(
+    request: DreamRequest, context: JobContext, model: Model, *, cancel: Cancel | None = None
+) -> DreamResult:
     """Carry out one request; errors are returned in the result's `error`, never raised.
 
     Args:
         request: the scope, and whether it is a preview.
-        place: the policy, roots and state; the caller closes them.
+        context: the policy, roots and state; the caller closes them.
         model: may merge similar entries; the embedded rules only count them.
         cancel: cancels the task; a commit that has begun to write is completed.
 
     Cost: about half a second for a thousand entries, without the time of the model.
     """
-    with own_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
-        job = _DreamJob(request, place, model, cancelling)
+    with use_or_create_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
+        job = _DreamJob(request, context, model, cancelling)
         try:
-            result = _dream(job)
+            result = _run_dream(job)
         except (MunimentError, ModelError) as problem:
             error = job.record_failure(problem)
-            result = replace(job.result(Counts()), status=status_of(error), error=error)
+            result = replace(job.create_result(Counts()), status=determine_status(error), error=error)
         fields = {"turns": result.turns, "seconds": round(result.seconds, 3), **asdict(result.counts)}
-        emit_end(KIND, result, task_span, **fields)
+        log_end(KIND, result, task_span, **fields)
     return result
 
 
-def _dream(task: _DreamJob) -> DreamResult:
+def _run_dream(task: _DreamJob) -> DreamResult:
     """Run steps 1 to 5; retry if another process wrote during the commit."""
     earlier = task.find_earlier(None)  # All dream requests have the same content.
     if earlier is not None:
-        return _repeated(task, earlier)
-    scopes = task.place.chosen(task.request.scope)
-    task.begin(task.place.policy.limits)
+        return _create_repeated_result(task, earlier)
+    scopes = task.context.select_scopes(task.request.scope)
+    task.start_budget(task.context.policy.limits)
     try:
-        return _attempt(task, scopes)
+        return _run_attempt(task, scopes)
     except StoreConflict as conflict:
-        check_retry(task.place.policy, KIND, task.id, conflict)
-    return _attempt(task, scopes)
+        log_retry_or_raise(task.context.policy, KIND, task.id, conflict)
+    return _run_attempt(task, scopes)
 
 
-def _repeated(task: _DreamJob, done: CommitRow) -> DreamResult:
+def _create_repeated_result(task: _DreamJob, done: CommitRow) -> DreamResult:
     """Return the result of a task that has committed before, as far as the ledger knows it."""
-    known = done.known
-    gone = {change.path for change in known if change.kind == "delete"}
-    over = expired_by(task.place, done)
-    counts = Counts(merged=len(gone - over), removed_expired=len(over), rewritten=len(known) - len(gone))
+    known = done.known_changes
+    removed = {change.path for change in known if change.kind == "delete"}
+    expired = list_expired(task.context, done)
+    counts = Counts(
+        merged=len(removed - expired), removed_expired=len(expired), rewritten=len(known) - len(removed)
+    )
     task.notes = list(done.notes)
     return replace(
-        task.result(counts, gone, over),
-        summary=f"already done by this task: {_told(counts)}",
+        task.create_result(counts, removed, expired),
+        summary=f"already done by this task: {_describe_changes(counts)}",
         repeated=True,
-        touched_topics=topics_of(done.changes),
+        touched_topics=list_topics(done.changes),
         touched_scopes=done.touched_scopes,
     )
 
 
-def _attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
+def _run_attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
     """Run steps 1 to 5 once."""
-    task.notes, limits = [], task.place.policy.limits
-    task.files, task.bytes = limits.files_written, limits.write_bytes
+    task.notes, limits = [], task.context.policy.limits
+    task.files_left, task.bytes_left = limits.files_written, limits.write_bytes
     now = timestamp()
     found = [Findings(task, scope, now) for scope in scopes]
-    steps = [step for each in found for step in steps_by_code(each)]
-    if not task.is_by_rules:
+    steps = [step for each in found for step in find_removal_steps(each)]
+    if not task.uses_rules:
         for each in found:
-            steps += _steps_by_model(task, each)
-    named = preview_digest(task.place, KIND, steps)
-    check_preview(task.request.digest, named, is_dry=task.is_dry)
+            steps += _query_merge_steps(task, each)
+    digest = compute_preview_digest(task.context, KIND, steps)
+    check_preview(task.request.digest, digest, is_dry=task.is_dry)
     # The time of the scan: entries that had expired by then are reported as expired.
-    terms = replace(task.terms(task.trust_of), run=replace(task.run(), at=now), stamp=stamp)
-    done = commit(steps, replace(terms, attended=task.request.attended))
-    if (earlier := task.find_quicker(done)) is not None:
-        return _repeated(task, earlier)
+    options = replace(
+        task.create_commit_options(task.decide_trust),
+        run=replace(task.create_run(), at=now),
+        stamp=stamp_entry,
+    )
+    done = commit(steps, replace(options, is_attended=task.request.attended))
+    if (earlier := task.find_faster_commit(done)) is not None:
+        return _create_repeated_result(task, earlier)
     task.notes += done.notes
-    return replace(_result(task, found, done), digest=named if task.is_dry else None)
+    return replace(_create_result(task, found, done), digest=digest if task.is_dry else None)
 
 
-def _steps_by_model(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
+def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
     """Run step 3 for one scope."""
-    asker = Asker(task.model, task.budget)
-    not_asked = 0
-    for group in found.questions():
+    query = ModelQuery(task.model, task.budget)
+    uncompared = 0
+    for group in found.iterate_queries():
         if task.budget.turns_left == 0:
-            not_asked += len(group)
+            uncompared += len(group)
             continue
         try:
-            merges = asker.which_to_merge([each.entry.body for each in group])
+            merges = query.propose_merges([each.entry.body for each in group])
         except ModelError as problem:
             if not problem.has_answered:
                 raise
             task.notes.append(
-                f"{len(group)} similar entries stay unchanged: {own(str(problem), 'no response')}"
+                f"{len(group)} similar entries stay unchanged: {replace_if_rejected(str(problem), 'no response')}"
             )
             continue
         for merge in merges:
-            step = step_of_merge(merge, group, task.place.policy)
-            if step is None or is_forgotten(task.place.state, merge.text):
+            step = build_merge_step(merge, group, task.context.policy)
+            if step is None or is_erased_text(task.context.state, merge.text):
                 task.notes.append(
                     f"rejected a text of {task.model.name} for {len(merge.drop) + 1} entries: it states "
                     "more or less than they do or ends sooner, a gate rejects it, or it was erased"
                 )
-            elif _is_within(task, step) and found.room.take_whole(len(step.changes)):
-                task.files -= len(step.changes)
-                task.bytes -= _bytes(step)
+            elif _is_within_limits(task, step) and found.allowance.reserve_all(len(step.changes)):
+                task.files_left -= len(step.changes)
+                task.bytes_left -= _count_bytes(step)
                 yield step
-    if not_asked:
-        task.notes.append(f"{not_asked} similar entries of {found.scope} were not compared: no turns left")
+    if uncompared:
+        task.notes.append(f"{uncompared} similar entries of {found.scope} were not compared: no turns left")
 
 
-def _is_within(task: _DreamJob, step: ChangeSet) -> bool:
+def _is_within_limits(task: _DreamJob, step: ChangeSet) -> bool:
     """Return whether a model may still change as much as `step` does."""
     size = len(step.changes)
-    if size <= task.files and _bytes(step) <= task.bytes:
+    if size <= task.files_left and _count_bytes(step) <= task.bytes_left:
         return True
     task.notes.append(f"a merge of {size} entries exceeds what one run may still write")
     return False
 
 
-def _bytes(step: ChangeSet) -> int:
+def _count_bytes(step: ChangeSet) -> int:
     return sum(item.size for item in step.changes)
 
 
-def _result(task: _DreamJob, found: Sequence[Findings], done: Commit) -> DreamResult:
+def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResult) -> DreamResult:
     """Return the result of a dream, read from its commit."""
-    gone = {change.path for change in done.changes if change.kind == "delete"}
-    over = {holding.path.text for each in found for holding in each.expired} & gone
+    removed = {change.path for change in done.changes if change.kind == "delete"}
+    expired = {loaded.path.text for each in found for loaded in each.expired} & removed
     groups = [
-        tuple(path for path in _paths(group) if path not in gone) for each in found for group in each.alike
+        tuple(path for path in _list_paths(group) if path not in removed)
+        for each in found
+        for group in each.similar_groups
     ]
     counts = Counts(
         entries=sum(each.entries for each in found),
-        exact_duplicates=sum(each.repeated for each in found),
-        near_duplicates=sum(len(group) for each in found for group in each.alike),
-        expired=sum(each.past for each in found),
-        ended=sum(len(each.ended) for each in found),
+        exact_duplicates=sum(each.duplicate_count for each in found),
+        near_duplicates=sum(len(group) for each in found for group in each.similar_groups),
+        expired=sum(each.expired_count for each in found),
+        ended=sum(len(each.ended_paths) for each in found),
         unreadable=sum(each.unreadable for each in found),
         broken_links=sum(each.broken_links for each in found),
-        merged=len(gone) - len(over),
-        removed_expired=len(over),
-        rewritten=len(done.changes) - len(gone),
-        left=sum(each.room.left for each in found),
+        merged=len(removed) - len(expired),
+        removed_expired=len(expired),
+        rewritten=len(done.changes) - len(removed),
+        left=sum(each.allowance.left for each in found),
         rejected=done.rejected,
     )
-    kept = of_task(task.place.state, task.id) if done.changes and not task.is_dry else None
-    ended = tuple(sorted({path for each in found for path in each.ended} - gone))
+    commit_row = find_commit(task.context.state, task.id) if done.changes and not task.is_dry else None
+    ended = tuple(sorted({path for each in found for path in each.ended_paths} - removed))
     return replace(
-        task.result(counts, gone, over),
-        summary=_summary(counts, is_preview=task.is_dry),
+        task.create_result(counts, removed, expired),
+        summary=_describe_result(counts, is_preview=task.is_dry),
         ended_entries=len(ended) or None,
         ended_paths=ended,
         alike=tuple(group for group in groups if len(group) > 1),
-        kept=tuple(kept for each in found for kept in each.kept),
-        touched_topics=() if kept is None else topics_of(kept.changes),
+        kept=tuple(commit_row for each in found for commit_row in each.retained),
+        touched_topics=() if commit_row is None else list_topics(commit_row.changes),
         touched_scopes=() if task.is_dry else done.touched_scopes,
     )
 
 
-def _paths(group: Sequence[Holding]) -> tuple[str, ...]:
+def _list_paths(group: Sequence[LoadedEntry]) -> tuple[str, ...]:
     return tuple(each.path.text for each in group)
 
 
-def _told(counts: Counts) -> str:
+def _describe_changes(counts: Counts) -> str:
     done = {
         "merged": counts.merged,
         "rewrote": counts.rewritten,
@@ -264,22 +280,22 @@ def _told(counts: Counts) -> str:
     return ", ".join(f"{what} {number}" for what, number in done.items() if number) or "changed nothing"
 
 
-def _summary(counts: Counts, *, is_preview: bool) -> str:
+def _describe_result(counts: Counts, *, is_preview: bool) -> str:
     left = f"; left {counts.left} for the next dream" if counts.left else ""
-    seen = "1 entry" if counts.entries == 1 else f"{counts.entries} entries"
-    return f"{'would have ' if is_preview else ''}{_told(counts)}; {seen} checked{left}"
+    checked = "1 entry" if counts.entries == 1 else f"{counts.entries} entries"
+    return f"{'would have ' if is_preview else ''}{_describe_changes(counts)}; {checked} checked{left}"
 
 
-def steps_by_code(findings: Findings) -> Iterator[ChangeSet]:
+def find_removal_steps(findings: Findings) -> Iterator[ChangeSet]:
     """Return the removals that code decides: first expired entries, then duplicates."""
-    for holding in findings.expired:
-        yield ChangeSet((_going(holding),))
-    for same in findings.same:
-        if going := same.going[: findings.room.take(len(same.going))]:
-            yield _removal(Same(same.stays, going))
+    for loaded in findings.expired:
+        yield ChangeSet((_build_deletion(loaded),))
+    for same in findings.duplicate_groups:
+        if removable := same.removable[: findings.allowance.reserve(len(same.removable))]:
+            yield _build_removal_step(DuplicateGroup(same.survivor, removable))
 
 
-def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> ChangeSet | None:
+def build_merge_step(merge: Merge, group: Sequence[LoadedEntry], policy: Policy) -> ChangeSet | None:
     """Return the step of a model's merge, or None if it is rejected (S3).
 
     Args:
@@ -287,59 +303,66 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
         group: the entries in the query.
         policy: determines the gates for a text.
     """
-    merge = _keep_filed(merge, group)
-    stays, going = group[merge.keep], tuple(group[number] for number in merge.drop)
-    sources = [each.entry.body for each in (stays, *going)]
-    if stays.trust.satisfies(Trust.WORKSPACE) and not is_made_of(merge.text or stays.entry.body, sources):
+    merge = _prefer_stored_entry(merge, group)
+    survivor, removable = group[merge.keep], tuple(group[number] for number in merge.drop)
+    sources = [each.entry.body for each in (survivor, *removable)]
+    if survivor.trust.satisfies(Trust.WORKSPACE) and not consists_of(
+        merge.text or survivor.entry.body, sources
+    ):
         return None
     if not merge.text:
-        if any(each.outlasts(stays) for each in going) or not _has_words_of(stays, going):
+        if any(each.outlasts(survivor) for each in removable) or not _contains_words(survivor, removable):
             return None
-        return _removal(Same(stays, going))
-    said, used = features(merge.text), frozenset.union(*map(features, sources))
-    if not used - STOP_WORDS <= said <= used | STOP_WORDS:
+        return _build_removal_step(DuplicateGroup(survivor, removable))
+    merged_words, source_words = (
+        extract_features(merge.text),
+        frozenset.union(*map(extract_features, sources)),
+    )
+    if not source_words - STOP_WORDS <= merged_words <= source_words | STOP_WORDS:
         return None
-    written = _written(merge.text, stays, policy)
-    if written is None:
+    new_file = _build_merged_file(merge.text, survivor, policy)
+    if new_file is None:
         return None
-    return ChangeSet((FileChange(stays.path, stays.digest, written), *map(_going, going)))
+    return ChangeSet((FileChange(survivor.path, survivor.digest, new_file), *map(_build_deletion, removable)))
 
 
-def _keep_filed(merge: Merge, group: Sequence[Holding]) -> Merge:
+def _prefer_stored_entry(merge: Merge, group: Sequence[LoadedEntry]) -> Merge:
     """Return a merge that retains an entry of this memory, with the text that was to stay (D2)."""
-    stays = group[merge.keep]
-    filed = next((number for number in merge.drop if group[number].at), None)
-    is_filed = bool(stays.at or entry_id(stays.entry))
-    if is_filed or filed is None or {stays.row.expires, group[filed].row.expires} != {None}:
+    survivor = group[merge.keep]
+    stored = next((number for number in merge.drop if group[number].written_at), None)
+    is_filed = bool(survivor.written_at or read_entry_id(survivor.entry))
+    if is_filed or stored is None or {survivor.row.expires, group[stored].row.expires} != {None}:
         return merge
-    drop = tuple(merge.keep if number == filed else number for number in merge.drop)
-    return replace(merge, keep=filed, drop=drop, text=merge.text or stays.entry.body)
+    drop = tuple(merge.keep if number == stored else number for number in merge.drop)
+    return replace(merge, keep=stored, drop=drop, text=merge.text or survivor.entry.body)
 
 
-def _has_words_of(stays: Holding, going: Iterable[Holding]) -> bool:
+def _contains_words(survivor: LoadedEntry, removable: Iterable[LoadedEntry]) -> bool:
     """Return whether an entry has all significant words of others: another day or name is another fact."""
-    said = features(stays.entry.body) | STOP_WORDS
-    return all(features(each.entry.body) <= said for each in going)
+    survivor_words = extract_features(survivor.entry.body) | STOP_WORDS
+    return all(extract_features(each.entry.body) <= survivor_words for each in removable)
 
 
-def _removal(same: Same) -> ChangeSet:
-    return ChangeSet(tuple(map(_going, same.going)), (Claim(same.stays.path, same.stays.digest),))
+def _build_removal_step(same: DuplicateGroup) -> ChangeSet:
+    return ChangeSet(
+        tuple(map(_build_deletion, same.removable)), (Claim(same.survivor.path, same.survivor.digest),)
+    )
 
 
-def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
+def _build_merged_file(text: str, survivor: LoadedEntry, policy: Policy) -> bytes | None:
     """Return an entry with `text` that replaces another one, or None if a gate rejects it."""
-    description = shortened(one_line(text), MAX_DESCRIPTION_CHARS)
-    kind = stays.entry.type or "reference"
+    description = shorten(clean_line(text), MAX_DESCRIPTION_CHARS)
+    kind = survivor.entry.type or "reference"
     try:
-        labels = {"name": title_of(text), "description": description, "type": kind}
-        data = encode(completed(parse(f"{text}\n"), labels))
-        check_entry(data, stays.path.rel, policy.content)
+        labels = {"name": derive_title(text), "description": description, "type": kind}
+        data = encode(complete_front_matter(parse(f"{text}\n"), labels))
+        check_entry(data, survivor.path.rel, policy.content)
     except ToolError:
         return None
-    if is_risky(text, stays.trust, policy):
+    if is_risky(text, survivor.trust, policy):
         return None
     return data
 
 
-def _going(holding: Holding) -> FileChange:
-    return FileChange(holding.path, holding.digest, None)
+def _build_deletion(loaded: LoadedEntry) -> FileChange:
+    return FileChange(loaded.path, loaded.digest, None)

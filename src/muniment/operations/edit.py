@@ -16,30 +16,30 @@ from dataclasses import replace
 
 from muniment.cancelling import Cancel
 from muniment.content.entry import parse
-from muniment.content.exact_json import whole_text
-from muniment.content.gates import decode, one_line
+from muniment.content.exact_json import replace_lone_surrogates
+from muniment.content.gates import clean_line, decode
 from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, StoreConflict, printable
 from muniment.kernel.change import FileChange, digest
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
-from muniment.operations.entries import with_front
-from muniment.operations.job import EDIT, commit_edit, id_of_task, run_of, terms_of
-from muniment.operations.naming import name_of_replaced
-from muniment.operations.place import Place, may_see
+from muniment.operations.entries import build_file_text
+from muniment.operations.job import EDIT, choose_task_id, commit_edit, create_commit_options, create_run
+from muniment.operations.job_context import JobContext, is_visible
+from muniment.operations.naming import choose_path
 from muniment.operations.visibility import Reader, Visibility
-from muniment.recall.context import PINNED
-from muniment.store.commit import Terms, granting
+from muniment.recall.context import PINNED_FOLDER
+from muniment.store.commit import CommitOptions, grant_listed_files
 from muniment.store.ledger import Run
 from muniment.store.passages import PERSON
-from muniment.store.trust import TrustRule, by_person, constant, stamp
+from muniment.store.trust import TrustRule, build_constant_rule, build_edit_rule, stamp_entry
 from muniment.types import EditResult, PinResult
 
 
-def check_editable(place: Place, path: CanonicalPath) -> None:
+def check_editable(context: JobContext, path: CanonicalPath) -> None:
     """Raise `RememberRefused` if the policy does not let the entry at a path be changed."""
     try:
-        Judge(place.policy).require(Verb.MODIFY, path)
+        PolicyEvaluator(context.policy).require(Verb.MODIFY, path)
     except Refusal as error:
         why = (
             f"{path.text} is pinned; unpin it first" if is_pinned(path) else f"the change was denied: {error}"
@@ -47,8 +47,8 @@ def check_editable(place: Place, path: CanonicalPath) -> None:
         raise RememberRefused(why) from error
 
 
-def edit(
-    place: Place,
+def edit_entry(
+    context: JobContext,
     unsafe_path: str,
     text: str,
     *,
@@ -59,7 +59,7 @@ def edit(
     """Replace the text of an entry; its front matter stays.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
         text: the new text, without front matter.
         read_digest: digest of the file that the caller read; None: replace the entry without this check.
@@ -75,17 +75,17 @@ def edit(
         PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
-    path = place.path(unsafe_path)
-    check_editable(place, path)
-    before = place.read(path)
+    path = context.resolve_path(unsafe_path)
+    check_editable(context, path)
+    before = context.read_file(path)
     if read_digest is not None and read_digest != digest(before):
         raise StoreConflict((path.text,))
-    after = with_body(before, whole_text(text))
-    return replace_text(place, path, before, after, dry_run=dry_run, cancel=cancel)
+    after = replace_body(before, replace_lone_surrogates(text))
+    return replace_text(context, path, before, after, dry_run=dry_run, cancel=cancel)
 
 
 def replace_text(
-    place: Place,
+    context: JobContext,
     path: CanonicalPath,
     before: bytes,
     after: bytes,
@@ -96,7 +96,7 @@ def replace_text(
     """Commit new bytes of an entry that was read; only new text gets the owner's trust.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         path: of the entry, in a bound scope.
         before: the bytes that were read.
         after: the bytes to write.
@@ -114,46 +114,46 @@ def replace_text(
         return EditResult(path=path.text, changed=False)
     if not parse(after).body.strip():
         raise InvalidContent(f"the new text of {path.text} is empty; to remove an entry, use forget")
-    if not place.assessed(path, before).trust.satisfies(Trust.OWNER):
+    if not context.assess(path, before).trust.satisfies(Trust.OWNER):
         after = _without_file_name(after, path)
     change = FileChange(path, digest(before), after)
-    rule = by_person(place.state, place.key(path.scope), before, place.policy)
-    terms = _terms(place, rule, before, cancel, dry_run=dry_run)
-    done = commit_edit((change,), replace(terms, replaced=name_of_replaced))
-    path_now = next((each.path for each in done.changes if each.kind != "delete"), path.text)
-    task_id = None if dry_run else terms.run.task
-    return EditResult(task_id=task_id, path=path_now, changed=True, notes=done.notes)
+    rule = build_edit_rule(context.state, context.read_root_key(path.scope), before, context.policy)
+    options = _create_commit_options(context, rule, before, cancel, dry_run=dry_run)
+    done = commit_edit((change,), replace(options, rename_replaced=choose_path))
+    final_path = next((each.path for each in done.changes if each.kind != "delete"), path.text)
+    task_id = None if dry_run else options.run.task
+    return EditResult(task_id=task_id, path=final_path, changed=True, notes=done.notes)
 
 
 def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
     """Return the text without a `name` that only repeats the file name, which another author chose."""
     entry = parse(after)
     stem = path.name.removesuffix(FILE_SUFFIX)
-    fields = entry.front.fields if entry.front is not None and entry.name == one_line(stem) else ()
+    fields = entry.front.fields if entry.front is not None and entry.name == clean_line(stem) else ()
     for field in fields:
         if field.key == "name":
             return (entry.text[: field.start] + entry.text[field.end :]).encode()
     return after
 
 
-def with_body(before: bytes, body: str) -> bytes:
+def replace_body(before: bytes, body: str) -> bytes:
     """Return the bytes of an entry with another body; the front matter stays.
 
     Raises:
         ToolError: `before` is not UTF-8, so parts of it would be lost.
     """
     entry = parse(decode(before))
-    above = entry.text[: len(entry.text) - len(entry.body)]
-    return (above + body if above or body == entry.text else with_front(body)).encode()
+    front_text = entry.text[: len(entry.text) - len(entry.body)]
+    return (front_text + body if front_text or body == entry.text else build_file_text(body)).encode()
 
 
 def is_pinned(path: CanonicalPath) -> bool:
     """Return whether an entry is in the folder where runs change nothing."""
-    return fold(path.rel.partition("/")[0]) == PINNED and "/" in path.rel
+    return fold(path.rel.partition("/")[0]) == PINNED_FOLDER and "/" in path.rel
 
 
-def pin(
-    place: Place,
+def toggle_pin(
+    context: JobContext,
     unsafe_path: str,
     *,
     recallable_only: bool = False,
@@ -165,7 +165,7 @@ def pin(
     Its trust stays the same. A withheld entry is not moved, so no review is needed.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
         recallable_only: the caller is a program; report an entry that no recall may return as missing.
         dry_run: judge and report; commit nothing.
@@ -178,45 +178,49 @@ def pin(
         StoreConflict: the entry changed in the meantime.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
-    path = place.path(unsafe_path)
-    rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED}/{path.rel}"
-    other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
-    if not _may_move(place, path, other, recallable_only=recallable_only):
-        # The same message as `Place.read` for a missing file.
+    path = context.resolve_path(unsafe_path)
+    rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED_FOLDER}/{path.rel}"
+    new_path = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, context.policy.scopes)
+    if not _can_see_move(context, path, new_path, recallable_only=recallable_only):
+        # The same message as `JobContext.read_file` for a missing file.
         raise NotFound(f"{printable(path.text)} does not exist")
     try:
-        policy = for_move(place.policy, (path, other))
+        policy = widen_for_move(context.policy, (path, new_path))
     except Refusal as error:
         raise RememberRefused(f"the change was denied: {error}") from error
-    before = place.read(path)
+    before = context.read_file(path)
     with suppress(NotFound):
-        place.read(other)
-        raise RememberRefused(f"{other.text} exists already; rename one of the two")
-    found = place.assessed(path, before)
-    if found.held is not None:  # A commit would release the entry.
-        told = f"{path.text} is withheld from models ({found.held}), and a move would release it"
-        raise RememberRefused(f"{told}; change its text first")
-    changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
-    terms = _terms(place, constant(found.trust), before, cancel, dry_run=dry_run)
-    done = commit_edit(changes, replace(terms, policy=policy, reviewed=True))
+        context.read_file(new_path)
+        raise RememberRefused(f"{new_path.text} exists already; rename one of the two")
+    assessment = context.assess(path, before)
+    if assessment.held is not None:  # A commit would release the entry.
+        message = f"{path.text} is withheld from models ({assessment.held}), and a move would release it"
+        raise RememberRefused(f"{message}; change its text first")
+    changes = (FileChange(path, digest(before), None), FileChange(new_path, None, before))
+    options = _create_commit_options(
+        context, build_constant_rule(assessment.trust), before, cancel, dry_run=dry_run
+    )
+    done = commit_edit(changes, replace(options, policy=policy, is_reviewed=True))
     return PinResult(
-        task_id=None if dry_run else terms.run.task,
-        path=other.text,
+        task_id=None if dry_run else options.run.task,
+        path=new_path.text,
         previous_path=path.text,
-        pinned=is_pinned(other),
+        pinned=is_pinned(new_path),
         notes=done.notes,
     )
 
 
-def _may_move(place: Place, path: CanonicalPath, other: CanonicalPath, *, recallable_only: bool) -> bool:
-    """Return whether the caller may know about the entry at `path` and about one at `other`."""
-    judge = Judge(place.policy)
-    if not (may_see(judge, path) and may_see(judge, other)):
+def _can_see_move(
+    context: JobContext, path: CanonicalPath, new_path: CanonicalPath, *, recallable_only: bool
+) -> bool:
+    """Return whether the caller may know about the entry at `path` and about one at `new_path`."""
+    judge = PolicyEvaluator(context.policy)
+    if not (is_visible(judge, path) and is_visible(judge, new_path)):
         return False
-    return not recallable_only or Visibility(place, Reader(Trust.OWNER)).entry(path) is not None
+    return not recallable_only or Visibility(context, Reader(Trust.OWNER)).load_entry(path) is not None
 
 
-def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
+def widen_for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     """Return the policy for a move between two paths: `policy`, or one that pins or unpins.
 
     The latter grants these two paths only; everything else is as in `policy`.
@@ -224,21 +228,27 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     Raises:
         Refused: `policy` does not let the path outside `pinned/` be created, modified and deleted.
     """
-    pins = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
-    outside = [each for each in paths if (each.scope, each.rel) in pins]
+    pinned_paths = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
+    outside = [each for each in paths if (each.scope, each.rel) in pinned_paths]
     if len(paths) != 2 or len(outside) != 1:  # noqa: PLR2004  from, to
         return policy
-    judge = Judge(policy)
+    judge = PolicyEvaluator(policy)
     judge.require(Verb.CREATE, outside[0])
     judge.require_removal(outside[0])
-    return granting(policy, [Verb.CREATE, Verb.MODIFY], paths)
+    return grant_listed_files(policy, [Verb.CREATE, Verb.MODIFY], paths)
 
 
-def _terms(place: Place, rule: TrustRule, before: bytes, cancel: Cancel | None, *, dry_run: bool) -> Terms:
+def _create_commit_options(
+    context: JobContext, rule: TrustRule, before: bytes, cancel: Cancel | None, *, dry_run: bool
+) -> CommitOptions:
     """Return the options of a change by the owner to the entry `before`; the entry keeps its identity."""
-    run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, PERSON)
+    run = create_run(context, EDIT, choose_task_id(EDIT, None), Trust.OWNER, PERSON)
 
-    def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, by: Run) -> bytes:
-        return stamp(data, before, path, by)
+    def stamp_change(data: bytes, _base: bytes | None, path: CanonicalPath, committing_run: Run) -> bytes:
+        return stamp_entry(data, before, path, committing_run)
 
-    return replace(terms_of(place, run, place.patience(cancel), rule), stamp=stamped, dry_run=dry_run)
+    return replace(
+        create_commit_options(context, run, context.start_deadline(cancel), rule),
+        stamp=stamp_change,
+        dry_run=dry_run,
+    )

@@ -23,54 +23,61 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
-from muniment.content.admission import NAME
+from muniment.content.admission import NAME_GATE
 from muniment.content.entry import Entry, parse
 from muniment.content.expiry import is_expired
-from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
+from muniment.content.frontmatter import BYTE_ORDER_MARK, find_line_break, starts_front_matter
 from muniment.content.gates import decode, encode
-from muniment.content.secrets import redacted
+from muniment.content.secrets import redact_secrets
 from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange, digest
-from muniment.kernel.decide import Judge
+from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Kind
 from muniment.names import Symlinks
-from muniment.operations.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
-from muniment.operations.place import Place
+from muniment.operations.job import (
+    EDIT,
+    choose_task_id,
+    commit_edit,
+    create_commit_options,
+    create_identity_stamp,
+    create_run,
+)
+from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader, Visibility
 from muniment.policy.grammar import NO_LINKS, check_creatable
 from muniment.sandbox.sandbox import Sandbox
 from muniment.sandbox.tools.calls import Outcome
 from muniment.sandbox.tools.links import read_links
-from muniment.sandbox.tools.workbench import Reach
+from muniment.sandbox.tools.workbench import PathResolver
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
-from muniment.store.commit import Commit, Stamp
+from muniment.store.commit import CommitResult, Stamp
 from muniment.store.index import is_index_path
 from muniment.store.ledger import Run
-from muniment.store.trust import Ruling, TrustRule, stamp
+from muniment.store.trust import TrustDecision, TrustRule, stamp_entry
 
 NO_TRUST: Final[Mapping[CanonicalPath, Trust]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEntry:
+class StoredEntry:
     """An entry that was read.
 
     Attributes:
         data: the file.
         trust: of these bytes.
         entry: the parsed file.
-        at: when the file was written.
+        written_at: when the file was written.
     """
 
     path: CanonicalPath
     data: bytes
     trust: Trust
     entry: Entry
-    at: datetime
+    written_at: datetime
 
     @property
     def digest(self) -> Digest:
@@ -80,15 +87,15 @@ class HeldEntry:
     def with_body(self, body: str) -> str:
         """Return the file's text with another body (D2)."""
         if self.entry.front is None:
-            return with_front(body)
+            return build_file_text(body)
         return self.entry.text[: self.entry.front.body] + body
 
 
-def with_front(body: str, keys: Mapping[str, str] | None = None) -> str:
+def build_file_text(body: str, keys: Mapping[str, str] | None = None) -> str:
     """Return the text of a file with exactly this body, and front matter with `keys` (D2)."""
-    if not keys and not opens(body) and not body.startswith(BYTE_ORDER_MARK):
+    if not keys and not starts_front_matter(body) and not body.startswith(BYTE_ORDER_MARK):
         return body
-    end = line_break(body)
+    end = find_line_break(body)
     lines = [f"{key}: {value}" for key, value in (keys or {}).items()]
     return "".join(f"{line}{end}" for line in ("---", *lines, "---")) + body
 
@@ -101,13 +108,13 @@ class Entries:
         decided_by: the author of the changes in the ledger.
     """
 
-    def __init__(self, place: Place, decided_by: str = "agent") -> None:
-        self._place, self._decided_by = place, decided_by
-        self._judge = Judge(place.policy)
+    def __init__(self, context: JobContext, decided_by: str = "agent") -> None:
+        self._context, self._decided_by = context, decided_by
+        self._judge = PolicyEvaluator(context.policy)
 
     # -- reading
 
-    def at(self, unsafe_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
+    def resolve(self, unsafe_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
         """Resolve a path, and return it with the kind of its file, or None if it does not exist (D1).
 
         Args:
@@ -119,14 +126,14 @@ class Entries:
             PathEscape, BadName, Refused, NotAFile: the path is not valid for this request.
             ManagedMemoryUnavailable: a root cannot be used.
         """
-        for root in self._place.roots.values():
+        for root in self._context.roots.values():
             root.verify()
-        reach = self._reach
-        reached = reach.file(unsafe_path, *verbs) if verbs else reach.file_or_directory(unsafe_path)
-        found = self._place.roots[reached.path.scope].root.examine(reached.path)
-        return reached.path, None if found is None else found.kind
+        reach = self._create_reach
+        location = reach.resolve_file(unsafe_path, *verbs) if verbs else reach.resolve_any(unsafe_path)
+        found = self._context.roots[location.path.scope].root.examine(location.path)
+        return location.path, None if found is None else found.kind
 
-    def read(self, path: CanonicalPath) -> HeldEntry:
+    def read(self, path: CanonicalPath) -> StoredEntry:
         """Return the entry at a path.
 
         Raises:
@@ -137,24 +144,28 @@ class Entries:
         """
         self._judge.require(Verb.READ, path)
         if is_index_path(path.rel):  # An index quotes the authors of the entries that it lists.
-            told = f"{path.text} is generated from the entries; read them instead"
-            raise Refused(told, rule="index", layer="content")
-        with self._place.roots[path.scope].root.open_file(path) as file:
-            data, written = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
-        found = self._place.assessed(path, data)
-        if found.held is not None:
-            told = f"the text of {path.text} is withheld from models ({found.held}); its owner can see it"
-            raise Refused(told, rule=found.held, layer="content")
-        if found.expires is not None and is_expired(found.expires, timestamp()):
-            told = f"{path.text} expired: it was valid until {found.expires[:10]}"
-            raise Refused(told, rule="expires", layer="retention")
-        return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
+            message = f"{path.text} is generated from the entries; read them instead"
+            raise Refused(message, rule="index", layer="content")
+        with self._context.roots[path.scope].root.open_file(path) as file:
+            data, modified_at = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
+        assessment = self._context.assess(path, data)
+        if assessment.held is not None:
+            message = (
+                f"the text of {path.text} is withheld from models ({assessment.held}); its owner can see it"
+            )
+            raise Refused(message, rule=assessment.held, layer="content")
+        if assessment.expires is not None and is_expired(assessment.expires, timestamp()):
+            message = f"{path.text} expired: it was valid until {assessment.expires[:10]}"
+            raise Refused(message, rule="expires", layer="retention")
+        return StoredEntry(
+            path, data, assessment.trust, parse(decode(data)), datetime.fromtimestamp(modified_at, UTC)
+        )
 
-    def digest_of(self, path: CanonicalPath) -> Digest:
+    def read_digest(self, path: CanonicalPath) -> Digest:
         """Return the digest of the file at a path, without its text. Raises as a read of it."""
-        return digest(self._place.read(path))
+        return digest(self._context.read_file(path))
 
-    def listed(self, scope: Scope, trust: Trust) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
+    def list_visible(self, scope: Scope, trust: Trust) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
         """Return the entries of a scope that a reader of some trust may see.
 
         Entries whose name is withheld are omitted.
@@ -164,27 +175,29 @@ class Entries:
 
         Cost: a check of every file.
         """
-        self._place.roots[scope].verify()
-        visibility = Visibility(self._place, Reader(trust))
-        for row in visibility.view(scope).entries():
+        self._context.roots[scope].verify()
+        visibility = Visibility(self._context, Reader(trust))
+        for row in visibility.load_view(scope).entries():
             path = CanonicalPath(scope, row.rel)
-            is_shown = row.held != NAME if trust is Trust.OWNER else visibility.is_recallable(path, row)
-            if is_shown and self._judge.allows(Verb.LIST, path):
+            is_visible = (
+                row.held != NAME_GATE if trust is Trust.OWNER else visibility.is_recallable(path, row)
+            )
+            if is_visible and self._judge.allows(Verb.LIST, path):
                 yield path, row
 
     # -- changing
 
     def write(
-        self, path: CanonicalPath, text: str, before: HeldEntry | None, trust: Trust, patience: Patience
-    ) -> Commit:
+        self, path: CanonicalPath, text: str, before: StoredEntry | None, trust: Trust, deadline: Deadline
+    ) -> CommitResult:
         """Write one file, with `write_file` in a worker, and commit it.
 
         Args:
             path: without links, as `at` returns it.
-            text: the whole file, see `with_front` and `HeldEntry.with_body`.
+            text: the whole file, see `build_file_text` and `StoredEntry.with_body`.
             before: the entry that it replaces; None: the file must not exist.
             trust: of the new text.
-            patience: when the call ends.
+            deadline: when the call ends.
 
         Raises:
             RememberRefused: gates, quotas or the policy deny it; the message is safe for a model.
@@ -193,37 +206,37 @@ class Entries:
 
         Cost: the start of a worker, and a commit.
         """
-        place = self._place
+        context = self._context
         with Sandbox.for_run(
-            place.policy,
-            place.roots,
-            place.state,
-            in_process=place.in_process,
-            symlinks=place.symlinks,
-            patience=patience,
-            shown={} if before is None else {path: before.digest},
+            context.policy,
+            context.roots,
+            context.state,
+            in_process=context.in_process,
+            symlinks=context.symlinks,
+            deadline=deadline,
+            injected={} if before is None else {path: before.digest},
         ) as box:
-            _require(box.call("write_file", {"path": path.text, "content": text}), path)
-            rule = _ruling(trust, {} if before is None else {path: before.trust})
-            return box.commit(self._run(trust), trust=rule, stamp=stamp)
+            _raise_unless_allowed(box.call("write_file", {"path": path.text, "content": text}), path)
+            rule = _create_trust_rule(trust, {} if before is None else {path: before.trust})
+            return box.commit(self._create_run(trust), trust=rule, stamp=stamp_entry)
 
-    def change(
+    def commit_changes(
         self,
         changes: Sequence[FileChange],
         trust: Trust,
-        patience: Patience,
+        deadline: Deadline,
         *,
-        kept: Mapping[CanonicalPath, Trust] = NO_TRUST,
-        stamped: Stamp = stamp,
-    ) -> Commit:
+        retained_trust: Mapping[CanonicalPath, Trust] = NO_TRUST,
+        complete: Stamp = stamp_entry,
+    ) -> CommitResult:
         """Commit changes that code makes to some files.
 
         Args:
             changes: each with the digest of the file that it changes; texts as of `write`.
             trust: of the caller, and of new text.
-            patience: when the call ends.
-            kept: the trust of text that stays in a file, by path.
-            stamped: completes the new bytes.
+            deadline: when the call ends.
+            retained_trust: the trust of text that stays in a file, by path.
+            complete: completes the new bytes.
 
         Raises:
             RememberRefused: as `write`.
@@ -235,21 +248,25 @@ class Entries:
                     check_creatable(each.path)
         except Refusal as error:
             raise RememberRefused(f"the change was denied: {error}") from error
-        terms = terms_of(self._place, self._run(trust), patience, _ruling(trust, kept))
-        return commit_edit(changes, replace(terms, stamp=stamped))
+        options = create_commit_options(
+            self._context, self._create_run(trust), deadline, _create_trust_rule(trust, retained_trust)
+        )
+        return commit_edit(changes, replace(options, stamp=complete))
 
-    def move(self, moved: Mapping[CanonicalPath, HeldEntry], trust: Trust, patience: Patience) -> Commit:
+    def move(
+        self, moved: Mapping[CanonicalPath, StoredEntry], trust: Trust, deadline: Deadline
+    ) -> CommitResult:
         """Move entries to other paths, by the new path of each; they keep their ids. Raises as `change`."""
         changes = [
             change
-            for path, held in moved.items()
-            for change in (FileChange(held.path, held.digest, None), FileChange(path, None, held.data))
+            for path, stored in moved.items()
+            for change in (FileChange(stored.path, stored.digest, None), FileChange(path, None, stored.data))
         ]
-        kept = {path: held.trust for path, held in moved.items()}
-        stamped = stamped_like({path: held.data for path, held in moved.items()})
-        return self.change(changes, trust, patience, kept=kept, stamped=stamped)
+        retained_trust = {path: stored.trust for path, stored in moved.items()}
+        complete = create_identity_stamp({path: stored.data for path, stored in moved.items()})
+        return self.commit_changes(changes, trust, deadline, retained_trust=retained_trust, complete=complete)
 
-    def encoded(self, text: str) -> bytes:
+    def encode_text(self, text: str) -> bytes:
         """Return the bytes of a text for `change`.
 
         If the policy redacts secrets, text that looks secret is removed.
@@ -257,25 +274,27 @@ class Entries:
         Raises:
             ToolError: it contains a lone surrogate.
         """
-        return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
+        return encode(redact_secrets(text) if self._context.policy.content.secrets == "redact" else text)
 
-    def _run(self, trust: Trust) -> Run:
-        return run_of(self._place, EDIT, id_of_task(EDIT, None), trust, self._decided_by)
+    def _create_run(self, trust: Trust) -> Run:
+        return create_run(self._context, EDIT, choose_task_id(EDIT, None), trust, self._decided_by)
 
     @property
-    def _reach(self) -> Reach:
+    def _create_reach(self) -> PathResolver:
         """Return the current reach, by the current links if they are resolved."""
-        roots, are_resolved = self._place.roots, self._place.symlinks is Symlinks.BENEATH
+        roots, are_resolved = self._context.roots, self._context.symlinks is Symlinks.BENEATH
         links = {scope: read_links(each.root) for scope, each in roots.items()} if are_resolved else NO_LINKS
-        return Reach(self._judge, tuple(roots), links)
+        return PathResolver(self._judge, tuple(roots), links)
 
 
-def _ruling(trust: Trust, kept: Mapping[CanonicalPath, Trust]) -> TrustRule:
+def _create_trust_rule(trust: Trust, retained_trust: Mapping[CanonicalPath, Trust]) -> TrustRule:
     """Return the rule of D4."""
-    return lambda draft, _held: Ruling(trust.capped(*filter(None, [kept.get(draft.path)])), by=trust)
+    return lambda draft, _held: TrustDecision(
+        trust.cap(*filter(None, [retained_trust.get(draft.path)])), author_trust=trust
+    )
 
 
-def _require(outcome: Outcome, path: CanonicalPath) -> None:
+def _raise_unless_allowed(outcome: Outcome, path: CanonicalPath) -> None:
     """Raise the error of a call that was not allowed."""
     if outcome.verdict == "allow":
         return

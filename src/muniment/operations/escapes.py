@@ -35,7 +35,7 @@ from urllib.parse import unquote
 from muniment.agent.runner import DeniedCall
 from muniment.errors import PathEscape
 from muniment.kernel.names import Scope, Via
-from muniment.kernel.normal_forms import normalised
+from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import BLANKS, CONFUSABLES
 from muniment.sandbox.tools.calls import WRITING_TOOLS
 
@@ -99,14 +99,16 @@ class RunScopes:
     folders: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, writable: Collection[Scope], declared: Iterable[Scope], folders: Sequence[str]) -> RunScopes:
+    def from_policy(
+        cls, writable: Collection[Scope], declared: Iterable[Scope], folders: Sequence[str]
+    ) -> RunScopes:
         """Return the scopes of a run that may write in `writable`."""
         return cls(frozenset(writable), frozenset(declared) - frozenset(writable), tuple(folders))
 
 
-def find_escape(denied: Iterable[DeniedCall], scopes: RunScopes) -> PathEscape | None:
+def find_escape(denied_calls: Iterable[DeniedCall], scopes: RunScopes) -> PathEscape | None:
     """Return the first real escape among denied calls, or None if all of them are typos or other denials."""
-    for call in denied:
+    for call in denied_calls:
         if (via := escape_via(call, scopes)) is not None:
             return PathEscape(via, call.path, call.tool)
     return None
@@ -124,10 +126,10 @@ def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
     if len(call.path) > MAX_CHARS:
         return Via.ABSOLUTE
     raw = call.path.strip(_WRAPPING)
-    path = _respelled(raw)
+    path = _normalize_path(raw)
     if _hides_marks(raw) or any(_is_dots(name) for name in _BETWEEN.split(path)):
         return Via.DOTDOT
-    if _begins_anew(path):
+    if _restarts_at_system_root(path):
         return Via.ABSOLUTE
     if any(path.startswith(f"{folder}/") for folder in scopes.folders):
         return None
@@ -144,14 +146,14 @@ def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
     return Via.ABSOLUTE if leads_out(call, names, scopes) else None
 
 
-def _begins_anew(path: str) -> bool:
+def _restarts_at_system_root(path: str) -> bool:
     """Return whether a system or home directory follows `//`, or a mark and a slash."""
-    is_anew = False
+    is_restart = False
     for number, name in enumerate(path.split("/")):
         plain = name.strip().casefold()
-        if is_anew and plain in _SYSTEM | _HOMES:
+        if is_restart and plain in _SYSTEM | _HOMES:
             return True
-        is_anew = (number > 0 and not plain) or name[-1:] in _OPENING
+        is_restart = (number > 0 and not plain) or name[-1:] in _OPENING
     return False
 
 
@@ -161,10 +163,10 @@ def _is_dots(name: str) -> bool:
 
 def _relative_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
     """Return whether the names of a relative path lead out of the memory, so that it is not a typo (E1)."""
-    left = _without(names, MEMORY_NAMES, scopes)
+    left = _strip_leading_names(names, MEMORY_NAMES, scopes)
     if len(left) < len(names):
         return _below_leads_out(call, left, scopes)
-    left = _without(names, MEMORY_NAMES | MOUNTS, scopes)
+    left = _strip_leading_names(names, MEMORY_NAMES | MOUNTS, scopes)
     if len(left) == len(names):
         return _below_leads_out(call, left, scopes)
     is_plain = len(left) < 2 or _is_in(left[0], scopes.writable)  # noqa: PLR2004  a file alone
@@ -173,10 +175,10 @@ def _relative_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScope
 
 def _absolute_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
     """Return whether the names of an absolute path lead out of the memory, so that it is not a typo (E2)."""
-    left = _without(names, MEMORY_NAMES, scopes)
+    left = _strip_leading_names(names, MEMORY_NAMES, scopes)
     if len(left) < len(names):
         return any(name.startswith(".") for name in left) or _below_leads_out(call, left, scopes)
-    left = _without(names, MEMORY_NAMES | MOUNTS, scopes)
+    left = _strip_leading_names(names, MEMORY_NAMES | MOUNTS, scopes)
     known = scopes.writable if call.tool in WRITING_TOOLS else scopes.writable | scopes.others
     return not left or left[0].casefold() not in known or any(name.startswith(".") for name in left)
 
@@ -189,7 +191,7 @@ def _below_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) 
     is_of_home = first in _HOMES and (len(others) > 1 or (first == "home" and "." not in "".join(others)))
     is_of_system = first in _SYSTEM or not _SYSTEM.isdisjoint(others[:-1])
     is_hidden = any(name.startswith(".") for name in names)
-    return is_of_home or is_of_system or is_hidden or _is_elsewhere(call, first, scopes)
+    return is_of_home or is_of_system or is_hidden or _writes_other_scope(call, first, scopes)
 
 
 def _is_in(name: str, scopes: Collection[str]) -> bool:
@@ -197,21 +199,23 @@ def _is_in(name: str, scopes: Collection[str]) -> bool:
     return name.casefold().partition(":")[0].strip() in scopes
 
 
-def _is_elsewhere(call: DeniedCall, first: str, scopes: RunScopes) -> bool:
+def _writes_other_scope(call: DeniedCall, first: str, scopes: RunScopes) -> bool:
     """Return whether a call would write in a declared scope that the run may not write."""
     return call.tool in WRITING_TOOLS and re.split("[:.]", first)[0].strip() in scopes.others
 
 
-def _without(names: Sequence[str], left_out: Collection[str], scopes: RunScopes) -> Sequence[str]:
-    """Return `names` without the leading ones that are in `left_out` and not a scope."""
-    known = {*left_out} - scopes.writable - scopes.others
-    count = next((at for at, name in enumerate(names) if name.casefold() not in known), len(names))
+def _strip_leading_names(
+    names: Sequence[str], removable: Collection[str], scopes: RunScopes
+) -> Sequence[str]:
+    """Return `names` without the leading ones that are in `removable` and not a scope."""
+    known = {*removable} - scopes.writable - scopes.others
+    count = next((index for index, name in enumerate(names) if name.casefold() not in known), len(names))
     return names[count:]
 
 
-def _respelled(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """Return a path with one spelling for slashes and dots, and without invisible characters."""
-    plain = normalised("NFKC", path).translate(_SPELLINGS)
+    plain = normalise("NFKC", path).translate(_SPELLINGS)
     return "".join(char for char in plain if not _is_unseen(char))
 
 
@@ -222,7 +226,7 @@ def _is_unseen(char: str) -> bool:
 def _hides_marks(path: str) -> bool:
     """Return whether a path has an encoded dot, slash, tilde, dollar sign or invisible character."""
     for _ in range(_ROUNDS):
-        if any(_count_marks(_character(found)) for found in _ENCODED.finditer(path)):
+        if any(_count_marks(_decode_character(found)) for found in _ENCODED.finditer(path)):
             return True
         plain = html.unescape(unquote(path, errors="replace"))
         if plain == path:
@@ -233,7 +237,7 @@ def _hides_marks(path: str) -> bool:
     return True
 
 
-def _character(found: re.Match[str]) -> str:
+def _decode_character(found: re.Match[str]) -> str:
     """Return the encoded character, or a dot if it begins another encoding."""
     code = int(found[6], 8) if found[6] else int(next(filter(None, found.groups())), 16)
     char = chr(code) if code <= sys.maxunicode else "\ufffd"
@@ -241,5 +245,5 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _count_marks(path: str) -> int:
-    plain = normalised("NFKC", path).translate(_SPELLINGS)
+    plain = normalise("NFKC", path).translate(_SPELLINGS)
     return sum(char in _MARKS or _is_unseen(char) for char in plain)

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal
 
 from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
-from muniment.content.entry import PROVENANCE_KEY, completed, parse
+from muniment.content.entry import PROVENANCE_KEY, complete_front_matter, parse
 from muniment.content.gates import decode, encode
 from muniment.errors import (
     ConfigInvalid,
@@ -35,19 +35,19 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
-from muniment.files import new_file
-from muniment.kernel.cancel import Patience
+from muniment.files import create_file
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, fold
-from muniment.operations.place import Place
+from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader, Visibility
 from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
-from muniment.store.trust import reasons_for_review, trust_at
-from muniment.store.upkeep import view_of
+from muniment.store.trust import compute_trust, find_review_reasons
+from muniment.store.upkeep import open_view
 from muniment.types import ExportResult
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ EXPORT_FORMAT: Final = "muniment-export/1"
 
 _PRIVATE: Final = 0o600
 
-_TOLD_CHARS: Final = 200
+_MAX_PROVENANCE_CHARS: Final = 200
 """Characters of a value in the provenance of an exported entry; longer values are dropped."""
 
 
@@ -89,7 +89,7 @@ class Outgoing:
 
 
 def export(
-    place: Place,
+    context: JobContext,
     file: str | PathLike[str] | IO[bytes],
     *,
     scope: str | None = None,
@@ -98,7 +98,7 @@ def export(
     """Write every entry, with its origin, to one file that an import reads.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         file: the path of a new file, readable only by this user, or an open binary file.
         scope: the only scope to export; None: all.
         format: `tar` or `jsonl`.
@@ -108,14 +108,14 @@ def export(
         InvalidScope: unknown scope.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
     """
-    kind = as_format(format)
-    outgoing = collect(place, kind, scope=scope)
-    with new_file(file) if isinstance(file, str | PathLike) else nullcontext(file) as target:
+    kind = parse_format(format)
+    outgoing = collect(context, kind, scope=scope)
+    with create_file(file) if isinstance(file, str | PathLike) else nullcontext(file) as target:
         write(outgoing, target, kind)
     return ExportResult(entries=len(outgoing.entries), notes=outgoing.notes)
 
 
-def as_format(name: str) -> ExportFormat:
+def parse_format(name: str) -> ExportFormat:
     """Return the format of a name.
 
     Raises:
@@ -129,7 +129,7 @@ def as_format(name: str) -> ExportFormat:
 
 
 def collect_visible(
-    place: Place,
+    context: JobContext,
     reader: Reader,
     kind: ExportFormat,
     *,
@@ -142,7 +142,7 @@ def collect_visible(
     A reader below the owner's trust gets no notes, since they list other entries.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         reader: the reader who gets the export.
         kind: as `collect`.
         scope: the only scope; None: all.
@@ -153,40 +153,42 @@ def collect_visible(
         TooLarge: the entries need more bytes; reading stops there.
         InvalidScope, ManagedMemoryUnavailable, PathEscape: as `collect`.
     """
-    visibility, size = Visibility(place, reader, cancel), 0
+    visibility, size = Visibility(context, reader, cancel), 0
 
-    def admit(entry: OutgoingEntry) -> None:
+    def count_bytes(entry: OutgoingEntry) -> None:
         nonlocal size
-        patience.check()
-        size += _written_bytes(entry, kind)
+        deadline.check()
+        size += _estimate_bytes(entry, kind)
         if size > max_bytes:
-            raise too_large(max_bytes)
+            raise create_size_error(max_bytes)
 
-    patience = Patience(math.inf, cancel)
+    deadline = Deadline(math.inf, cancel)
     if reader.is_owner:
-        outgoing = collect(place, kind, scope=scope, admit=admit, shows=visibility.shows)
+        outgoing = collect(
+            context, kind, scope=scope, check_entry=count_bytes, is_path_visible=visibility.is_path_visible
+        )
     else:
-        holdings = (
-            visibility.entry(CanonicalPath(name, row.rel))
-            for name in place.chosen(scope)
-            for row in visibility.view(name).entries()
+        loaded_entries = (
+            visibility.load_entry(CanonicalPath(name, row.rel))
+            for name in context.select_scopes(scope)
+            for row in visibility.load_view(name).entries()
         )
         found: list[OutgoingEntry] = []
-        for each in filter(None, holdings):
+        for each in filter(None, loaded_entries):
             found.append(OutgoingEntry(each.path.text, each.data, each.trust))
-            admit(found[-1])
+            count_bytes(found[-1])
         outgoing = Outgoing(tuple(sorted(found, key=lambda each: each.path)), ())
     return outgoing
 
 
-def too_large(max_bytes: int) -> TooLarge:
+def create_size_error(max_bytes: int) -> TooLarge:
     """Return the error of an export with more than `max_bytes`."""
     return TooLarge(f"the export has more than {max_bytes} bytes")
 
 
-def _written_bytes(entry: OutgoingEntry, kind: ExportFormat) -> int:
+def _estimate_bytes(entry: OutgoingEntry, kind: ExportFormat) -> int:
     """Return the minimum number of bytes that an entry needs in an export."""
-    return len(_line(entry, "replace")) if kind == "jsonl" else tarfile.BLOCKSIZE + len(entry.data)
+    return len(_format_line(entry, "replace")) if kind == "jsonl" else tarfile.BLOCKSIZE + len(entry.data)
 
 
 class BoundedFile(io.BytesIO):
@@ -203,28 +205,29 @@ class BoundedFile(io.BytesIO):
     def write(self, data: Buffer, /) -> int:
         """Write, see `io.BytesIO`."""
         if self.tell() + len(memoryview(data)) > self._max:
-            raise too_large(self._max)
+            raise create_size_error(self._max)
         return super().write(data)
 
 
 def collect(
-    place: Place,
+    context: JobContext,
     kind: ExportFormat,
     *,
     scope: str | None = None,
     observe: Callable[[int], None] = lambda _: None,
-    admit: Callable[[OutgoingEntry], None] = lambda _: None,
-    shows: Callable[[str], bool] = lambda _: True,
+    check_entry: Callable[[OutgoingEntry], None] = lambda _: None,
+    is_path_visible: Callable[[str], bool] = lambda _: True,
 ) -> Outgoing:
     """Read the entries of a memory, and find those that an import into an empty home would not restore.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         kind: the format.
         scope: the only scope; None: all.
         observe: called with the number of entries that were read since the last call.
-        admit: called with each entry, before the next one is read; an exception from it ends the export.
-        shows: returns whether an entry, or a note about a path, may be given to the caller.
+        check_entry: called with each entry, before the next one is read; an exception from it ends the
+            export.
+        is_path_visible: returns whether an entry, or a note about a path, may be given to the caller.
 
     Raises:
         InvalidScope: unknown scope.
@@ -232,8 +235,8 @@ def collect(
     """
     notes: list[str] = []
     found = []
-    for entry in _entries(place, scope, notes, shows):
-        admit(entry)
+    for entry in _iterate_entries(context, scope, notes, is_path_visible):
+        check_entry(entry)
         found.append(entry)
         observe(1)
     found.sort(key=lambda each: each.path)
@@ -242,7 +245,7 @@ def collect(
         left = {each.path for each in found} - {each.path for each in texts}
         notes += (f"skipped: {path} (it is not UTF-8 text; export to FILE.tar)" for path in sorted(left))
         found = texts
-    return Outgoing(tuple(found), (*notes, *_only_in_backup(place, found)))
+    return Outgoing(tuple(found), (*notes, *_find_import_problems(context, found)))
 
 
 def _is_text(data: bytes) -> bool:
@@ -253,39 +256,41 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _only_in_backup(place: Place, entries: list[OutgoingEntry]) -> Iterator[str]:
+def _find_import_problems(context: JobContext, entries: list[OutgoingEntry]) -> Iterator[str]:
     """Return notes about entries that an import with the same policy would reject, withhold or change."""
-    policy = grant_readable(place.policy)
-    judge = Judge(policy)
+    policy = grant_readable(context.policy)
+    judge = PolicyEvaluator(policy)
     used: Counter[tuple[str, str, str]] = Counter()
     names: dict[str, str] = {}
     for each in entries:
-        path = CanonicalPath(*_split(each.path))
-        problem = _import_problem(each, path, judge, policy)
+        path = CanonicalPath(*_split_path(each.path))
+        problem = _find_import_problem(each, path, judge, policy)
         other = names.setdefault(fold(each.path), each.path)
         if other != each.path:
             problem = problem or f"its name differs from {other} only in upper and lower case"
         for quota in judge.quotas_for(path):
-            for number, most, more in (
+            for number, limit, amount in (
                 ("files", quota.max_files, 1),
                 ("bytes", quota.max_total_bytes, len(each.data)),
             ):
-                used[path.scope, quota.id, number] += more
-                if used[path.scope, quota.id, number] > most:
-                    problem = problem or f"the quota {quota.id!r} allows {most} {number} in this folder"
+                used[path.scope, quota.id, number] += amount
+                if used[path.scope, quota.id, number] > limit:
+                    problem = problem or f"the quota {quota.id!r} allows {limit} {number} in this folder"
         if problem:
             advice = "to preserve it unchanged: muniment backup FILE"
             yield f"an import would change or reject {each.path}: {problem}; {advice}"
 
 
-def _split(path: str) -> tuple[Scope, RelPath]:
+def _split_path(path: str) -> tuple[Scope, RelPath]:
     scope, _, rel = path.partition("/")
     return Scope(scope), RelPath(rel)
 
 
-def _import_problem(entry: OutgoingEntry, path: CanonicalPath, judge: Judge, policy: Policy) -> str:
+def _find_import_problem(
+    entry: OutgoingEntry, path: CanonicalPath, judge: PolicyEvaluator, policy: Policy
+) -> str:
     try:
-        if as_exported(entry.data, entry.trust) != entry.data:
+        if lower_trust_claim(entry.data, entry.trust) != entry.data:
             return "it claims more trust than it has; the claim is changed"
         return "; ".join(judge_entry(path, entry.data, entry.trust, judge, policy))
     except (PathEscape, Refusal, ToolError) as problem:
@@ -304,51 +309,58 @@ def write(outgoing: Outgoing, file: IO[bytes], kind: ExportFormat) -> None:
         _write_lines(outgoing.entries, file)
 
 
-def _entries(
-    place: Place, scope: str | None, notes: list[str], shows: Callable[[str], bool]
+def _iterate_entries(
+    context: JobContext, scope: str | None, notes: list[str], is_path_visible: Callable[[str], bool]
 ) -> Iterator[OutgoingEntry]:
-    judge = Judge(place.policy)
-    for name in place.chosen(scope):
-        key, view = place.key(name), view_of(place.state, place.roots[name], place.policy, sweep=True)
-        notes += (
-            f"skipped: {name}/{odd.path} ({odd.reason}); only `muniment backup` includes it"
-            for odd in view.odd()
-            if shows(f"{name}/{odd.path}")
+    judge = PolicyEvaluator(context.policy)
+    for name in context.select_scopes(scope):
+        key, view = (
+            context.read_root_key(name),
+            open_view(context.state, context.roots[name], context.policy, sweep=True),
         )
-        notes += _under_index_names(place, name, shows)
+        notes += (
+            f"skipped: {name}/{skipped_file.path} ({skipped_file.reason}); only `muniment backup` includes it"
+            for skipped_file in view.list_odd_names()
+            if is_path_visible(f"{name}/{skipped_file.path}")
+        )
+        notes += _find_foreign_indexes(context, name, is_path_visible)
         for row in view.entries():
             path = CanonicalPath(name, row.rel)
-            if not shows(path.text):
+            if not is_path_visible(path.text):
                 continue
             try:
                 judge.require(Verb.READ, path)
-                data = place.read(path)
+                data = context.read_file(path)
             except (PathEscape, Refusal, ToolError) as problem:
                 notes.append(f"skipped: {path.text} ({problem}); only `muniment backup` includes it")
                 continue
-            yield OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
+            yield OutgoingEntry(
+                path.text, data, compute_trust(context.state, key, path, data, context.policy)
+            )
 
 
-def _under_index_names(place: Place, scope: Scope, shows: Callable[[str], bool]) -> Iterator[str]:
+def _find_foreign_indexes(
+    context: JobContext, scope: Scope, is_path_visible: Callable[[str], bool]
+) -> Iterator[str]:
     """Return notes about files that a person wrote at the paths of the indexes."""
     pages: list[str] = []
     with suppress(NotFound, ToolError):
-        listed = place.roots[scope].root.list_directory(CanonicalPath(scope, RelPath(INDEX_DIRECTORY)))
+        listed = context.roots[scope].root.list_directory(CanonicalPath(scope, RelPath(INDEX_DIRECTORY)))
         pages = [each.name for each in listed]
     for rel in (INDEX_NAME, *(f"{INDEX_DIRECTORY}/{page}" for page in pages)):
         try:
-            is_ours = is_generated(place.read(CanonicalPath(scope, RelPath(rel))), rel)
+            is_index = is_generated(context.read_file(CanonicalPath(scope, RelPath(rel))), rel)
         except NotFound:
             continue
         except (PathEscape, Refusal, ToolError):
-            is_ours = False
-        if not is_ours and shows(f"{scope}/{rel}"):
+            is_index = False
+        if not is_index and is_path_visible(f"{scope}/{rel}"):
             yield f"skipped: {scope}/{rel} (the name of an index); only `muniment backup` includes it"
 
 
 def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
-    told = {"format": EXPORT_FORMAT, "entries": {each.path: each.trust for each in entries}}
-    files = [(EXPORT_NAME, f"{json.dumps(told, indent=1, sort_keys=True)}\n".encode())]
+    manifest = {"format": EXPORT_FORMAT, "entries": {each.path: each.trust for each in entries}}
+    files = [(EXPORT_NAME, f"{json.dumps(manifest, indent=1, sort_keys=True)}\n".encode())]
     files += [(each.path, each.data) for each in entries]
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in files:
@@ -360,16 +372,16 @@ def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
 def _write_lines(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
     file.write(f"{json.dumps({'format': EXPORT_FORMAT})}\n".encode())
     for each in entries:
-        file.write(_line(each))
+        file.write(_format_line(each))
 
 
-def _line(entry: OutgoingEntry, errors: str = "strict") -> bytes:
+def _format_line(entry: OutgoingEntry, errors: str = "strict") -> bytes:
     row = {"path": entry.path, "text": entry.data.decode(errors=errors), "trust": entry.trust}
     return f"{json.dumps(row, ensure_ascii=False, sort_keys=True)}\n".encode()
 
 
 def judge_entry(
-    path: CanonicalPath, data: bytes, trust: Trust, judge: Judge, policy: Policy
+    path: CanonicalPath, data: bytes, trust: Trust, judge: PolicyEvaluator, policy: Policy
 ) -> tuple[str, ...]:
     """Check the final bytes of a new entry, and return the reasons for a review by its owner.
 
@@ -378,15 +390,15 @@ def judge_entry(
     """
     judge.require(Verb.CREATE, path)
     check_creatable(path)
-    most = min(quota.max_file_bytes for quota in judge.quotas_for(path))
-    if len(data) > most:
-        raise QuotaExceeded(f"the entry has {len(data)} bytes; a file may have {most} in this folder")
+    max_bytes = min(quota.max_file_bytes for quota in judge.quotas_for(path))
+    if len(data) > max_bytes:
+        raise QuotaExceeded(f"the entry has {len(data)} bytes; a file may have {max_bytes} in this folder")
     check_entry(data, path.rel, policy.content)
     draft = FileChange(path, None, data, trust=trust)
-    return tuple(reasons_for_review(draft, None, trust, policy, is_new_text=True))
+    return tuple(find_review_reasons(draft, None, trust, policy, is_new_text=True))
 
 
-def as_exported(data: bytes, trust: Trust) -> bytes:
+def lower_trust_claim(data: bytes, trust: Trust) -> bytes:
     """Return the bytes of an exported entry, changed if they claim more trust than the entry gets.
 
     Raises:
@@ -395,9 +407,17 @@ def as_exported(data: bytes, trust: Trust) -> bytes:
     entry = parse(decode(data))
     fields = entry.front.fields if entry.front is not None else ()
     claims = [field for field in fields if field.key == PROVENANCE_KEY]
-    told = dict(entry.muniment or {})
-    kept = {key: value for key, value in told.items() if isinstance(value, str) and len(value) <= _TOLD_CHARS}
-    claimed = told.get("trust")
+    provenance = dict(entry.muniment or {})
+    valid_provenance = {
+        key: value
+        for key, value in provenance.items()
+        if isinstance(value, str) and len(value) <= _MAX_PROVENANCE_CHARS
+    }
+    claimed = provenance.get("trust")
     is_lower = isinstance(claimed, str) and claimed in set(Trust) and trust.satisfies(Trust(claimed))
-    again = encode(completed(entry, {}, {**kept, "trust": str(trust)}))
-    return data if not claims or (len(claims) == 1 and kept == told and is_lower) else again
+    rewritten = encode(complete_front_matter(entry, {}, {**valid_provenance, "trust": str(trust)}))
+    return (
+        data
+        if not claims or (len(claims) == 1 and valid_provenance == provenance and is_lower)
+        else rewritten
+    )

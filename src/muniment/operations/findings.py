@@ -2,7 +2,8 @@
 
 Separate from `dream.py`, which commits: this module only reads.
 
-D1 Entries are duplicates if their bodies are equal (`content.likeness`). A body of less than `TELLING_WORDS`
+D1 Entries are duplicates if their bodies are equal (`content.likeness`). A body of less than
+   `MIN_CLEAR_WORDS`
    words is too short to be clear without its name, so there the names must be equal too. An entry without a
    body is not a duplicate.
 D2 Of duplicates the one with the highest trust stays. Among equals: one that this memory stored, so that its
@@ -26,35 +27,35 @@ from itertools import chain
 from typing import Final
 
 from muniment.agent.questions import MAX_TEXT_CHARS
-from muniment.agent.updates import says_change, supersedes
+from muniment.agent.updates import states_change, supersedes
 from muniment.content.entry import Entry
 from muniment.content.expiry import has_ended, is_expired
-from muniment.content.markdown import relative_links
-from muniment.content.words import alike, comparable, features
-from muniment.kernel.decide import Judge
+from muniment.content.markdown import find_relative_links
+from muniment.content.words import build_comparison_key, extract_features, group_similar
+from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.operations.job import Job
-from muniment.operations.place import Holding, may_see, read_holding, reason_to_keep
-from muniment.store.ledger import history
-from muniment.store.trust import entry_id
-from muniment.store.upkeep import view_of
-from muniment.types import KeptEntry
+from muniment.operations.job_context import LoadedEntry, find_removal_obstacle, is_visible, load_entry
+from muniment.store.ledger import read_history
+from muniment.store.trust import read_entry_id
+from muniment.store.upkeep import open_view
+from muniment.types import RetainedEntry
 
-GROUP: Final = 8
+MAX_QUERY_ENTRIES: Final = 8
 """Entries in one query to a model."""
 
-LEAST: Final = 2
+MIN_STEP_ENTRIES: Final = 2
 """Entries of the smallest step that writes: one is removed, and the one that replaces it gets a new text."""
 
-MAX_SHARING: Final = 50
+MAX_ENTRIES_PER_WORD: Final = 50
 """Entries that share a word; a word of more entries does not show what they are about."""
 
-TELLING_WORDS: Final = 4
+MIN_CLEAR_WORDS: Final = 4
 """Words that a body needs to show what it is about: "use port 5432" may apply to many things."""
 
 
-class Room:
+class ChangeAllowance:
     """The number of entries of a scope that a dream may still change.
 
     Attributes:
@@ -64,37 +65,39 @@ class Room:
     def __init__(self, entries: int, share: float) -> None:
         # Use the decimal of the policy: 0.29 of 100 is 29, not 28.
         self._free = max(1, math.floor(Decimal(str(share)) * entries))
-        self._is_whole = True
+        self._is_unused = True
         self.left = 0
 
-    def take(self, wanted: int) -> int:
+    def reserve(self, wanted: int) -> int:
         """Reserve up to `wanted` changes and return the number; the rest counts as left."""
-        taken = min(wanted, self._free)
-        self._free -= taken
-        self._is_whole = self._is_whole and not taken
-        self.left += wanted - taken
-        return taken
+        reserved = min(wanted, self._free)
+        self._free -= reserved
+        self._is_unused = self._is_unused and not reserved
+        self.left += wanted - reserved
+        return reserved
 
-    def take_whole(self, wanted: int) -> bool:
-        """Reserve all of `wanted` or nothing, and return whether it worked; the first `LEAST` always work."""
-        if wanted > (max(self._free, LEAST) if self._is_whole else self._free):
+    def reserve_all(self, wanted: int) -> bool:
+        """Reserve all of `wanted` or nothing, and return whether it worked; the first `MIN_STEP_ENTRIES`
+        always work.
+        """
+        if wanted > (max(self._free, MIN_STEP_ENTRIES) if self._is_unused else self._free):
             self.left += wanted
             return False
-        self._free, self._is_whole = max(0, self._free - wanted), False
+        self._free, self._is_unused = max(0, self._free - wanted), False
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
+class DuplicateGroup:
     """Duplicate entries, or outdated entries with the one that replaces them.
 
     Attributes:
-        stays: the entry that represents all.
-        going: the entries that may be removed for it.
+        survivor: the entry that represents all.
+        removable: the entries that may be removed for it.
     """
 
-    stays: Holding
-    going: tuple[Holding, ...]
+    survivor: LoadedEntry
+    removable: tuple[LoadedEntry, ...]
 
 
 class Findings:
@@ -127,142 +130,154 @@ class Findings:
     """
 
     def __init__(self, task: Job, scope: Scope, now: str) -> None:
-        place = task.place
-        self._place, self._judge, self._request = place, Judge(place.policy), task.trust
-        self._view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+        context = task.context
+        self._context, self._judge, self._request = context, PolicyEvaluator(context.policy), task.trust
+        self._view = open_view(context.state, context.roots[scope], context.policy, sweep=True)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
         rows = self._view.entries()
         self.scope, self.entries, self.unreadable, self.broken_links = scope, len(rows), 0, 0
-        self.kept: list[KeptEntry] = []
-        facts: defaultdict[str, list[Holding]] = defaultdict(list)
-        past: list[Holding] = []
-        self.ended: list[str] = []
+        self.retained: list[RetainedEntry] = []
+        facts: defaultdict[str, list[LoadedEntry]] = defaultdict(list)
+        expired: list[LoadedEntry] = []
+        self.ended_paths: list[str] = []
         for row in rows:
             task.budget.check()
-            holding = read_holding(place, scope, row) if row.readable else None
-            if holding is None:
+            loaded = load_entry(context, scope, row) if row.readable else None
+            if loaded is None:
                 self.unreadable += not row.readable
                 continue
-            if row.held is not None or not holding.is_as_listed or not may_see(self._judge, holding.path):
+            if row.held is not None or not loaded.is_unchanged or not is_visible(self._judge, loaded.path):
                 continue
-            entry = holding.entry
-            self.broken_links += self._broken_links(entry, row.rel)
-            self._bodies[holding.path.text] = entry.body
+            entry = loaded.entry
+            self.broken_links += self._count_broken_links(entry, row.rel)
+            self._bodies[loaded.path.text] = entry.body
             if is_expired(row.expires, now):
-                past.append(holding)
+                expired.append(loaded)
                 continue
             if has_ended(row.ends, datetime.fromisoformat(now)):
-                self.ended.append(holding.path.text)
-            if (fact := _fact(entry)) is not None:
-                facts[fact].append(holding)
-        self.past = len(past)
-        self.room = Room(self.entries - self.past, place.policy.changes.max_scope_share)
-        self.expired = sorted(
-            filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path)
+                self.ended_paths.append(loaded.path.text)
+            if (fact := _build_fact_key(entry)) is not None:
+                facts[fact].append(loaded)
+        self.expired_count = len(expired)
+        self.allowance = ChangeAllowance(
+            self.entries - self.expired_count, context.policy.changes.max_scope_share
         )
-        groups = [self._same(group) for group in facts.values()]
-        standing = _without_going(chain.from_iterable(facts.values()), groups)
-        outdated = list(self._outdated(standing))
-        self.same = [*(group for group in groups if group.going), *outdated]
-        self.repeated = sum(len(group) - 1 for group in facts.values())
-        self.alike = list(self._alike(_without_going(standing, outdated)))
+        self.expired = sorted(
+            filter(self._can_remove, expired), key=lambda each: (each.row.expires or "", each.path)
+        )
+        groups = [self._choose_survivor(group) for group in facts.values()]
+        remaining = _exclude_removable(chain.from_iterable(facts.values()), groups)
+        outdated = list(self._find_outdated(remaining))
+        self.duplicate_groups = [*(group for group in groups if group.removable), *outdated]
+        self.duplicate_count = sum(len(group) - 1 for group in facts.values())
+        self.similar_groups = list(self._find_similar(_exclude_removable(remaining, outdated)))
         # A query to a model may take minutes; do not retain the texts of a whole scope for so long.
         self._bodies = {}
 
-    def _same(self, group: Sequence[Holding]) -> Same:
+    def _choose_survivor(self, group: Sequence[LoadedEntry]) -> DuplicateGroup:
         """Choose which one of some duplicates stays (D2)."""
         if len(group) == 1:
-            return Same(group[0], ())
+            return DuplicateGroup(group[0], ())
         trusts = tuple(Trust)
-        protected = {each.path for each in group if self._reason(each) is not None}
-        stays, *others = sorted(
+        protected = {each.path for each in group if self._find_obstacle(each) is not None}
+        survivor, *others = sorted(
             group,
             key=lambda each: (
                 trusts.index(each.trust),
-                self._filing_rank(each),
+                self._rank_origin(each),
                 each.row.expires is not None,
                 each.row.ends is not None,
                 each.path not in protected,
-                each.at,
+                each.written_at,
                 each.path,
             ),
         )
-        return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
+        return DuplicateGroup(
+            survivor, tuple(each for each in others if not each.outlasts(survivor) and self._can_remove(each))
+        )
 
-    def _filing_rank(self, holding: Holding) -> int:
+    def _rank_origin(self, loaded: LoadedEntry) -> int:
         """Return 0 for bytes of this memory, 1 for its file after an edit, 2 if it has an id, else 3."""
-        if holding.at:
+        if loaded.written_at:
             return 0
-        names = {self._place.key(self.scope): self.scope}
-        last = history(self._place.state, names, holding.path, limit=1)
+        names = {self._context.read_root_key(self.scope): self.scope}
+        last = read_history(self._context.state, names, loaded.path, limit=1)
         if last and last[0].kind != "removed":
             return 1
-        return 2 if entry_id(holding.entry) else 3
+        return 2 if read_entry_id(loaded.entry) else 3
 
-    def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
+    def _find_outdated(self, loaded_entries: Sequence[LoadedEntry]) -> Iterator[DuplicateGroup]:
         """Return the entries that later entries replace (D5)."""
-        ours = [each for each in holdings if each.at and each.row.expires is None and each.row.ends is None]
-        words = {each.path: features(self._bodies[each.path.text]) for each in ours}
-        sharing: defaultdict[str, list[Holding]] = defaultdict(list)
-        for each in ours:
-            for word in words[each.path]:
-                sharing[word].append(each)
-        gone: set[CanonicalPath] = set()
-        for new in sorted(ours, key=lambda each: (each.at, each.path), reverse=True):
+        candidates = [
+            each
+            for each in loaded_entries
+            if each.written_at and each.row.expires is None and each.row.ends is None
+        ]
+        words_by_path = {each.path: extract_features(self._bodies[each.path.text]) for each in candidates}
+        entries_by_word: defaultdict[str, list[LoadedEntry]] = defaultdict(list)
+        for each in candidates:
+            for word in words_by_path[each.path]:
+                entries_by_word[word].append(each)
+        removed_paths: set[CanonicalPath] = set()
+        for new in sorted(candidates, key=lambda each: (each.written_at, each.path), reverse=True):
             body = self._bodies[new.path.text]
-            if new.path in gone or not says_change(body):
+            if new.path in removed_paths or not states_change(body):
                 continue
-            lists = (sharing[word] for word in words[new.path] if len(sharing[word]) <= MAX_SHARING)
-            near = {each.path: each for each in chain.from_iterable(lists) if each.path not in gone}
-            going = tuple(
+            lists = (
+                entries_by_word[word]
+                for word in words_by_path[new.path]
+                if len(entries_by_word[word]) <= MAX_ENTRIES_PER_WORD
+            )
+            near = {each.path: each for each in chain.from_iterable(lists) if each.path not in removed_paths}
+            outdated_entries = tuple(
                 old
                 for old in near.values()
-                if old.at < new.at
+                if old.written_at < new.written_at
                 and old.row.type == new.row.type
-                and new.trust.satisfies(old.most)
+                and new.trust.satisfies(old.highest_trust)
                 and supersedes(body, self._bodies[old.path.text])
-                and self._may_go(old)
+                and self._can_remove(old)
             )
-            gone.update(old.path for old in going)
-            if going:
-                yield Same(new, going)
+            removed_paths.update(old.path for old in outdated_entries)
+            if outdated_entries:
+                yield DuplicateGroup(new, outdated_entries)
 
-    def _alike(self, holdings: Iterable[Holding]) -> Iterator[tuple[Holding, ...]]:
+    def _find_similar(self, loaded_entries: Iterable[LoadedEntry]) -> Iterator[tuple[LoadedEntry, ...]]:
         """Return groups of similar entries (D3)."""
-        by_trust: defaultdict[Trust, dict[str, Holding]] = defaultdict(dict)
-        for each in holdings:
+        by_trust: defaultdict[Trust, dict[str, LoadedEntry]] = defaultdict(dict)
+        for each in loaded_entries:
             by_trust[each.trust][each.path.text] = each
-        for ours in by_trust.values():
-            for group in alike({path: self._bodies[path] for path in ours}):
-                yield tuple(ours[path] for path in group)
+        for entries_by_path in by_trust.values():
+            for group in group_similar({path: self._bodies[path] for path in entries_by_path}):
+                yield tuple(entries_by_path[path] for path in group)
 
-    def questions(self) -> Iterator[tuple[Holding, ...]]:
+    def iterate_queries(self) -> Iterator[tuple[LoadedEntry, ...]]:
         """Return the groups of entries for queries to a model (S3)."""
-        for group in self.alike:
-            asked = [
+        for group in self.similar_groups:
+            eligible = [
                 each
                 for each in group
                 if each.trust is not Trust.EXTERNAL
                 and each.row.ends is None
                 and len(each.entry.body) <= MAX_TEXT_CHARS
-                and self._reason(each) is None
+                and self._find_obstacle(each) is None
             ]
-            for start in range(0, len(asked), GROUP):
-                if len(part := asked[start : start + GROUP]) > 1:
+            for start in range(0, len(eligible), MAX_QUERY_ENTRIES):
+                if len(part := eligible[start : start + MAX_QUERY_ENTRIES]) > 1:
                     yield tuple(part)
 
-    def _reason(self, holding: Holding) -> str | None:
-        return reason_to_keep(self._judge, holding.path, holding.most, self._request)
+    def _find_obstacle(self, loaded: LoadedEntry) -> str | None:
+        return find_removal_obstacle(self._judge, loaded.path, loaded.highest_trust, self._request)
 
-    def _may_go(self, holding: Holding) -> bool:
-        reason = self._reason(holding)
+    def _can_remove(self, loaded: LoadedEntry) -> bool:
+        reason = self._find_obstacle(loaded)
         if reason is not None:
-            self.kept.append(KeptEntry(holding.path.text, reason))
+            self.retained.append(RetainedEntry(loaded.path.text, reason))
         return reason is None
 
-    def _broken_links(self, entry: Entry, rel: RelPath) -> int:
-        return sum(not self._exists(path) for path in relative_links(entry.body, rel))
+    def _count_broken_links(self, entry: Entry, rel: RelPath) -> int:
+        return sum(not self._exists(path) for path in find_relative_links(entry.body, rel))
 
     def _exists(self, path: RelPath) -> bool:
         directory, _, name = path.rpartition("/")
@@ -271,16 +286,18 @@ class Findings:
         return name in self._names[directory]
 
 
-def _without_going(holdings: Iterable[Holding], groups: Iterable[Same]) -> list[Holding]:
-    going = {each.path for group in groups for each in group.going}
-    return [each for each in holdings if each.path not in going]
+def _exclude_removable(
+    loaded_entries: Iterable[LoadedEntry], groups: Iterable[DuplicateGroup]
+) -> list[LoadedEntry]:
+    removable_paths = {each.path for group in groups for each in group.removable}
+    return [each for each in loaded_entries if each.path not in removable_paths]
 
 
-def _fact(entry: Entry) -> str | None:
+def _build_fact_key(entry: Entry) -> str | None:
     """Return the fact of an entry in a form that is equal for duplicates (D1), or None if it has no body."""
-    said = comparable(entry.body)
-    if not said:
+    body_key = build_comparison_key(entry.body)
+    if not body_key:
         return None
-    if len(features(said)) < TELLING_WORDS:
-        return f"{comparable(entry.name or '')}\n{said}"
-    return said
+    if len(extract_features(body_key)) < MIN_CLEAR_WORDS:
+        return f"{build_comparison_key(entry.name or '')}\n{body_key}"
+    return body_key

@@ -14,28 +14,28 @@ from itertools import islice
 from typing import Final
 
 from muniment.cancelling import Cancel
-from muniment.content.entry import parse, titled
+from muniment.content.entry import parse, read_titles
 from muniment.content.expiry import is_expired
 from muniment.content.gates import decode
 from muniment.errors import NotFound
 from muniment.kernel.change import digest
-from muniment.kernel.decide import Judge
+from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.operations.edit import is_pinned
-from muniment.operations.place import Place, may_see
+from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.visibility import Reader, Visibility
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
-from muniment.store.rows import Assessed
+from muniment.store.rows import Assessment
 from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
 
-OWNER: Final = Reader(Trust.OWNER)
+OWNER_READER: Final = Reader(Trust.OWNER)
 
 
 def list_entries(  # noqa: PLR0913  as in the command
-    place: Place,
-    reader: Reader = OWNER,
+    context: JobContext,
+    reader: Reader = OWNER_READER,
     *,
     scope: str | None = None,
     below: str = "",
@@ -48,7 +48,7 @@ def list_entries(  # noqa: PLR0913  as in the command
     """List the entries that a reader may see, sorted by path (L1, L2).
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         reader: the reader who gets the list.
         scope: the only scope to list; None: all.
         below: list only this file or folder of each scope; empty: all.
@@ -64,33 +64,34 @@ def list_entries(  # noqa: PLR0913  as in the command
 
     Cost: a check of every file; for a reader below the owner's trust, a read of each entry of the page.
     """
-    visibility, now = Visibility(place, reader, cancel), timestamp()
-    views = {name: visibility.view(name) for name in sorted(place.chosen(scope))}
-    every = [
+    visibility, now = Visibility(context, reader, cancel), timestamp()
+    views = {name: visibility.load_view(name) for name in sorted(context.select_scopes(scope))}
+    matching = [
         (path, row)
         for name, view in views.items()
         for row in view.entries()
         if _is_below((path := CanonicalPath(name, row.rel)).rel, below)
-        and (with_hidden or visibility.lists(path, row))
+        and (with_hidden or visibility.can_list(path, row))
     ]
-    shown = [each for each in every if expired or not is_expired(each[1].expires, now)]
+    current = [each for each in matching if expired or not is_expired(each[1].expires, now)]
     listed = (
-        _listed(path, row)
-        for path, row in shown
-        if (after is None or path.text > after) and (reader.is_owner or visibility.entry(path) is not None)
+        _create_listed_entry(path, row)
+        for path, row in current
+        if (after is None or path.text > after)
+        and (reader.is_owner or visibility.load_entry(path) is not None)
     )
     entries = (found := tuple(islice(listed, None if limit is None else limit + 1)))[:limit]
     skipped = (
-        SkippedFile(path=f"{name}/{odd.path}", reason=odd.reason)
+        SkippedFile(path=f"{name}/{skipped_file.path}", reason=skipped_file.reason)
         for name, view in views.items()
-        for odd in view.odd()
-        if reader.is_owner and _is_below(odd.path, below)
+        for skipped_file in view.list_odd_names()
+        if reader.is_owner and _is_below(skipped_file.path, below)
     )
     return EntryList(
         entries=entries,
-        expired=len(every) - len(shown),
+        expired=len(matching) - len(current),
         skipped=tuple(skipped),
-        complete=all(view.complete for view in views.values()),
+        complete=all(view.is_complete for view in views.values()),
         next_cursor=entries[-1].path if len(found) > len(entries) and entries else None,
     )
 
@@ -99,7 +100,7 @@ def _is_below(rel: str, below: str) -> bool:
     return not below or rel == below or rel.startswith(f"{below}/")
 
 
-def _listed(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:
+def _create_listed_entry(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:
     return ListedEntry(
         path=path.text,
         title=row.name,
@@ -115,11 +116,11 @@ def _listed(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:
     )
 
 
-def show(place: Place, unsafe_path: str, reader: Reader = OWNER) -> EntryShown:
+def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_READER) -> EntryShown:
     """Show one entry to a reader (L1, L2).
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
         reader: the reader who gets the entry.
 
@@ -130,35 +131,35 @@ def show(place: Place, unsafe_path: str, reader: Reader = OWNER) -> EntryShown:
 
     Cost: a read of the file; for a reader below the owner's trust, a check of every file of the scope.
     """
-    path = place.path(unsafe_path)
-    place.chosen(path.scope)
-    if not may_see(Judge(place.policy), path):
-        raise _missing(path)
+    path = context.resolve_path(unsafe_path)
+    context.select_scopes(path.scope)
+    if not is_visible(PolicyEvaluator(context.policy), path):
+        raise _create_missing_error(path)
     if reader.is_owner:
-        data = place.read(path)
-        known = place.assessed(path, data)
+        data = context.read_file(path)
+        assessment = context.assess(path, data)
     else:
-        holding = Visibility(place, reader).entry(path)
-        if holding is None:
-            raise _missing(path)
-        data, known = holding.data, Assessed(holding.trust, holding.row.expires)
-    with place.roots[path.scope].root.open_file(path) as file:
+        loaded = Visibility(context, reader).load_entry(path)
+        if loaded is None:
+            raise _create_missing_error(path)
+        data, assessment = loaded.data, Assessment(loaded.trust, loaded.row.expires)
+    with context.roots[path.scope].root.open_file(path) as file:
         written = datetime.fromtimestamp(os.fstat(file.fd).st_mtime, UTC)
     entry = parse(decode(data))
     return EntryShown(
         path=path.text,
         id=str((entry.muniment or {}).get("id", "")),
-        title=titled(entry, path.rel).name,
+        title=read_titles(entry, path.rel).name,
         text=entry.body,
-        trust=known.trust,
+        trust=assessment.trust,
         at=timestamp(written),
-        expires=known.expires,
+        expires=assessment.expires,
         ends=None if entry.ends is None else str(entry.ends),
         pinned=is_pinned(path),
-        withheld=known.held,
+        withheld=assessment.held,
         digest=digest(data),
     )
 
 
-def _missing(path: CanonicalPath) -> NotFound:
+def _create_missing_error(path: CanonicalPath) -> NotFound:
     return NotFound(f"no entry at {path.text}")

@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from muniment.content.entry import Entry, titled
-from muniment.content.markdown import Item, outline
-from muniment.content.negation import Says
-from muniment.content.words import significant, vocabulary
+from muniment.content.entry import Entry, read_titles
+from muniment.content.markdown import Item, build_outline
+from muniment.content.negation import FindWords
+from muniment.content.words import build_vocabulary, find_significant_words
 from muniment.kernel.names import RelPath
 
-PARTS: Final = 5
+MAX_NEAR_PARTS: Final = 5
 """Parts of an entry that a model sees."""
 
-LOOKED_AT: Final = 200
+MAX_COMPARED_PARTS: Final = 200
 """Parts of an entry that are compared to choose these; about 0.2 ms each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ForgetMatch:
     """The match of a query in an entry that contains all its words.
 
     Attributes:
@@ -48,7 +48,7 @@ class Meant:
     is_labelled: bool = False
 
 
-def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
+def match_entry(entry: Entry, rel: RelPath, words: Sequence[str]) -> ForgetMatch | None:
     """Return the match of a query in an entry (M1 to M4), or None if the entry does not contain all words.
 
     Args:
@@ -57,33 +57,43 @@ def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
         words: the significant words of the query.
     """
     # A description that code generated from the body repeats one line; it does not describe the whole entry.
-    label = vocabulary("\n".join([titled(entry, rel).name, entry.description or "", *entry.keywords]))
-    unsaid = [word for word in words if not label.holds([word])]
-    if unsaid and not vocabulary(entry.body).holds(unsaid):
+    label = build_vocabulary(
+        "\n".join([read_titles(entry, rel).name, entry.description or "", *entry.keywords])
+    )
+    missing_words = [word for word in words if not label.contains_all([word])]
+    if missing_words and not build_vocabulary(entry.body).contains_all(missing_words):
         return None
-    parts = outline(entry.body).parts
-    if is_one_passage(parts) or {*words}.issuperset(significant(entry.body) or "-"):
-        return Meant(is_whole=True)
-    if items := tuple(_items(parts, words)):
-        return Meant(is_whole=False, items=items, is_labelled=not unsaid)
-    return Meant(is_whole=True) if not unsaid else Meant(is_whole=False, items=tuple(_items(parts, unsaid)))
+    parts = build_outline(entry.body).parts
+    if is_one_passage(parts) or {*words}.issuperset(find_significant_words(entry.body) or "-"):
+        return ForgetMatch(is_whole=True)
+    if items := tuple(_find_matching_items(parts, words)):
+        return ForgetMatch(is_whole=False, items=items, is_labelled=not missing_words)
+    return (
+        ForgetMatch(is_whole=True)
+        if not missing_words
+        else ForgetMatch(is_whole=False, items=tuple(_find_matching_items(parts, missing_words)))
+    )
 
 
-def near_parts(entry: Entry, says: Says) -> tuple[Item, ...] | None:
-    """Return the innermost parts of an entry that contain words of the query, at most `PARTS`, in order.
+def find_near_parts(entry: Entry, find_words: FindWords) -> tuple[Item, ...] | None:
+    """Return the innermost parts of an entry that contain words of the query, at most `MAX_NEAR_PARTS`, in
+    order.
 
-    The parts with the most words are chosen, among the first `LOOKED_AT`. The result is None if the entry is
+    The parts with the most words are chosen, among the first `MAX_COMPARED_PARTS`. The result is None if the
+    entry is
     one part, or if only its name contains the words.
     """
-    parts = outline(entry.body).parts
+    parts = build_outline(entry.body).parts
     if is_one_passage(parts):
         return None
-    looked_at = list(islice(innermost(parts), LOOKED_AT + 1))
-    said = [(-len(says(part.own)), number) for number, part in enumerate(looked_at[:LOOKED_AT])]
-    best = sorted(each for each in said if each[0])[:PARTS]
-    if not best and len(looked_at) <= LOOKED_AT:
+    compared = list(islice(iterate_innermost(parts), MAX_COMPARED_PARTS + 1))
+    ranked = [
+        (-len(find_words(part.own_text)), number) for number, part in enumerate(compared[:MAX_COMPARED_PARTS])
+    ]
+    best = sorted(each for each in ranked if each[0])[:MAX_NEAR_PARTS]
+    if not best and len(compared) <= MAX_COMPARED_PARTS:
         return None
-    return tuple(looked_at[number] for number in sorted(number for _, number in best))
+    return tuple(compared[number] for number in sorted(number for _, number in best))
 
 
 def is_one_passage(parts: Sequence[Item]) -> bool:
@@ -91,21 +101,21 @@ def is_one_passage(parts: Sequence[Item]) -> bool:
     return len(parts) == 1 and not parts[0].is_item
 
 
-def innermost(parts: Iterable[Item]) -> Iterator[Item]:
+def iterate_innermost(parts: Iterable[Item]) -> Iterator[Item]:
     """Return the parts without items inside them, in order."""
     for part in parts:
         if part.items:
-            yield from innermost(part.items)
+            yield from iterate_innermost(part.items)
         else:
             yield part
 
 
-def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
+def _find_matching_items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
     """Return the parts that contain all of `words` (M3)."""
     for item in items:
-        if vocabulary(item.own).holds(words):
+        if build_vocabulary(item.own_text).contains_all(words):
             yield item
-        elif inner := tuple(_items(item.items, words)):
+        elif inner := tuple(_find_matching_items(item.items, words)):
             yield from inner
-        elif vocabulary(item.text).holds(words):
+        elif build_vocabulary(item.text).contains_all(words):
             yield item

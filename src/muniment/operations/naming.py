@@ -17,58 +17,58 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from muniment.agent.filing import read
+from muniment.agent.filing import read_cues
 from muniment.content.entry import parse
-from muniment.content.provenance import names
-from muniment.content.titles import anonymous, slug, title_of
+from muniment.content.provenance import is_name_in_fact
+from muniment.content.titles import build_anonymous_slug, build_slug, derive_title
 from muniment.kernel.change import FileChange
-from muniment.kernel.names import RelPath, joined
+from muniment.kernel.names import RelPath, join_path
 from muniment.kernel.path import FILE_SUFFIX
 
 _NUMBER: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
-_BETWEEN_WORDS: Final = re.compile(r"[-_ .]+")
+_WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
 
 
-def name_of_replaced(change: FileChange, is_trusted_more: bool) -> RelPath:  # noqa: FBT001  see `NewName`
+def choose_path(change: FileChange, is_trusted_more: bool) -> RelPath:  # noqa: FBT001  see `ChooseName`
     """Return the path of an entry after its text is replaced (A1 to A3).
 
     Args:
         change: the change, with the text before and after.
         is_trusted_more: whether the new text has more trust than the old one.
     """
-    old, new = _text(change.before), _text(change.after)
+    old, new = _read_body(change.before), _read_body(change.after)
     *folders, name = change.path.rel.split("/")
     stem = name.removesuffix(FILE_SUFFIX)
     if not new or old == new:
         return change.path.rel
     if is_trusted_more:
-        topic = read(new).topic
-        is_said = all(each == topic or _says(new, each) for each in folders)
-        folder = "/".join(folders) if is_said else topic
-        if is_said and _says(new, stem):
+        topic = read_cues(new).topic
+        are_folders_in_text = all(each == topic or _contains_name(new, each) for each in folders)
+        folder = "/".join(folders) if are_folders_in_text else topic
+        if are_folders_in_text and _contains_name(new, stem):
             return change.path.rel
-        return RelPath(joined(folder, _stem(new) + FILE_SUFFIX))
-    if _is_made_of(old, stem) and not _says(new, stem):
-        return RelPath(joined("/".join(folders), _stem(new) + FILE_SUFFIX))
+        return RelPath(join_path(folder, _generate_stem(new) + FILE_SUFFIX))
+    if _is_generated_from(old, stem) and not _contains_name(new, stem):
+        return RelPath(join_path("/".join(folders), _generate_stem(new) + FILE_SUFFIX))
     return change.path.rel
 
 
-def _text(data: bytes | None) -> str:
+def _read_body(data: bytes | None) -> str:
     return parse(data or b"").body.strip()
 
 
-def _stem(text: str) -> str:
-    return slug(title_of(text), text)
+def _generate_stem(text: str) -> str:
+    return build_slug(derive_title(text), text)
 
 
-def _is_made_of(text: str, stem: str) -> bool:
+def _is_generated_from(text: str, stem: str) -> bool:
     """Return whether code generated a name from a text, also with a number or digest at the end."""
     return any(
-        stem.startswith(made) and _NUMBER.fullmatch(stem[len(made) :]) is not None
-        for made in (_stem(text), anonymous(text))
+        stem.startswith(generated) and _NUMBER.fullmatch(stem[len(generated) :]) is not None
+        for generated in (_generate_stem(text), build_anonymous_slug(text))
     )
 
 
-def _says(text: str, stem: str) -> bool:
+def _contains_name(text: str, stem: str) -> bool:
     """Return whether a text contains the words of a name, or code would generate the name from it."""
-    return _is_made_of(text, stem) or names(_BETWEEN_WORDS.sub(" ", stem), text)
+    return _is_generated_from(text, stem) or is_name_in_fact(_WORD_SEPARATORS.sub(" ", stem), text)

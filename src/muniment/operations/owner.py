@@ -6,21 +6,21 @@ from collections.abc import Callable
 
 from muniment.cancelling import Cancel
 from muniment.errors import BadArguments, PathEscape, Refusal
-from muniment.kernel.decide import Deny, Judge
+from muniment.kernel.decide import Deny, PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.operations.place import Place, path_of_address
+from muniment.operations.job_context import JobContext, parse_address
 from muniment.store import erase as erasing
 from muniment.store.index_plan import IndexCheck
-from muniment.store.upkeep import rebuild, verify, view_of
+from muniment.store.upkeep import open_view, rebuild_index, verify_root_index
 from muniment.types import ErasePlan, EraseResult, Explained, IndexResult
 
 
-def explain(place: Place, verb: str, unsafe_path: str) -> Explained:
+def explain(context: JobContext, verb: str, unsafe_path: str) -> Explained:
     """Explain the decision of the policy about a verb on a path.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         verb: `list`, `read`, `create`, `modify` or `delete`.
         unsafe_path: a path such as user/editor/dark-mode.md, or its address.
 
@@ -30,24 +30,24 @@ def explain(place: Place, verb: str, unsafe_path: str) -> Explained:
     if verb not in list(Verb):
         raise BadArguments(f"invalid verb {verb!r}: use one of {', '.join(Verb)}")
     try:
-        verdict = Judge(place.policy).decide(
-            Verb(verb), canonicalise(path_of_address(unsafe_path), place.roots)
+        decision = PolicyEvaluator(context.policy).decide(
+            Verb(verb), canonicalise(parse_address(unsafe_path), context.roots)
         )
     except (PathEscape, Refusal) as error:
-        verdict = Deny(error.code, "paths", str(error))
-    if not isinstance(verdict, Deny):
-        return Explained(policy=place.policy.label, verdict="allow")
+        decision = Deny(error.code, "paths", str(error))
+    if not isinstance(decision, Deny):
+        return Explained(policy=context.policy.label, verdict="allow")
     return Explained(
-        policy=place.policy.label,
+        policy=context.policy.label,
         verdict="deny",
-        rule=verdict.rule,
-        layer=verdict.layer,
-        reason=verdict.reason,
+        rule=decision.rule,
+        layer=decision.layer,
+        reason=decision.reason,
     )
 
 
-def index(
-    place: Place,
+def rebuild_indexes(
+    context: JobContext,
     *,
     dry_run: bool = False,
     cancel: Cancel | None = None,
@@ -56,7 +56,7 @@ def index(
     """Rebuild the index of every scope from its entries, and verify it.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         dry_run: only verify the existing indexes; write nothing.
         cancel: cancels the call; an index whose write has started is completed.
         observe: called once for each rebuilt scope, and once for each verified scope.
@@ -67,19 +67,19 @@ def index(
 
     Cost: a check of every file.
     """
-    notes, patience = list[str](), place.patience(cancel)
-    for scope in () if dry_run else place.chosen(None):
-        notes += rebuild(place.state, place.roots[scope], place.policy, patience)
+    notes, deadline = list[str](), context.start_deadline(cancel)
+    for scope in () if dry_run else context.select_scopes(None):
+        notes += rebuild_index(context.state, context.roots[scope], context.policy, deadline)
         observe(1)
     checks = list[IndexCheck]()
-    for bound in place.roots.values():
-        checks.append(verify(place.state, bound, place.policy))
+    for bound in context.roots.values():
+        checks.append(verify_root_index(context.state, bound, context.policy))
         observe(1)
     problems = tuple(problem for check in checks for problem in check.problems)
     if dry_run:
-        for bound in place.roots.values():
-            odd = view_of(place.state, bound, place.policy).odd()
-            notes += (f"{bound.scope}/{item.path}: {item.reason}" for item in odd)
+        for bound in context.roots.values():
+            skipped_files = open_view(context.state, bound, context.policy).list_odd_names()
+            notes += (f"{bound.scope}/{item.path}: {item.reason}" for item in skipped_files)
         notes += (note for check in checks for note in check.notes)
     else:
         notes = [note for note in notes if note not in problems]
@@ -87,14 +87,14 @@ def index(
 
 
 def erase(
-    place: Place, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
+    context: JobContext, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
 ) -> ErasePlan | EraseResult:
     """Erase an entry, or everything that a task wrote, permanently.
 
     The whole history of the file is erased too; see `store.erase`.
 
     Args:
-        place: the memory; the caller closes it.
+        context: the memory; the caller closes it.
         target: the path of a file, its address, or the id of a task: then every file that it wrote.
         dry_run: report what would be erased; erase nothing.
         cancel: cancels the call, before anything is erased.
@@ -106,6 +106,8 @@ def erase(
         StoreConflict: another process wrote a file in the meantime; retry.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: retry.
     """
-    ground = erasing.EraseGround(place.state, place.roots, place.policy, place.patience(cancel))
-    carry_out = erasing.plan if dry_run else erasing.erase
-    return carry_out(path_of_address(target), ground)
+    erase_context = erasing.EraseContext(
+        context.state, context.roots, context.policy, context.start_deadline(cancel)
+    )
+    run_operation = erasing.plan_erasure if dry_run else erasing.erase
+    return run_operation(parse_address(target), erase_context)

@@ -24,27 +24,27 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
-from muniment.agent.model import Brief, Related
+from muniment.agent.model import Brief, RelatedEntry
 from muniment.content.entry import parse
 from muniment.content.expiry import End
-from muniment.content.provenance import separate_items
-from muniment.content.words import comparable, sayings
-from muniment.kernel.cancel import Patience
-from muniment.kernel.decide import Judge, Policy
+from muniment.content.provenance import split_separate_items
+from muniment.content.words import build_comparison_key, list_statements
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import Digest, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
-from muniment.operations.place import Place
-from muniment.recall.block import age
-from muniment.recall.context import PINNED
+from muniment.operations.job_context import JobContext
+from muniment.recall.block import format_age
+from muniment.recall.context import PINNED_FOLDER
 from muniment.recall.query import read_query
 from muniment.recall.reading import ReadEntry
-from muniment.recall.search import TOLD_THERE, Search, Wanted
-from muniment.recall.shelf import Shelf
+from muniment.recall.root_reader import RootReader
+from muniment.recall.search import DISPLAYABLE_IN_ROOTS, Search, SearchRequest
 from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.ledger import CommitRow
-from muniment.store.trust import SEE, entry_id
+from muniment.store.trust import SEE, read_entry_id
 from muniment.types import SimilarEntry
 from muniment.types.keys import RootKey
 
@@ -55,119 +55,136 @@ MAX_BODY_CHARS: Final = 4_000
 """Characters of a related entry; a longer one is a document, which is not a fact and is not replaced by one.
 """
 
-_BEYOND: Final = 8
+_EXTRA_CANDIDATES: Final = 8
 """Extra candidates of the search, because some may be excluded."""
 
 
 _LINKED: Final = f"""
-    SELECT entry.root, entry.rel, entry.ident FROM entry WHERE {TOLD_THERE}
+    SELECT entry.root, entry.rel, entry.ident FROM entry WHERE {DISPLAYABLE_IN_ROOTS}
         AND (entry.ident IN (SELECT value FROM json_each(?))
             OR entry.digest IN (SELECT value FROM json_each(?)))
     ORDER BY entry.root, entry.rel
 """  # noqa: S608  constants of this package
 
 
-def related_to(
+def find_related(
     brief: Brief,
-    request: Trust,
-    place: Place,
+    request_trust: Trust,
+    context: JobContext,
     policy: Policy,
-    patience: Patience,
-    end_of: Callable[[str], End | None],
-) -> tuple[Related, ...]:
+    deadline: Deadline,
+    find_end: Callable[[str], End | None],
+) -> tuple[RelatedEntry, ...]:
     """Return the entries that are similar to the fact of a brief, the nearest first; none for a clean run.
 
     Args:
         brief: of the run.
-        request: the trust of the requester.
-        place: the memory.
+        request_trust: the trust of the requester.
+        context: the memory.
         policy: of the run, which may be narrower than that of the place.
-        patience: the deadline of the search.
-        end_of: returns when the fact ends, or an item of a list of facts.
+        deadline: the deadline of the search.
+        find_end: returns when the fact ends, or an item of a list of facts.
 
     Raises:
-        ManagedMemoryUnavailable, PathEscape, Cancelled, DeadlineExceeded: as `Shelf`.
+        ManagedMemoryUnavailable, PathEscape, Cancelled, DeadlineExceeded: as `RootReader`.
 
     Cost: that of a recall.
     """
     if brief.context is ContextMode.CLEAN:
         return ()
-    judge, now = Judge(policy), datetime.now(UTC)
+    judge, now = PolicyEvaluator(policy), datetime.now(UTC)
     scopes = {each.name for each in brief.scopes}
-    shelf = Shelf(policy, place.roots, place.state, judge, place.policy, scopes, patience)
-    query = read_query(brief.fact, _stemmer(), is_fact=True)
-    wanted = Wanted(query, shelf.keys, (), timestamp(now), MAX_RELATED + _BEYOND, shelf.accepts)
-    search = Search(place.state.catalog, _stemmer())
-    texts = (brief.fact, *separate_items(brief.fact))
-    picked = shelf.read_found(lambda: search.nearest(texts, wanted, patience), MAX_RELATED)
-    ends = {comparable(text): end_of(text) for text in texts}
-    found: list[Related] = []
-    for reading in picked.readings:
-        path = CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
+    candidate_reader = RootReader(
+        policy, context.roots, context.state, judge, context.policy, scopes, deadline
+    )
+    query = read_query(brief.fact, _create_stemmer(), is_fact=True)
+    wanted = SearchRequest(
+        query,
+        candidate_reader.keys,
+        (),
+        timestamp(now),
+        MAX_RELATED + _EXTRA_CANDIDATES,
+        candidate_reader.can_display,
+    )
+    search = Search(context.state.catalog, _create_stemmer())
+    texts = (brief.fact, *split_separate_items(brief.fact))
+    selection = candidate_reader.find_and_read(
+        lambda: search.find_similar(texts, wanted, deadline), MAX_RELATED
+    )
+    ends = {build_comparison_key(text): find_end(text) for text in texts}
+    found: list[RelatedEntry] = []
+    for reading in selection.readings:
+        path = CanonicalPath(candidate_reader.find_scope(reading.hit), reading.hit.key.rel)
         if len(reading.entry.body) <= MAX_BODY_CHARS:
-            is_kept = PINNED in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
+            is_protected = PINNED_FOLDER in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
             # The old entry would not be restored when the fact ends.
-            is_kept = is_kept or brief.ends is not None
-            found.append(_related(reading, path, ends, request, now, is_kept=is_kept))
+            is_protected = is_protected or brief.ends is not None
+            found.append(_create_related(reading, path, ends, request_trust, now, is_protected=is_protected))
     return tuple(found)
 
 
-def _related(
+def _create_related(
     reading: ReadEntry,
     path: CanonicalPath,
     ends: Mapping[str, End | None],
-    request: Trust,
+    request_trust: Trust,
     now: datetime,
     *,
-    is_kept: bool,
-) -> Related:
+    is_protected: bool,
+) -> RelatedEntry:
     entry = reading.entry
-    says = sayings(entry.body) if reading.trust.satisfies(request) else ()
-    is_ours = request.satisfies(reading.most) and not entry.has_end
-    return Related(
-        id=entry_id(entry),
+    statements = list_statements(entry.body) if reading.trust.satisfies(request_trust) else ()
+    is_replaceable = request_trust.satisfies(reading.highest_trust) and not entry.has_end_date
+    return RelatedEntry(
+        id=read_entry_id(entry),
         path=path,
         digest=reading.hit.key.digest,
         trust=reading.trust,
-        age=age(reading.at, now),
+        age=format_age(reading.written_at, now),
         type=entry.type,
         title=reading.name,
         body=entry.body.strip(),
-        sayings=frozenset(said for said in says if entry.lasts(ends.get(said))),
-        is_ours=is_ours and not is_kept,
-        is_shown=_may_speak(reading.trust, request),
+        statements=frozenset(
+            statement for statement in statements if entry.is_valid_until(ends.get(statement))
+        ),
+        is_replaceable=is_replaceable and not is_protected,
+        is_visible=_is_visible_to_model(reading.trust, request_trust),
     )
 
 
-def gone_by(related: Iterable[Related]) -> dict[CanonicalPath, Digest]:
+def list_dependencies(related: Iterable[RelatedEntry]) -> dict[CanonicalPath, Digest]:
     """Return the entries that the run depends on.
 
     These are visible to a model, known to the requester, or replaceable.
     """
-    return {each.path: each.digest for each in related if each.is_shown or each.is_ours or each.sayings}
+    return {
+        each.path: each.digest
+        for each in related
+        if each.is_visible or each.is_replaceable or each.statements
+    }
 
 
-def linked_entries(place: Place, done: CommitRow) -> tuple[SimilarEntry, ...]:
+def find_linked_entries(context: JobContext, done: CommitRow) -> tuple[SimilarEntry, ...]:
     """Return the recallable entries that the new entries of a commit are linked to.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
     new = (item.change.after for item in done.changes if item.change.before is None and not item.is_erased)
-    named = [(parse(after).muniment or {}).get(SEE) for after in new if after is not None]
-    names = json.dumps([name for each in named for name in (each if isinstance(each, list) else [each])])
-    scopes = place.scopes_by_key()
+    links = [(parse(after).muniment or {}).get(SEE) for after in new if after is not None]
+    names = json.dumps([name for each in links for name in (each if isinstance(each, list) else [each])])
+    scopes = context.map_keys_to_scopes()
     values = (json.dumps(list(scopes)), timestamp(), names, names)
-    rows = place.state.catalog.rows(_LINKED, values)
+    rows = context.state.catalog.rows(_LINKED, values)
     return tuple(SimilarEntry(f"{scopes[RootKey(root)]}/{rel}", ident or "") for root, rel, ident in rows)
 
 
-def _may_speak(trust: Trust, request: Trust) -> bool:
+def _is_visible_to_model(trust: Trust, request: Trust) -> bool:
     """Return whether a text may be shown to the model of a request (R3)."""
     return trust.satisfies(request) or trust.satisfies(Trust.WORKSPACE)
 
 
 @cache
-def _stemmer() -> Stemmer:
+def _create_stemmer() -> Stemmer:
     """Return the stemmer of all runs of a process."""
     return Stemmer()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from muniment.content.exact_json import whole_text
+from muniment.content.exact_json import replace_lone_surrogates
 from muniment.content.gates import drop_invisible
 from muniment.errors import InvalidContent
-from muniment.kernel.normal_forms import MAX_MARKS, overlong_run
+from muniment.kernel.normal_forms import MAX_MARKS, find_overlong_run
 from muniment.names import MAX_FACT_BYTES
 
 MAX_TASK_CHARS: Final = 100
@@ -19,7 +19,7 @@ MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
 MAX_QUERY_WORDS: Final = 64
 """Significant words of a query, enough for a few sentences. Every entry is searched for all of them."""
 
-SHOWN_PATHS: Final = 10
+MAX_LISTED_PATHS: Final = 10
 """Paths that an error lists, or a response as near matches; a preview lists every path that would be removed.
 """
 
@@ -30,15 +30,15 @@ def check_content(content: str) -> str:
     Raises:
         InvalidContent: the text is empty or too long, or contains NUL or too many combining marks in a row.
     """
-    fact = drop_invisible(whole_text(content)).strip()
+    fact = drop_invisible(replace_lone_surrogates(content)).strip()
     if not fact:
         raise InvalidContent("the fact is empty: pass the text to remember")
     if "\0" in fact:
         raise InvalidContent("the text contains a NUL character; remove it")
-    size = bytes_of(fact)
+    size = count_bytes(fact)
     if size > MAX_FACT_BYTES:
         raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
-    if overlong_run(fact) is not None:
+    if find_overlong_run(fact) is not None:
         raise InvalidContent(f"the text contains more than {MAX_MARKS} combining marks in a row; remove them")
     return fact
 
@@ -58,7 +58,7 @@ def check_query(query: str, purpose: str = "recall") -> str:
     return check_content(query)
 
 
-def bytes_of(text: str) -> int:
+def count_bytes(text: str) -> int:
     """Return the number of UTF-8 bytes of a text.
 
     Raises:

@@ -32,42 +32,48 @@ from muniment.errors import (
     printable,
 )
 from muniment.events import span
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.operations.edit import for_move
-from muniment.operations.job import emit_end, id_of_task, run_of, status_of, terms_of
-from muniment.operations.place import Place, path_of_address
+from muniment.operations.edit import widen_for_move
+from muniment.operations.job import (
+    choose_task_id,
+    create_commit_options,
+    create_run,
+    determine_status,
+    log_end,
+)
+from muniment.operations.job_context import JobContext, parse_address
 from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
-from muniment.store.erase import remove_emptied
+from muniment.store.erase import remove_empty_directories
 from muniment.store.ledger import (
     MAX_STEPS,
     ChangeRow,
     CommitRow,
     Run,
-    content_at,
-    content_before,
-    history,
-    of_task,
-    undone_by,
-    why,
+    explain_origin,
+    find_commit,
+    find_undoing_task,
+    read_content_after,
+    read_content_before,
+    read_history,
 )
 from muniment.store.review import (
-    Pending,
-    approval_task,
-    changed_lines,
+    PendingChange,
+    build_approval_task,
     check_roots,
-    close,
-    load,
-    pending,
-    preview,
-    turn_down,
+    format_difference,
+    format_preview,
+    load_pending,
+    read_pending,
+    record_decision,
+    reject_pending,
 )
 from muniment.store.state import State
-from muniment.store.trust import Ruling
+from muniment.store.trust import TrustDecision
 from muniment.types import (
     CommittedStep,
     Origin,
@@ -82,7 +88,7 @@ from muniment.types import (
 # The history of a memory, and the origin of a file.
 
 
-STATES: Final[Mapping[str, str]] = {
+STATE_TEXTS: Final[Mapping[str, str]] = {
     "committed": "is unchanged since this task",
     "edited": "was edited by hand since this task",
     "foreign": "was not written by Muniment; it has the trust of its scope",
@@ -91,17 +97,17 @@ STATES: Final[Mapping[str, str]] = {
 }
 """The text about a file, by `Origin.state`."""
 
-BECAME: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed", "delete": "removed"}
+CHANGE_TEXTS: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed", "delete": "removed"}
 """The text about a file, by `Change.kind`."""
 
 
-def history_of(
-    place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS
+def load_history(
+    context: JobContext, unsafe_path: str | None = None, limit: int = MAX_STEPS
 ) -> tuple[CommittedStep, ...]:
-    """Return the commits to the bound roots, the newest first; see `store.ledger.history`.
+    """Return the commits to the bound roots, the newest first; see `store.ledger.read_history`.
 
     Args:
-        place: the bound roots and the state.
+        context: the bound roots and the state.
         unsafe_path: a file, directory or scope; None: the whole memory.
         limit: the maximum number of steps.
 
@@ -109,12 +115,12 @@ def history_of(
         PathEscape, Refusal: not a path of the memory.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    unsafe_path = None if unsafe_path is None else path_of_address(unsafe_path).removesuffix("/")
-    below = canonicalise(unsafe_path, place.policy.scopes) if unsafe_path else None
-    return history(place.state, place.scopes_by_key(), below, limit)
+    unsafe_path = None if unsafe_path is None else parse_address(unsafe_path).removesuffix("/")
+    below = canonicalise(unsafe_path, context.policy.scopes) if unsafe_path else None
+    return read_history(context.state, context.map_keys_to_scopes(), below, limit)
 
 
-def why_of(place: Place, unsafe_path: str) -> Origin:
+def load_origin(context: JobContext, unsafe_path: str) -> Origin:
     """Return the origin of a file, and whether it still is as committed.
 
     Raises:
@@ -124,15 +130,17 @@ def why_of(place: Place, unsafe_path: str) -> Origin:
         ToolError: it cannot be read.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = place.path(unsafe_path)
+    path = context.resolve_path(unsafe_path)
     try:
-        present = place.read(path)
+        present = context.read_file(path)
     except NotFound:
         present = None
-    return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
+    return explain_origin(
+        context.state, context.read_root_key(path.scope), path, present, context.policy.get_trust(path.scope)
+    )
 
 
-def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
+def read_content(context: JobContext, unsafe_path: str, task: str) -> bytes | None:
     """Return the bytes of a file after a task, or None if the task removed it.
 
     Raises:
@@ -141,31 +149,31 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
         Erased: the bytes are no longer known.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = place.path(unsafe_path)
-    return content_at(place.state, place.key(path.scope), path, task)
+    path = context.resolve_path(unsafe_path)
+    return read_content_after(context.state, context.read_root_key(path.scope), path, task)
 
 
-def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
+def diff_task(context: JobContext, unsafe_path: str, task: str) -> tuple[str, ...]:
     """Return the changes of a task to a file, line by line.
 
-    The format is that of a review. Raises as `content_of`.
+    The format is that of a review. Raises as `read_content`.
     """
-    path = place.path(unsafe_path)
-    key = place.key(path.scope)
-    before = content_before(place.state, key, path, task)
-    return tuple(changed_lines(before, content_at(place.state, key, path, task)))
+    path = context.resolve_path(unsafe_path)
+    key = context.read_root_key(path.scope)
+    before = read_content_before(context.state, key, path, task)
+    return tuple(format_difference(before, read_content_after(context.state, key, path, task)))
 
 
 # -- review ------------------------------------------------------------------------------------------
 
 
-def waiting(place: Place) -> tuple[Pending, ...]:
+def list_pending(context: JobContext) -> tuple[PendingChange, ...]:
     """Return the pending reviews of a memory that only concern its bound roots."""
-    keys = place.scopes_by_key().keys()
-    return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
+    keys = context.map_keys_to_scopes().keys()
+    return tuple(each for each in read_pending(context.state) if keys >= set(each.roots.values()))
 
 
-def list_reviews(place: Place) -> tuple[Review, ...]:
+def list_reviews(context: JobContext) -> tuple[Review, ...]:
     """List the pending reviews of a memory, as the library and the daemon return them."""
     return tuple(
         Review(
@@ -175,11 +183,11 @@ def list_reviews(place: Place) -> tuple[Review, ...]:
             reasons=tuple(each.reasons),
             paths=tuple(path.text for path in each.change_set.paths),
         )
-        for each in waiting(place)
+        for each in list_pending(context)
     )
 
 
-def show(review_id: str, place: Place) -> ReviewShown:
+def show_review(review_id: str, context: JobContext) -> ReviewShown:
     """Return a pending review as it would be approved now.
 
     Raises:
@@ -187,29 +195,35 @@ def show(review_id: str, place: Place) -> ReviewShown:
         InvalidScope: it concerns other directories.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    held = load(place.state, review_id)
-    check_roots(place.state, held, place.roots)
+    pending_review = load_pending(context.state, review_id)
+    check_roots(context.state, pending_review, context.roots)
 
-    def current(path: str) -> bytes | None:
-        found = canonicalise(path, place.roots)
+    def read_current(path: str) -> bytes | None:
+        found = canonicalise(path, context.roots)
         try:
-            return place.read(found)
+            return context.read_file(found)
         except NotFound:
             return None
         except (ToolError, PathEscape) as error:
             return f"(cannot be read: {error.code})\n".encode()
 
-    digest = place.policy.digest
-    return ReviewShown(review_id=review_id, text=preview(held, current, digest), digest=held.digest(digest))
+    digest = context.policy.digest
+    return ReviewShown(
+        review_id=review_id,
+        text=format_preview(pending_review, read_current, digest),
+        digest=pending_review.compute_digest(digest),
+    )
 
 
-def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
+def approve_review(
+    review_id: str, digest: str, context: JobContext, *, cancel: Cancel | None = None
+) -> ReviewDecision:
     """Commit a pending review (A1 to A4).
 
     Args:
         review_id: of the review.
-        digest: as `show` returned it.
-        place: the policy, roots and state; the caller closes them.
+        digest: as `show_review` returned it.
+        context: the policy, roots and state; the caller closes them.
         cancel: cancels the call; a commit that has begun to write is completed.
 
     Raises:
@@ -221,35 +235,35 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         DeadlineExceeded, Cancelled: nothing was written. It stays pending.
         ManagedMemoryUnavailable: nothing was written, or the write is rolled back before the next change.
     """
-    state = place.state
-    held = load(state, review_id)
-    check_roots(state, held, place.roots)
-    if digest != held.digest(place.policy.digest):
+    state = context.state
+    pending_review = load_pending(state, review_id)
+    check_roots(state, pending_review, context.roots)
+    if digest != pending_review.compute_digest(context.policy.digest):
         raise ReviewChanged(review_id)
-    asked = held.run
+    original_run = pending_review.run
     run = replace(
-        asked,
-        task=approval_task(review_id),
+        original_run,
+        task=build_approval_task(review_id),
         kind="approve",
         at=timestamp(),
-        policy=place.policy.label,
-        answers=asked.kind,
+        policy=context.policy.label,
+        answers=original_run.kind,
     )
-    trusts = {each.path: each.trust for each in held.change_set.changes}
+    trusts = {each.path: each.trust for each in pending_review.change_set.changes}
 
-    def trust(draft: FileChange, _: Trust | None) -> Ruling:
-        load(state, review_id)  # Checked under the locks: from here on it cannot be rejected.
-        return Ruling(trusts.get(draft.path) or asked.trust)
+    def decide_trust(draft: FileChange, _: Trust | None) -> TrustDecision:
+        load_pending(state, review_id)  # Checked under the locks: from here on it cannot be rejected.
+        return TrustDecision(trusts.get(draft.path) or original_run.trust)
 
-    patience = place.patience(cancel)
-    terms = replace(terms_of(place, run, patience, trust), reviewed=True)
+    deadline = context.start_deadline(cancel)
+    options = replace(create_commit_options(context, run, deadline, decide_trust), is_reviewed=True)
     try:
-        done = commit([held.change_set], terms)
-        if done.repeated:
+        done = commit([pending_review.change_set], options)
+        if done.is_repeated:
             raise ReviewClosed(review_id, "approved")
-        close(state, review_id, "approved", run.at, run.task)
+        record_decision(state, review_id, "approved", run.at, run.task)
     except ManagedMemoryUnavailable as problem:
-        return _approved_all_the_same(state, review_id, run.task, problem)
+        return _recover_approval(state, review_id, run.task, problem)
     return ReviewDecision(
         review_id=review_id,
         status="approved",
@@ -261,33 +275,33 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
     )
 
 
-def _approved_all_the_same(
+def _recover_approval(
     state: State, review_id: str, task: str, problem: ManagedMemoryUnavailable
 ) -> ReviewDecision:
     """Return the result of an approval that was committed before an error; raise the error if it was not."""
-    kept = of_task(state, task)
-    if kept is None:
+    commit_row = find_commit(state, task)
+    if commit_row is None:
         raise problem
-    notes = (*kept.notes, f"the change was written, but then this failed: {problem}")
+    notes = (*commit_row.notes, f"the change was written, but then this failed: {problem}")
     return ReviewDecision(
         review_id=review_id,
         status="approved",
         task_id=task,
-        files_touched=tuple(each.path for each in kept.known),
-        changes=kept.known,
-        touched_scopes=kept.touched_scopes,
+        files_touched=tuple(each.path for each in commit_row.known_changes),
+        changes=commit_row.known_changes,
+        touched_scopes=commit_row.touched_scopes,
         notes=notes,
     )
 
 
-def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
+def reject_review(review_id: str, context: JobContext, *, cancel: Cancel | None = None) -> ReviewDecision:
     """Decide that a change set is never committed.
 
     Raises:
-        NotFound, ReviewClosed, InvalidScope: as `approve`.
+        NotFound, ReviewClosed, InvalidScope: as `approve_review`.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
-    turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp())
+    reject_pending(context.state, review_id, context.roots, context.start_deadline(cancel), timestamp())
     return ReviewDecision(
         review_id=review_id, status="rejected", files_touched=(), touched_scopes=(), notes=()
     )
@@ -307,60 +321,67 @@ DECIDED_BY: Final = "code"
 """The author in the ledger if neither a model nor a rule made a choice."""
 
 
-def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
+def undo_task(
+    task: str, context: JobContext, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None
+) -> UndoResult:
     """Undo the changes of `task`; errors are returned in the result's `error`, never raised.
 
     Args:
         task: id of the task.
-        place: the policy, roots and state; the caller closes them.
+        context: the policy, roots and state; the caller closes them.
         trust: of the caller; a change that would replace text of a higher trust waits for the owner's review.
         cancel: cancels the call; a commit that has begun to write is completed.
     """
-    run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
+    run = replace(create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY), undoes=task)
     with span("task", kind="undo") as task_span:
         try:
-            result = _undo(task, run, place, place.patience(cancel))
+            result = _run_undo(task, run, context, context.start_deadline(cancel))
         except MunimentError as error:
             result = UndoResult(
                 task_id=run.task,
                 undone=task,
-                status=status_of(error),
+                status=determine_status(error),
                 files_touched=(),
                 touched_scopes=(),
                 notes=(),
                 error=error,
             )
         undone = None if isinstance(result.error, NotFound) else task  # An unknown id may be any text.
-        emit_end("undo", result, task_span, undone=undone, files=len(result.changes))
+        log_end("undo", result, task_span, undone=undone, files=len(result.changes))
     return result
 
 
-def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
-    kept = of_task(place.state, task)
-    if kept is None:
+def _run_undo(task: str, run: Run, context: JobContext, deadline: Deadline) -> UndoResult:
+    commit_row = find_commit(context.state, task)
+    if commit_row is None:
         raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
-    undone = undone_by(place.state, task)
+    undone = find_undoing_task(context.state, task)
     if undone is not None:
         raise AlreadyUndone(task, undone)
-    scopes = _scopes(kept, place)
-    change_set = _change_set(kept.changes, scopes, place)
-    terms = terms_of(place, run, patience, lambda draft, _: Ruling(_trust_of(draft, place), by=run.trust))
+    scopes = _find_scopes(commit_row, context)
+    change_set = _build_undo(commit_row.changes, scopes, context)
+    options = create_commit_options(
+        context,
+        run,
+        deadline,
+        lambda draft, _: TrustDecision(_read_trust(draft, context), author_trust=run.trust),
+    )
     if run.trust is Trust.OWNER:
-        policy = for_move(place.policy, [each.path for each in change_set.changes])
-        policy = grant_readable(policy) if policy is place.policy else policy
-        terms = replace(terms, policy=policy, reviewed=True)
+        policy = widen_for_move(context.policy, [each.path for each in change_set.changes])
+        policy = grant_readable(policy) if policy is context.policy else policy
+        options = replace(options, policy=policy, is_reviewed=True)
     try:
-        done = commit([change_set], terms)
+        done = commit([change_set], options)
     except StoreConflict as conflict:
         raise UndoOverlap(conflict.paths) from conflict
-    made = [
+    created_directories = [
         CanonicalPath(scope, rel)
-        for item, scope in zip(kept.changes, scopes, strict=True)
+        for item, scope in zip(commit_row.changes, scopes, strict=True)
         for rel in item.made
     ]
     notes = done.notes
     try:
-        remove_emptied(place.roots, made, patience)
+        remove_empty_directories(context.roots, created_directories, deadline)
     except MunimentError as error:  # It is committed: remaining empty directories are not a failure.
         notes = (*notes, f"empty directories could not be removed: {error}")
     return UndoResult(
@@ -373,27 +394,29 @@ def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
     )
 
 
-def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
+def _find_scopes(commit_row: CommitRow, context: JobContext) -> list[Scope]:
     """Return the current scope of each change.
 
     Raises:
         Erased: the changes of the task are no longer known.
         InvalidScope: it changed a directory that is not bound in this memory.
     """
-    erased = [item.change.path.text for item in kept.changes if item.is_erased]
+    erased = [item.change.path.text for item in commit_row.changes if item.is_erased]
     if erased:
-        raise Erased(f"the changes of {kept.run.task} were erased: {', '.join(erased)}; nothing was written")
-    names = place.scopes_by_key()
-    elsewhere = sorted({item.change.path.scope for item in kept.changes if item.root not in names})
-    if elsewhere:
+        raise Erased(
+            f"the changes of {commit_row.run.task} were erased: {', '.join(erased)}; nothing was written"
+        )
+    names = context.map_keys_to_scopes()
+    unbound_scopes = sorted({item.change.path.scope for item in commit_row.changes if item.root not in names})
+    if unbound_scopes:
         raise InvalidScope(
-            f"{kept.run.task} changed another directory of scope {', '.join(elsewhere)}; undo it in the "
+            f"{commit_row.run.task} changed another directory of scope {', '.join(unbound_scopes)}; undo it in the "
             "workspace, or with the --root, in which it ran"
         )
-    return [names[item.root] for item in kept.changes]
+    return [names[item.root] for item in commit_row.changes]
 
 
-def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Place) -> ChangeSet:
+def _build_undo(changes: Sequence[ChangeRow], scopes: Sequence[Scope], context: JobContext) -> ChangeSet:
     """Return the change set that undoes `changes`.
 
     Raises:
@@ -403,7 +426,7 @@ def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Pl
     overlapping: list[str] = []
     for item, scope in zip(changes, scopes, strict=True):
         path = CanonicalPath(scope, item.change.path.rel)
-        if not _is_as_left(place, path, item.change.after):
+        if not _is_unchanged_since(context, path, item.change.after):
             overlapping.append(path.text)
         proposed.append(FileChange(path, item.after_digest, item.change.before))
     if overlapping:
@@ -411,17 +434,17 @@ def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Pl
     return ChangeSet(tuple(proposed))
 
 
-def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
+def _is_unchanged_since(context: JobContext, path: CanonicalPath, left: bytes | None) -> bool:
     try:
-        return place.read(path) == left
+        return context.read_file(path) == left
     except NotFound:
         return left is None
     except (ToolError, PathEscape):
         return False
 
 
-def _trust_of(draft: FileChange, place: Place) -> Trust:
+def _read_trust(draft: FileChange, context: JobContext) -> Trust:
     """Return the trust of restored bytes (U1)."""
     if draft.after is None:
-        return place.policy.trust_of(draft.path.scope)
-    return place.trust_at(draft.path, draft.after)
+        return context.policy.get_trust(draft.path.scope)
+    return context.read_trust(draft.path, draft.after)

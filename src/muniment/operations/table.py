@@ -11,14 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
-NO: Final = "no: "
+NOT_OFFERED: Final = "no: "
 """The prefix of a cell whose surface lacks the operation."""
 
-_BY_HAND: Final = f"{NO}the owner's, by hand"
-_PAGE: Final = f"{NO}a person uses the command"
-_ALL: Final = ("library", "HTTP", "MCP", "CLI")
-_ENDED: Final = ("remember", "forget", "dream", "undo", "approve", "reject", "edit", "pin", "index", "erase")
-_TASKS: Final = f"{NO}hosts queue tasks alone"
+_BY_HAND: Final = f"{NOT_OFFERED}the owner's, by hand"
+_PAGE: Final = f"{NOT_OFFERED}a person uses the command"
+_ALL_SURFACES: Final = ("library", "HTTP", "MCP", "CLI")
+_CANCELLABLE: Final = (
+    "remember",
+    "forget",
+    "dream",
+    "undo",
+    "approve",
+    "reject",
+    "edit",
+    "pin",
+    "index",
+    "erase",
+)
+_TASKS: Final = f"{NOT_OFFERED}hosts queue tasks alone"
 
 
 class OperationRow(NamedTuple):
@@ -60,18 +71,20 @@ TABLE: Final[Mapping[str, OperationRow]] = {
         "/remember",
     ),
     "forget": OperationRow(
-        "ForgetResult", "any", _ALL, "POST /forget", "forget", "forget", "forget", "/forget"
+        "ForgetResult", "any", _ALL_SURFACES, "POST /forget", "forget", "forget", "forget", "/forget"
     ),
-    "dream": OperationRow("DreamResult", "any", _ALL, "POST /dream", "dream", "dream", "dream", "/dream"),
+    "dream": OperationRow(
+        "DreamResult", "any", _ALL_SURFACES, "POST /dream", "dream", "dream", "dream", "/dream"
+    ),
     "recall": OperationRow("Recalled", "any", (), "POST /recall", "recall", "recall", page="search"),
     "list": OperationRow(
-        "EntryList", "any", (), "GET /entries", f"{NO}the list of resources", "ls", page="memory"
+        "EntryList", "any", (), "GET /entries", f"{NOT_OFFERED}the list of resources", "ls", page="memory"
     ),
     "show": OperationRow("EntryShown", "any", (), "GET /entry", "show", "show", page="entry"),
     "edit": OperationRow(
         "EditResult", "owner", ("library", "HTTP"), "POST /edit", _BY_HAND, "edit", page="/edit"
     ),
-    "pin": OperationRow("PinResult", "owner", _ALL, "POST /pin", "pin", "pin", page="/pin"),
+    "pin": OperationRow("PinResult", "owner", _ALL_SURFACES, "POST /pin", "pin", "pin", page="/pin"),
     "history": OperationRow(
         "CommittedStep", "owner", (), "GET /history", "history", "history", page="timeline"
     ),
@@ -104,10 +117,10 @@ TABLE: Final[Mapping[str, OperationRow]] = {
         "transfer.importing.ImportResult",
         "owner",
         ("CLI",),
-        f"{NO}it reads files of its owner's machine",
+        f"{NOT_OFFERED}it reads files of its owner's machine",
         _BY_HAND,
         "import",
-        library=f"{NO}it reads formats of other tools, which core does not know",
+        library=f"{NOT_OFFERED}it reads formats of other tools, which core does not know",
     ),
     "index": OperationRow(
         "IndexResult", "owner", ("library", "HTTP", "CLI"), "POST /index", _BY_HAND, "index rebuild"
@@ -118,7 +131,7 @@ TABLE: Final[Mapping[str, OperationRow]] = {
         (),
         "GET /policy/explain",
         _BY_HAND,
-        f"{NO}`policy explain` explains a policy file, not the memory",
+        f"{NOT_OFFERED}`policy explain` explains a policy file, not the memory",
         page="policy",
     ),
     "erase": OperationRow("ErasePlan", "owner", ("library", "HTTP", "CLI"), "POST /erase", _BY_HAND, "erase"),
@@ -129,7 +142,7 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
     "library": {
         **{
             (name, "cancel"): "ends the operation early; a client cancels its task, or its call"
-            for name in _ENDED
+            for name in _CANCELLABLE
         },
         ("remember", "observe"): "is called in this process",
         ("remember", "detail"): "quotes a model; the daemon does not store this text",
@@ -146,12 +159,12 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
 """Arguments that only the library or only a client has, with the reason."""
 
 
-def markdown() -> str:
+def render_markdown() -> str:
     """Return the table as markdown: operation by surface."""
-    heads = ("operation", "library, async, clients", "result", "HTTP", "called by", "previews")
-    lines = [(*heads, "MCP", "CLI", "ACP", "page"), ("---",) * (len(heads) + 4)]
+    headings = ("operation", "library, async, clients", "result", "HTTP", "called by", "previews")
+    lines = [(*headings, "MCP", "CLI", "ACP", "page"), ("---",) * (len(headings) + 4)]
     for name, row in TABLE.items():
-        surfaces = (each if each.startswith(NO) else f"`{each}`" for each in row[3:8])
+        surfaces = (each if each.startswith(NOT_OFFERED) else f"`{each}`" for each in row[3:8])
         http, *others = surfaces
         previews = ", ".join(row.previews) or "no"
         lines.append(

@@ -30,13 +30,13 @@ from muniment.errors import (
     ToolError,
     UndoOverlap,
 )
-from muniment.kernel.cancel import Cancelling, Patience
-from muniment.kernel.decide import Judge
+from muniment.kernel.cancel import CancelToken, Deadline
+from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
-from muniment.operations.place import Holding, Place, may_see, read_holding
+from muniment.operations.job_context import JobContext, LoadedEntry, is_visible, load_entry
 from muniment.store.audit import timestamp
-from muniment.store.upkeep import view_of
+from muniment.store.upkeep import open_view
 
 if TYPE_CHECKING:
     from muniment.store.catalog import CatalogEntry, View
@@ -50,7 +50,7 @@ ALREADY_KNOWN: Final = "already known"
 STALE_PREVIEW: Final = "this preview is out of date: its entries were changed since; request a new one"
 
 
-def _owns_nothing(_: str) -> bool:
+def _is_no_owner(_: str) -> bool:
     return False
 
 
@@ -60,11 +60,11 @@ class Reader:
 
     Attributes:
         trust: of the reader; "below the owner's" is every trust except `owner`.
-        owns: returns whether this reader requested a task, by its id.
+        requested_task: returns whether this reader requested a task, by its id.
     """
 
     trust: Trust
-    owns: Callable[[str], bool] = _owns_nothing
+    requested_task: Callable[[str], bool] = _is_no_owner
 
     @property
     def is_owner(self) -> bool:
@@ -72,11 +72,11 @@ class Reader:
         return self.trust is Trust.OWNER
 
 
-def _passes_gates(holding: Holding) -> bool:
+def _passes_recall_gates(loaded: LoadedEntry) -> bool:
     """Return whether the text of an entry passes the gates of a recall."""
-    from muniment.recall.reading import gate_of
+    from muniment.recall.reading import find_display_gate
 
-    return gate_of(holding.entry.text, holding.trust) is None
+    return find_display_gate(loaded.entry.text, loaded.trust) is None
 
 
 class Visibility:
@@ -88,22 +88,22 @@ class Visibility:
         cancel: cancels the call at the next entry; None: it cannot be cancelled.
     """
 
-    def __init__(self, place: Place, reader: Reader, cancel: Cancelling | None = None) -> None:
-        self._place, self.reader = place, reader
-        self._patience = Patience(math.inf, cancel)
-        self._judge, self._now = Judge(place.policy), timestamp()
+    def __init__(self, context: JobContext, reader: Reader, cancel: CancelToken | None = None) -> None:
+        self._context, self.reader = context, reader
+        self._deadline = Deadline(math.inf, cancel)
+        self._judge, self._now = PolicyEvaluator(context.policy), timestamp()
         self._views: dict[Scope, View] = {}
-        self._known: dict[str, bool] = {}
+        self._path_results: dict[str, bool] = {}
 
-    def view(self, scope: Scope) -> View:
+    def load_view(self, scope: Scope) -> View:
         """Return the catalog of a bound scope, after a check of every file.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
         """
         if scope not in self._views:
-            place = self._place
-            self._views[scope] = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+            context = self._context
+            self._views[scope] = open_view(context.state, context.roots[scope], context.policy, sweep=True)
         return self._views[scope]
 
     def is_recallable(self, path: CanonicalPath, row: CatalogEntry) -> bool:
@@ -111,14 +111,14 @@ class Visibility:
 
         This applies to the owner too: no response to a model contains an entry that a recall does not return.
         """
-        is_over = is_expired(row.expires, self._now)
-        return row.readable and row.held is None and not is_over and may_see(self._judge, path)
+        has_expired = is_expired(row.expires, self._now)
+        return row.readable and row.held is None and not has_expired and is_visible(self._judge, path)
 
-    def lists(self, path: CanonicalPath, row: CatalogEntry) -> bool:
+    def can_list(self, path: CanonicalPath, row: CatalogEntry) -> bool:
         """Return whether a listing may contain the entry of a row (V1 without the gates, V3)."""
-        return may_see(self._judge, path) if self.reader.is_owner else self.is_recallable(path, row)
+        return is_visible(self._judge, path) if self.reader.is_owner else self.is_recallable(path, row)
 
-    def entry(self, path: CanonicalPath) -> Holding | None:
+    def load_entry(self, path: CanonicalPath) -> LoadedEntry | None:
         """Return the entry at a path if a recall may return it now, else None.
 
         Raises:
@@ -127,55 +127,59 @@ class Visibility:
 
         Cost: an open, a read and a query of the ledger.
         """
-        self._patience.check()
-        row = self.view(path.scope).entry(path.rel) if path.scope in self._place.roots else None
+        self._deadline.check()
+        row = self.load_view(path.scope).entry(path.rel) if path.scope in self._context.roots else None
         if row is None or not self.is_recallable(path, row):
             return None
-        holding = read_holding(self._place, path.scope, row)
-        if holding is None or not holding.is_as_listed or not _passes_gates(holding):
+        loaded = load_entry(self._context, path.scope, row)
+        if loaded is None or not loaded.is_unchanged or not _passes_recall_gates(loaded):
             return None
-        return holding
+        return loaded
 
-    def passes(self, holding: Holding) -> bool:
+    def can_quote(self, loaded: LoadedEntry) -> bool:
         """Return whether the text of an entry may be quoted to the reader."""
-        return self.reader.is_owner or _passes_gates(holding)
+        return self.reader.is_owner or _passes_recall_gates(loaded)
 
-    def shows(self, text: str) -> bool:
+    def is_path_visible(self, text: str) -> bool:
         """Return whether a logical path is visible (V1, V3).
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
         """
-        if text not in self._known:
-            path = self._permitted(text)
+        if text not in self._path_results:
+            path = self._resolve_permitted(text)
             is_owner = self.reader.is_owner
-            self._known[text] = path is not None and (is_owner or self.entry(path) is not None)
-        return self._known[text]
+            self._path_results[text] = path is not None and (is_owner or self.load_entry(path) is not None)
+        return self._path_results[text]
 
-    def steps(self, steps: Collection[CommittedStep]) -> Iterator[CommittedStep]:
+    def filter_steps(self, steps: Collection[CommittedStep]) -> Iterator[CommittedStep]:
         """Return the visible steps of a history, in their order (V2). Raises as `shows`."""
-        return (each for each in steps if self._shows_step(each.path, each.task))
+        return (each for each in steps if self._is_step_visible(each.path, each.task))
 
-    def paths_of(self, done: CommitRow) -> list[str]:
+    def list_commit_paths(self, done: CommitRow) -> list[str]:
         """Return the visible paths of a commit (V2)."""
-        names = self._place.scopes_by_key()
+        names = self._context.map_keys_to_scopes()
         paths = [f"{names[item.root]}/{item.change.path.rel}" for item in done.changes if item.root in names]
-        return paths if self.reader.owns(done.run.task) else self.paths(paths)
+        return paths if self.reader.requested_task(done.run.task) else self.filter_paths(paths)
 
-    def _shows_step(self, path: str, task: str) -> bool:
-        return self._permitted(path) is not None if self.reader.owns(task) else self.shows(path)
+    def _is_step_visible(self, path: str, task: str) -> bool:
+        return (
+            self._resolve_permitted(path) is not None
+            if self.reader.requested_task(task)
+            else self.is_path_visible(path)
+        )
 
-    def _permitted(self, text: str) -> CanonicalPath | None:
+    def _resolve_permitted(self, text: str) -> CanonicalPath | None:
         """Return a path that the policy does not hide, else None."""
         try:
-            path = canonicalise(text, self._place.policy.scopes)
+            path = canonicalise(text, self._context.policy.scopes)
         except (PathEscape, Refusal):
             return None
-        return path if may_see(self._judge, path) else None
+        return path if is_visible(self._judge, path) else None
 
     # -- errors and results
 
-    def conceal(self, error: MunimentError) -> MunimentError:
+    def redact_error(self, error: MunimentError) -> MunimentError:
         """Return an error that lists only visible paths."""
         if isinstance(error, Erased) and not self.reader.is_owner:
             return Erased("what this task did was erased; nothing was written")
@@ -185,37 +189,39 @@ class Visibility:
             )
         if self.reader.is_owner or not isinstance(error, StoreConflict | UndoOverlap | JobFailed):
             return error
-        shown = tuple(filter(self._shows_or_hides, error.paths))
-        if shown == error.paths:
+        visible_paths = tuple(filter(self._is_path_visible_or_error, error.paths))
+        if visible_paths == error.paths:
             return error
         match error:
             case JobFailed():
-                told = f"this matches {error.meant} things, and one forget may remove {error.limit}"
-                told = f"{told}; use more words; nothing was removed"
-                return JobFailed(told, code=error.code, paths=shown, meant=error.meant, limit=error.limit)
+                message = f"this matches {error.meant} things, and one forget may remove {error.limit}"
+                message = f"{message}; use more words; nothing was removed"
+                return JobFailed(
+                    message, code=error.code, paths=visible_paths, meant=error.meant, limit=error.limit
+                )
             case _:
-                return type(error)(shown or ("another entry",))
+                return type(error)(visible_paths or ("another entry",))
 
-    def paths(self, paths: Collection[str]) -> list[str]:
+    def filter_paths(self, paths: Collection[str]) -> list[str]:
         """Return the visible ones of some paths."""
-        return list(filter(self._shows_or_hides, paths))
+        return list(filter(self._is_path_visible_or_error, paths))
 
     def is_unchanged(self, text: str, since: str) -> bool:
         """Return whether the entry at a path is visible and its file was not changed since a time."""
-        path = self._permitted(text)
-        if path is None or not self._shows_or_hides(path.text):
+        path = self._resolve_permitted(text)
+        if path is None or not self._is_path_visible_or_error(path.text):
             return False
         try:
-            with self._place.roots[path.scope].root.open_file(path) as file:
+            with self._context.roots[path.scope].root.open_file(path) as file:
                 touched = datetime.fromtimestamp(os.fstat(file.fd).st_ctime, UTC)
         except (PathEscape, Refusal, ToolError):
             return False
         return timestamp(touched) <= since
 
-    def _shows_or_hides(self, text: str) -> bool:
+    def _is_path_visible_or_error(self, text: str) -> bool:
         """Return `shows`, or False if it raises an error."""
         try:
-            return self.shows(text)
+            return self.is_path_visible(text)
         except MunimentError:
             return False
 
@@ -227,7 +233,7 @@ class Visibility:
 # return it unchanged.
 
 
-def names_paths_of_others(task: QueuedTask) -> bool:
+def may_list_foreign_paths(task: QueuedTask) -> bool:
     """Return whether the result or error of a task may contain paths that the task did not change."""
     result = task.result
     if result is None:
@@ -237,30 +243,30 @@ def names_paths_of_others(task: QueuedTask) -> bool:
     return task.kind == "remember" and (not result["filesTouched"] or bool(result.get("similar")))
 
 
-def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
+def redact_task(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
     """Return one of the reader's tasks as the reader may see it now.
 
     Args:
         task: with its result as the wire format defines it.
         visibility: of the reader; None: the memory cannot be read, so no path of others is visible.
     """
-    if not names_paths_of_others(task):
-        return _without_text(task) if task.kind == "forget" and task.result is not None else task
+    if not may_list_foreign_paths(task):
+        return _remove_text(task) if task.kind == "forget" and task.result is not None else task
 
-    def shown(paths: Collection[str]) -> list[str]:
-        return [] if visibility is None else visibility.paths(paths)
+    def filter_visible(paths: Collection[str]) -> list[str]:
+        return [] if visibility is None else visibility.filter_paths(paths)
 
     if task.result is None:
         error = dict(task.error or {})
-        return replace(task, error={**error, "paths": shown(error["paths"])})
+        return replace(task, error={**error, "paths": filter_visible(error["paths"])})
     result = dict(task.result)
     if task.kind == "remember":
-        head, _, paths = result["summary"].partition(": ")
-        known = paths.split(", ")
-        if head == ALREADY_KNOWN and shown(known) != known:
+        label, _, paths = result["summary"].partition(": ")
+        known_paths = paths.split(", ")
+        if label == ALREADY_KNOWN and filter_visible(known_paths) != known_paths:
             result["summary"] = ALREADY_KNOWN
         if similar := result.get("similar"):
-            visible = frozenset(shown([each["path"] for each in similar]))
+            visible = frozenset(filter_visible([each["path"] for each in similar]))
             result["similar"] = [each for each in similar if each["path"] in visible]
         return replace(task, result=result)
     removed = [
@@ -268,7 +274,7 @@ def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
         for each in result["removedEntries"]
         if visibility is not None and visibility.is_unchanged(each["filePath"], task.updated)
     ]
-    near = shown(result.get("near", ()))
+    near = filter_visible(result.get("near", ()))
     if removed == list(result["removedEntries"]) and near == list(result.get("near", ())):
         return task
     result = {name: value for name, value in result.items() if name not in {"digest", "notes", "near"}}
@@ -276,7 +282,7 @@ def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
     return replace(task, result=result)
 
 
-def _without_text(task: QueuedTask) -> QueuedTask:
+def _remove_text(task: QueuedTask) -> QueuedTask:
     """Return a forget that removed something, with only the paths of the removed entries."""
     result = dict(task.result or {})
     removed = [

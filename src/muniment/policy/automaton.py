@@ -28,7 +28,13 @@ from muniment.errors import PathEscape, Refusal
 from muniment.kernel.decide import fold_single, is_anchored
 from muniment.kernel.names import MAX_DEPTH, Scope
 from muniment.kernel.normal_forms import is_normalised
-from muniment.kernel.path import CanonicalPath, canonicalise, fold, is_canonical_character, segment_problem
+from muniment.kernel.path import (
+    CanonicalPath,
+    canonicalise,
+    find_segment_problem,
+    fold,
+    is_canonical_character,
+)
 
 # -- alphabet ----------------------------------------------------------------------------------------
 #
@@ -81,13 +87,13 @@ class Letter:
     single: str
 
 
-_Named = tuple[frozenset[str], frozenset[str], frozenset[str]]
+_PatternCharacters = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The characters in patterns, in each of the three forms of a path."""
 
 _SLASH: Final = Letter("/", "/", "/", "/")
 
 
-def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...]:
+def build_letters(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...]:
     """Return the letters that these patterns can distinguish, with `/` as the last.
 
     The first one represents all characters that no pattern contains.
@@ -98,33 +104,39 @@ def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...
     """
     exact, trees = tuple(exact), tuple(trees)
     wild = [pattern for pattern in trees if "?" in pattern]
-    folded, single = _characters(map(fold, trees)), _characters(map(fold_single, wild))
-    return _letters((_characters([*exact, *wild]), folded, single))
+    folded, single = _collect_characters(map(fold, trees)), _collect_characters(map(fold_single, wild))
+    return _group_letters((_collect_characters([*exact, *wild]), folded, single))
 
 
-def plain_letters_for(tree: str) -> tuple[Letter, ...]:
+def build_tree_letters(tree: str) -> tuple[Letter, ...]:
     """Return letters to spell a path that the deny pattern matches.
 
     They are its folded characters, and one letter for all others.
 
     They do not cover every character (A1), so they can give an example path but not a proof.
     """
-    named = (_characters([tree]), _characters([fold(tree)]), _characters([fold_single(tree)]))
-    spelled = sorted(named[1])
-    return (*(_letter(char, named) for char in (_filler(spelled), *spelled)), _SLASH)
+    characters = (
+        _collect_characters([tree]),
+        _collect_characters([fold(tree)]),
+        _collect_characters([fold_single(tree)]),
+    )
+    spelled = sorted(characters[1])
+    return (*(_build_letter(char, characters) for char in (_choose_filler(spelled), *spelled)), _SLASH)
 
 
 @lru_cache(maxsize=16)
-def _letters(named: _Named) -> tuple[Letter, ...]:
+def _group_letters(named: _PatternCharacters) -> tuple[Letter, ...]:
     spelled = sorted(char for char in frozenset().union(*named) if char != OTHER)
-    found = sorted((_letter(char, named) for char in (*spelled, *cased_characters())), key=_plainness)
-    by_look: dict[tuple[str, str, str], Letter] = {}
-    for letter in (_letter(_filler(spelled), named), *found):
-        by_look.setdefault((letter.written, letter.folded, letter.single), letter)
-    return (*by_look.values(), _SLASH)
+    found = sorted(
+        (_build_letter(char, named) for char in (*spelled, *find_cased_characters())), key=_sort_key
+    )
+    by_form: dict[tuple[str, str, str], Letter] = {}
+    for letter in (_build_letter(_choose_filler(spelled), named), *found):
+        by_form.setdefault((letter.written, letter.folded, letter.single), letter)
+    return (*by_form.values(), _SLASH)
 
 
-def _filler(named: Collection[str]) -> str:
+def _choose_filler(named: Collection[str]) -> str:
     """Return a character that folds to itself, to represent every character that no pattern contains.
 
     If a pattern contains a combining mark, the character does not compose with marks.
@@ -134,24 +146,24 @@ def _filler(named: Collection[str]) -> str:
     return next(char for char in chain(ordinary, ideographs) if char not in named)
 
 
-def _letter(char: str, named: _Named) -> Letter:
+def _build_letter(char: str, named: _PatternCharacters) -> Letter:
     forms = zip((char, fold(char), fold_single(char)), named, strict=True)
     return Letter(
         char, *("".join(each if each in names else OTHER for each in text) for text, names in forms)
     )
 
 
-def _plainness(letter: Letter) -> tuple[bool, bool, str]:
+def _sort_key(letter: Letter) -> tuple[bool, bool, str]:
     return not letter.text.isascii(), letter.text not in _ORDINARY, letter.text
 
 
-def _characters(patterns: Iterable[str]) -> frozenset[str]:
+def _collect_characters(patterns: Iterable[str]) -> frozenset[str]:
     named = frozenset("".join(patterns)) - WILDCARDS
     return frozenset(char for char in named if is_canonical_character(char))
 
 
 @lru_cache(maxsize=1)
-def cased_characters() -> tuple[str, ...]:
+def find_cased_characters() -> tuple[str, ...]:
     """Return every character of the name grammar that folding changes: some 1 400."""
     found = (char for char in map(chr, range(CASED_BELOW)) if char.casefold() != char)
     return tuple(char for char in found if is_canonical_character(char) and fold(char) != char)
@@ -165,19 +177,19 @@ ALWAYS: Final = 1
 Form = Literal["written", "folded", "single"]
 """The form of a path that a pattern reads: a field of `Letter`."""
 
-_Asked = TypeVar("_Asked")
-_Answer = TypeVar("_Answer")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
-class AskedOnce(dict[_Asked, _Answer]):
+class Memo(dict[_Key, _Value]):
     """A cache of the results of `make`, which is called once for each key."""
 
-    def __init__(self, make: Callable[[_Asked], _Answer]) -> None:
+    def __init__(self, compute: Callable[[_Key], _Value]) -> None:
         super().__init__()
-        self._make = make
+        self._compute = compute
 
-    def __missing__(self, key: _Asked) -> _Answer:
-        answer = self[key] = self._make(key)
+    def __missing__(self, key: _Key) -> _Value:
+        answer = self[key] = self._compute(key)
         return answer
 
 
@@ -186,10 +198,10 @@ class OutOfBudget(Exception):
 
 
 @dataclass(slots=True)
-class Steps:
+class StepBudget:
     """The remaining budget, in steps of one pattern by one letter; about a µs each."""
 
-    left: int
+    remaining: int
 
     def spend(self, amount: int) -> None:
         """Subtract `amount` from the budget.
@@ -197,8 +209,8 @@ class Steps:
         Raises:
             OutOfBudget: the budget is too small.
         """
-        self.left -= amount
-        if self.left < 0:
+        self.remaining -= amount
+        if self.remaining < 0:
             raise OutOfBudget
 
 
@@ -212,43 +224,43 @@ class Language(ABC):
         """Return the state after one more letter, given by its number in the alphabet."""
 
     @abstractmethod
-    def holds(self, state: int) -> bool:
+    def accepts(self, state: int) -> bool:
         """Return whether the path to this state is in the set."""
 
     @abstractmethod
-    def telling(self, state: int) -> frozenset[int]:
+    def get_relevant_letters(self, state: int) -> frozenset[int]:
         """Return the letters whose next state may differ from that of the first one, for all others."""
 
 
 _Content = TypeVar("_Content")
 
 
-class _Built(Language, Generic[_Content]):
+class _LazyLanguage(Language, Generic[_Content]):
     """A language whose states are numbered when they first occur; each is identified by its content."""
 
     def __init__(self, nowhere: _Content) -> None:
         self._contents = [nowhere, nowhere]  # The contents of `NEVER` and `ALWAYS` have no meaning.
-        self._numbers = AskedOnce(self._new_number)
-        self._steps, self._telling = AskedOnce(self._first_step), AskedOnce(self._first_telling)
+        self._numbers = Memo(self._new_number)
+        self._steps, self._relevant_letters = Memo(self._compute_step), Memo(self._compute_relevant_letters)
 
     def step(self, state: int, letter: int) -> int:
         """Return the state after one letter."""
         return self._steps[state, letter] if state > ALWAYS else state
 
-    def telling(self, state: int) -> frozenset[int]:
+    def get_relevant_letters(self, state: int) -> frozenset[int]:
         """Return the letters that change the state in a specific way."""
-        return self._telling[state] if state > ALWAYS else frozenset()
+        return self._relevant_letters[state] if state > ALWAYS else frozenset()
 
     def _new_number(self, content: _Content) -> int:
         self._contents.append(content)
         return len(self._contents) - 1
 
     @abstractmethod
-    def _first_step(self, at: tuple[int, int]) -> int:
+    def _compute_step(self, at: tuple[int, int]) -> int:
         """Return the state after a letter that is read there for the first time."""
 
     @abstractmethod
-    def _first_telling(self, state: int) -> frozenset[int]:
+    def _compute_relevant_letters(self, state: int) -> frozenset[int]:
         """Compute `telling` for the first time."""
 
 
@@ -259,110 +271,114 @@ class _Node:
     Attributes:
         form: the form of the path that the pattern reads.
         literal: the character to read, if there is exactly one.
-        stays: on any character but `/` the position also stays.
+        can_stay: on any character but `/` the position also stays.
         any_next: any character but `/` continues.
         next: the positions after `literal` or, with `any_next`, after any character.
         accepts: a path may end here.
-        certain: the path is in the set with any continuation.
+        is_certain: the path is in the set with any continuation.
     """
 
     form: Form
     literal: str | None = None
-    stays: bool = False
+    can_stay: bool = False
     any_next: bool = False
     next: frozenset[int] = frozenset()
     accepts: bool = False
-    certain: bool = False
+    is_certain: bool = False
 
 
-class Patterns(_Built[frozenset[int]]):
+class Patterns(_LazyLanguage[frozenset[int]]):
     """The paths that one of several patterns matches; use `exact` or `tree`. A state is a set of nodes."""
 
-    def __init__(self, letters: tuple[Letter, ...], budget: Steps) -> None:
+    def __init__(self, letters: tuple[Letter, ...], budget: StepBudget) -> None:
         super().__init__(frozenset())
         self._letters, self._budget = letters, budget
         self._nodes: list[_Node] = []
-        self._moves, self._letters_with = AskedOnce(self._read), AskedOnce(self._seen_as)
-        self._long = frozenset(at for at, letter in enumerate(letters) if len(letter.folded) > 1)
+        self._moves, self._letters_with = Memo(self._read_characters), Memo(self._find_letters)
+        self._multi_fold_letters = frozenset(
+            at for at, letter in enumerate(letters) if len(letter.folded) > 1
+        )
         self.start = NEVER
 
     @classmethod
-    def exact(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: Steps) -> Self:
+    def exact(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: StepBudget) -> Self:
         """Return the language of `AllowPatterns`."""
-        made = cls(letters, budget)
-        made.start = made._number(made._begins("written", patterns, tree=False))
-        return made
+        language = cls(letters, budget)
+        language.start = language._number(language._add_patterns("written", patterns, tree=False))
+        return language
 
     @classmethod
-    def tree(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: Steps) -> Self:
+    def tree(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: StepBudget) -> Self:
         """Return the language of `DenyPatterns`. Without a `?`, a written match is also a folded match."""
-        made, patterns = cls(letters, budget), tuple(patterns)
+        language, patterns = cls(letters, budget), tuple(patterns)
         wild = [each for each in patterns if "?" in each]
-        made.start = made._number(
-            made._begins("folded", map(fold, patterns), tree=True)
-            | made._begins("written", wild, tree=True)
-            | made._begins("single", map(fold_single, wild), tree=True)
+        language.start = language._number(
+            language._add_patterns("folded", map(fold, patterns), tree=True)
+            | language._add_patterns("written", wild, tree=True)
+            | language._add_patterns("single", map(fold_single, wild), tree=True)
         )
-        return made
+        return language
 
-    def holds(self, state: int) -> bool:
+    def accepts(self, state: int) -> bool:
         """Return whether one of the patterns matches the path to this state."""
         return state == ALWAYS or any(self._nodes[each].accepts for each in self._contents[state])
 
-    def _first_telling(self, state: int) -> frozenset[int]:
+    def _compute_relevant_letters(self, state: int) -> frozenset[int]:
         """Return the letters that a pattern expects here, and those that fold to several characters."""
         nodes = (self._nodes[each] for each in self._contents[state])
-        return self._long.union(*(self._letters_with[node.form, node.literal] for node in nodes))
+        return self._multi_fold_letters.union(
+            *(self._letters_with[node.form, node.literal] for node in nodes)
+        )
 
-    def _seen_as(self, seen: tuple[Form, str | None]) -> frozenset[int]:
+    def _find_letters(self, seen: tuple[Form, str | None]) -> frozenset[int]:
         form, char = seen
         return frozenset(at for at, letter in enumerate(self._letters) if getattr(letter, form) == char)
 
-    def _first_step(self, at: tuple[int, int]) -> int:
+    def _compute_step(self, at: tuple[int, int]) -> int:
         """Let each pattern read the letter in its form."""
         nodes, letter = self._contents[at[0]], self._letters[at[1]]
         self._budget.spend(len(nodes))
         moves = (self._moves[node, getattr(letter, self._nodes[node].form)] for node in nodes)
         return self._number(frozenset[int]().union(*moves))
 
-    def _read(self, at: tuple[int, str]) -> frozenset[int]:
+    def _read_characters(self, at: tuple[int, str]) -> frozenset[int]:
         here = {at[0]}
         for char in at[1]:
-            here = {after for each in here for after in self._after(each, char)}
+            here = {after for each in here for after in self._step_node(each, char)}
         return frozenset(here)
 
-    def _after(self, number: int, char: str) -> Iterable[int]:
+    def _step_node(self, number: int, char: str) -> Iterable[int]:
         node = self._nodes[number]
-        if node.certain:
+        if node.is_certain:
             return (number,)
         if char == node.literal or (node.any_next and char != "/"):
-            return node.next | {number} if node.stays and char != "/" else node.next
-        return (number,) if node.stays and char != "/" else ()
+            return node.next | {number} if node.can_stay and char != "/" else node.next
+        return (number,) if node.can_stay and char != "/" else ()
 
     def _number(self, nodes: frozenset[int]) -> int:
-        if any(self._nodes[each].certain for each in nodes):
+        if any(self._nodes[each].is_certain for each in nodes):
             return ALWAYS
         return self._numbers[nodes] if nodes else NEVER
 
-    def _begins(self, form: Form, patterns: Iterable[str], *, tree: bool) -> frozenset[int]:
+    def _add_patterns(self, form: Form, patterns: Iterable[str], *, tree: bool) -> frozenset[int]:
         """Return the first nodes. Patterns without fixed depth share the search for their beginning."""
         begins, anywhere = frozenset[int](), frozenset[int]()
         for pattern in patterns:
             if is_anchored(pattern):
-                begins |= self._chain(form, pattern, tree=tree)
+                begins |= self._add_pattern(form, pattern, tree=tree)
             else:
-                anywhere |= self._chain(form, pattern, tree=tree)
-        return begins | self._any_depth(form, anywhere) if anywhere else begins
+                anywhere |= self._add_pattern(form, pattern, tree=tree)
+        return begins | self._add_any_depth(form, anywhere) if anywhere else begins
 
-    def _add(self, node: _Node) -> int:
+    def _add_node(self, node: _Node) -> int:
         self._nodes.append(node)
         return len(self._nodes) - 1
 
-    def _chain(self, form: Form, pattern: str, *, tree: bool) -> frozenset[int]:
+    def _add_pattern(self, form: Form, pattern: str, *, tree: bool) -> frozenset[int]:
         """Build the nodes of one pattern, from its end; return the first ones."""
         ends_in_slash = pattern.endswith("/")
         segments = pattern.removeprefix("/").removesuffix("/").split("/")
-        rest = frozenset([self._add(_Node(form, certain=True))])
+        rest = frozenset([self._add_node(_Node(form, is_certain=True))])
         if segments[-1] == "**" and not tree:  # Any file below.
             segments.append("*")
         last = len(segments) - 1
@@ -370,35 +386,37 @@ class Patterns(_Built[frozenset[int]]):
             segments.pop()
             then = rest
         elif ends_in_slash:
-            then = frozenset([self._add(_Node(form, literal="/", next=rest))])
+            then = frozenset([self._add_node(_Node(form, literal="/", next=rest))])
         else:
-            then = frozenset([self._add(_Node(form, literal="/" if tree else None, next=rest, accepts=True))])
+            then = frozenset(
+                [self._add_node(_Node(form, literal="/" if tree else None, next=rest, accepts=True))]
+            )
         for at, segment in reversed(list(enumerate(segments))):
             if segment == "**":
-                then = self._any_depth(form, then)
+                then = self._add_any_depth(form, then)
                 continue
             if at < last:
-                then = frozenset([self._add(_Node(form, literal="/", next=then))])
+                then = frozenset([self._add_node(_Node(form, literal="/", next=then))])
             for char in reversed(segment):
-                then = self._before(form, char, then)
+                then = self._add_before(form, char, then)
         return then
 
-    def _before(self, form: Form, char: str, then: frozenset[int]) -> frozenset[int]:
+    def _add_before(self, form: Form, char: str, then: frozenset[int]) -> frozenset[int]:
         if char == "*":
-            return then | {self._add(_Node(form, stays=True, any_next=True, next=then))}
+            return then | {self._add_node(_Node(form, can_stay=True, any_next=True, next=then))}
         if char == "?":
-            return frozenset([self._add(_Node(form, any_next=True, next=then))])
-        return frozenset([self._add(_Node(form, literal=char, next=then))])
+            return frozenset([self._add_node(_Node(form, any_next=True, next=then))])
+        return frozenset([self._add_node(_Node(form, literal=char, next=then))])
 
-    def _any_depth(self, form: Form, then: frozenset[int]) -> frozenset[int]:
+    def _add_any_depth(self, form: Form, then: frozenset[int]) -> frozenset[int]:
         """Return the nodes for no or several segments before `then`."""
-        inside = self._add(_Node(form, literal="/", stays=True))
-        begin = self._add(_Node(form, any_next=True, next=frozenset([inside])))
+        inside = self._add_node(_Node(form, literal="/", can_stay=True))
+        begin = self._add_node(_Node(form, any_next=True, next=frozenset([inside])))
         self._nodes[inside].next = then | {begin}
         return then | {begin}
 
 
-class All(_Built[tuple[int, ...]]):
+class Intersection(_LazyLanguage[tuple[int, ...]]):
     """The paths that are in every one of some languages; without languages all paths.
 
     A state has one state of each part.
@@ -409,20 +427,22 @@ class All(_Built[tuple[int, ...]]):
         self._parts = tuple(parts)
         self.start = self._number(tuple(part.start for part in self._parts))
 
-    def holds(self, state: int) -> bool:
+    def accepts(self, state: int) -> bool:
         """Return whether the path is in every part."""
         if state <= ALWAYS:
             return state == ALWAYS
-        return all(part.holds(at) for part, at in self._here(state))
+        return all(part.accepts(at) for part, at in self._iterate_parts(state))
 
-    def _first_telling(self, state: int) -> frozenset[int]:
-        return frozenset[int]().union(*(part.telling(at) for part, at in self._here(state)))
+    def _compute_relevant_letters(self, state: int) -> frozenset[int]:
+        return frozenset[int]().union(
+            *(part.get_relevant_letters(at) for part, at in self._iterate_parts(state))
+        )
 
-    def _first_step(self, at: tuple[int, int]) -> int:
+    def _compute_step(self, at: tuple[int, int]) -> int:
         state, letter = at
-        return self._number(tuple(part.step(here, letter) for part, here in self._here(state)))
+        return self._number(tuple(part.step(here, letter) for part, here in self._iterate_parts(state)))
 
-    def _here(self, state: int) -> Iterable[tuple[Language, int]]:
+    def _iterate_parts(self, state: int) -> Iterable[tuple[Language, int]]:
         return zip(self._parts, self._contents[state], strict=True)
 
     def _number(self, parts: tuple[int, ...]) -> int:
@@ -431,27 +451,27 @@ class All(_Built[tuple[int, ...]]):
         return ALWAYS if all(part == ALWAYS for part in parts) else self._numbers[parts]
 
 
-class Not(Language):
+class Complement(Language):
     """The paths that are not in a language."""
 
     def __init__(self, part: Language) -> None:
         self._part = part
-        self.start = _swapped(part.start)
+        self.start = _swap_constants(part.start)
 
     def step(self, state: int, letter: int) -> int:
         """Return the state after one letter."""
-        return _swapped(self._part.step(_swapped(state), letter))
+        return _swap_constants(self._part.step(_swap_constants(state), letter))
 
-    def holds(self, state: int) -> bool:
+    def accepts(self, state: int) -> bool:
         """Return whether the path is not in the language."""
-        return not self._part.holds(_swapped(state))
+        return not self._part.accepts(_swap_constants(state))
 
-    def telling(self, state: int) -> frozenset[int]:
+    def get_relevant_letters(self, state: int) -> frozenset[int]:
         """Return the letters of the language."""
-        return self._part.telling(_swapped(state))
+        return self._part.get_relevant_letters(_swap_constants(state))
 
 
-def _swapped(state: int) -> int:
+def _swap_constants(state: int) -> int:
     return ALWAYS - state if state <= ALWAYS else state
 
 
@@ -463,7 +483,7 @@ def _swapped(state: int) -> int:
 # shortest one, and a search without further states proves that the set is empty.
 #
 # Contract:
-#     S1  `Nothing` means: no canonical path is in the set.
+#     S1  `EmptySet` means: no canonical path is in the set.
 #     S2  The caller confirmed every returned path by the real decision. No other path of the set is shorter,
 #         in characters, unless `FoundPath.is_shortest` is false.
 #     S3  A search that costs too much, or whose paths cannot be confirmed, returns `Undecided`.
@@ -483,7 +503,7 @@ MAX_WORK: Final = 4_000_000
 MAX_UNCONFIRMED: Final = 64
 """Paths of one search that may prove not to be canonical."""
 
-_BEGIN, _OPEN, _SOUND = range(3)
+_BEGIN, _INCOMPLETE, _COMPLETE = range(3)
 """State of a segment: nothing read yet; it ends in a space or dot; it may end here."""
 
 
@@ -496,46 +516,46 @@ class FoundPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class EmptySet:
     """The set contains no canonical path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The search has no result, because of `why`."""
+    """The search has no result, because of `reason`."""
 
-    why: str
+    reason: str
 
 
-SearchOutcome = FoundPath | Nothing | Undecided
+SearchOutcome = FoundPath | EmptySet | Undecided
 
-_Visit = tuple[int, int, int, int]
+_SearchNode = tuple[int, int, int, int]
 """State of the language, of the segment, depth, and the last letter (both 0 if they are not tracked)."""
 
 
-def shortest(
+def find_shortest_path(
     language: Language,
     letters: tuple[Letter, ...],
     scopes: Collection[Scope],
-    budget: Steps,
-    confirms: Callable[[CanonicalPath], bool],
+    budget: StepBudget,
+    is_confirmed: Callable[[CanonicalPath], bool],
 ) -> SearchOutcome:
     """Search the language for its shortest canonical path.
 
     Args:
         language: over `letters`.
-        letters: from `letters_for` or `plain_letters_for`.
+        letters: from `build_letters` or `build_tree_letters`.
         scopes: the first segments that paths may have.
         budget: shared by all searches of one request.
-        confirms: checks a path by other means than these automata.
+        is_confirmed: checks a path by other means than these automata.
     """
     best: FoundPath | Undecided = Undecided("it takes more steps than the budget allows")
-    for care in range(3):
+    for precision in range(3):
         try:
-            outcome = _Search(language, letters, budget, confirms, care).run(scopes)
+            outcome = _Search(language, letters, budget, is_confirmed, precision).run(scopes)
         except OutOfBudget:
             return best
-        if isinstance(outcome, Nothing) or (isinstance(outcome, FoundPath) and outcome.is_shortest):
+        if isinstance(outcome, EmptySet) or (isinstance(outcome, FoundPath) and outcome.is_shortest):
             return outcome
         if isinstance(outcome, FoundPath) or isinstance(best, Undecided):
             best = outcome
@@ -549,25 +569,30 @@ class _Search:
         self,
         language: Language,
         letters: tuple[Letter, ...],
-        budget: Steps,
-        confirms: Callable[[CanonicalPath], bool],
-        care: int,
+        budget: StepBudget,
+        is_confirmed: Callable[[CanonicalPath], bool],
+        precision: int,
     ) -> None:
-        self._language, self._letters, self._budget, self._confirms = language, letters, budget, confirms
-        self._with_depth, self._with_last = care > 0, care > 1
-        self._reached: dict[_Visit, tuple[_Visit, int] | Scope] = {}
+        self._language, self._letters, self._budget, self._is_confirmed = (
+            language,
+            letters,
+            budget,
+            is_confirmed,
+        )
+        self._with_depth, self._with_last = precision > 0, precision > 1
+        self._reached: dict[_SearchNode, tuple[_SearchNode, int] | Scope] = {}
         self._unconfirmed = 0
         self._slash = len(letters) - 1
 
     def run(self, scopes: Collection[Scope]) -> SearchOutcome:
         """Search level by level; a scope is added when paths of its length are searched."""
         waiting = sorted(scopes, key=lambda scope: (-len(scope), scope))
-        level: list[_Visit] = []
+        level: list[_SearchNode] = []
         length = 0
         while level or waiting:
             length = length if level else len(waiting[-1])
             while waiting and len(waiting[-1]) == length:
-                level += self._enter(waiting.pop())
+                level += self._start_scope(waiting.pop())
             outcome = self._advance(level)
             if outcome is None:
                 break
@@ -577,9 +602,9 @@ class _Search:
             length += 1
         if self._unconfirmed:
             return Undecided("every path found is outside the name grammar in an untracked way")
-        return Nothing()
+        return EmptySet()
 
-    def _enter(self, scope: Scope) -> list[_Visit]:
+    def _start_scope(self, scope: Scope) -> list[_SearchNode]:
         state = self._language.start
         by_char = {letter.text: number for number, letter in enumerate(self._letters)}
         for char in f"{scope}/":
@@ -590,22 +615,22 @@ class _Search:
         self._reached[node] = scope
         return [node]
 
-    def _advance(self, level: list[_Visit]) -> list[_Visit] | FoundPath | None:
+    def _advance(self, level: list[_SearchNode]) -> list[_SearchNode] | FoundPath | None:
         """Read one more letter from every node; stop at a confirmed path, or after too many unconfirmed ones.
 
         Returns:
             None if path after path is outside the name grammar.
         """
-        further: list[_Visit] = []
+        further: list[_SearchNode] = []
         for node in level:
             state, segment, depth, last = node
-            letters = {0, self._slash} | self._language.telling(state)
+            letters = {0, self._slash} | self._language.get_relevant_letters(state)
             self._budget.spend(len(letters))
             for number in sorted(letters):
-                after = _after(segment, depth, self._letters[number].text)
+                after = _advance_segment(segment, depth, self._letters[number].text)
                 if after is None:
                     continue
-                if self._with_last and segment != _BEGIN and self._spoils(node, last, number):
+                if self._with_last and segment != _BEGIN and self._is_invalid_after(node, last, number):
                     self._unconfirmed += 1
                     continue
                 now_last = number if self._with_last else 0
@@ -614,8 +639,8 @@ class _Search:
                     continue
                 self._reached[reached] = (node, number)
                 further.append(reached)
-                if after[0] == _SOUND and self._language.holds(reached[0]):
-                    path = self._confirmed(reached)
+                if after[0] == _COMPLETE and self._language.accepts(reached[0]):
+                    path = self._confirm_path(reached)
                     if path is not None:
                         return FoundPath(path, is_shortest=not self._unconfirmed)
                     if self._unconfirmed > MAX_UNCONFIRMED:
@@ -624,43 +649,43 @@ class _Search:
                 raise OutOfBudget
         return further
 
-    def _spoils(self, node: _Visit, before: int, after: int) -> bool:
+    def _is_invalid_after(self, node: _SearchNode, before: int, after: int) -> bool:
         """Return whether one more letter ends an invalid name, or composes with the letter before it."""
         one, other = self._letters[before].text, self._letters[after].text
         if other in {"/", "."}:
-            name = self._spelled(node)[1].rpartition("/")[2].rstrip(" .")
-            return bool(name) and segment_problem(name) is not None
+            name = self._rebuild_path(node)[1].rpartition("/")[2].rstrip(" .")
+            return bool(name) and find_segment_problem(name) is not None
         return not is_normalised("NFKC", one + other) or fold(one + other) != fold(one) + fold(other)
 
-    def _spelled(self, node: _Visit) -> tuple[Scope, str]:
+    def _rebuild_path(self, node: _SearchNode) -> tuple[Scope, str]:
         """Return the scope and the path below it that end in the node."""
         text = ""
-        came = self._reached[node]
-        while not isinstance(came, str):
-            node, number = came
+        origin = self._reached[node]
+        while not isinstance(origin, str):
+            node, number = origin
             text = self._letters[number].text + text
-            came = self._reached[node]
-        return came, text
+            origin = self._reached[node]
+        return origin, text
 
-    def _confirmed(self, node: _Visit) -> CanonicalPath | None:
+    def _confirm_path(self, node: _SearchNode) -> CanonicalPath | None:
         """Return the path that ends in the node, if it is canonical and the caller confirms it."""
-        scope, text = self._spelled(node)
+        scope, text = self._rebuild_path(node)
         try:
             path = canonicalise(f"{scope}/{text}", (scope,))
         except (PathEscape, Refusal):
             path = None
-        if path is not None and self._confirms(path):
+        if path is not None and self._is_confirmed(path):
             return path
         self._unconfirmed += 1
         return None
 
 
-def _after(segment: int, depth: int, text: str) -> tuple[int, int] | None:
+def _advance_segment(segment: int, depth: int, text: str) -> tuple[int, int] | None:
     """Return a segment's state and depth after one more character; None: no canonical path begins so."""
     if text == "/":
-        if segment != _SOUND or depth == MAX_DEPTH:
+        if segment != _COMPLETE or depth == MAX_DEPTH:
             return None
         return _BEGIN, depth + 1 if depth else 0
     if text == " ":
-        return None if segment == _BEGIN else (_OPEN, depth)
-    return _OPEN if text == "." else _SOUND, depth
+        return None if segment == _BEGIN else (_INCOMPLETE, depth)
+    return _INCOMPLETE if text == "." else _COMPLETE, depth

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import PolicyInvalid, printable
-from muniment.files import FOLLOWING, opened, read_up_to
+from muniment.files import FOLLOW_FLAGS, open_descriptor, read_up_to
 from muniment.kernel.names import Digest
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
 from muniment.portable import IS_LINUX
@@ -68,7 +68,7 @@ class PolicyText:
         identity: device and inode of a file; for a given text, its name.
         path: absolute path of a file; None for a text.
         folder: real folder of a file when it was read; None for a text.
-        linked: device and inode of a file with further names.
+        hard_link_identity: device and inode of a file with further names.
         is_shipped: it is part of the program.
     """
 
@@ -77,7 +77,7 @@ class PolicyText:
     identity: object
     path: Path | None = None
     folder: Path | None = None
-    linked: tuple[int, int] | None = None
+    hard_link_identity: tuple[int, int] | None = None
     is_shipped: bool = False
 
     @cached_property
@@ -85,7 +85,7 @@ class PolicyText:
         """Return the parsed content.
 
         Raises:
-            PolicyInvalid: the content is invalid; not possible for the file of a `Member`.
+            PolicyInvalid: the content is invalid; not possible for the file of a `FamilyMember`.
         """
         return read_tables(parse_toml(self.text, self.where), self.where, self.text)
 
@@ -96,7 +96,7 @@ class PolicyText:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FamilyMember:
     """A file with its parents, in the order of `extends`.
 
     Attributes:
@@ -104,10 +104,10 @@ class Member:
     """
 
     file: PolicyText
-    parents: tuple[Member, ...]
+    parents: tuple[FamilyMember, ...]
     generations: int
 
-    def everybody(self) -> tuple[PolicyText, ...]:
+    def list_files(self) -> tuple[PolicyText, ...]:
         """Return the file and its ancestors, each once, itself first."""
         found, waiting = {self.file.name: self.file}, [*self.parents]
         while waiting:
@@ -118,28 +118,28 @@ class Member:
         return tuple(found.values())
 
 
-def read_family(name_or_path: str, policies_dir: Path | None) -> Member:
+def read_family(name_or_path: str, policies_dir: Path | None) -> FamilyMember:
     """Return the family of a policy that a person specifies; see `load.load_files`."""
-    find = partial(_find, policies_dir)
+    find = partial(_find_policy, policies_dir)
     found = find(name_or_path, None)
     if found is None and is_path(name_or_path):
         raise PolicyInvalid("E100", printable(name_or_path), "file not found")
     if found is None:
         problem = "policy not found, neither shipped nor in the policy folder"
         raise PolicyInvalid("E120", name_or_path, problem)
-    return _Reading(find).member(found, None if is_path(name_or_path) else name_or_path, ())
+    return _FamilyReader(find).read_member(found, None if is_path(name_or_path) else name_or_path, ())
 
 
-def read_texts(text: str, where: str, lookup: Lookup) -> Member:
+def read_text_family(text: str, where: str, lookup: Lookup) -> FamilyMember:
     """Return the family of a policy text; its parents are names, and `lookup` returns their texts."""
 
     def find(entry: str, _folder: Path | None) -> PolicyText | None:
         return None if is_path(entry) else PolicyText(entry, lookup(entry), entry)
 
-    return _Reading(find).member(PolicyText(where, text, None), None, ())
+    return _FamilyReader(find).read_member(PolicyText(where, text, None), None, ())
 
 
-class Read(NamedTuple):
+class FileSnapshot(NamedTuple):
     """The state of a file, from its descriptor.
 
     Attributes:
@@ -151,51 +151,59 @@ class Read(NamedTuple):
     folder: Path
 
 
-def read_text(path: Path) -> Read | None:
+def read_text(path: Path) -> FileSnapshot | None:
     """Return the text of a policy file, with its status and folder; None if it does not exist.
 
     Raises:
         PolicyInvalid: it cannot be read, is not a regular file, is too long, or is not UTF-8; E100.
     """
-    shown = printable(str(path))
-    with ExitStack() as held:
+    displayed_path = printable(str(path))
+    with ExitStack() as stack:
         try:
-            descriptor = held.enter_context(opened(path, FOLLOWING))
+            descriptor = stack.enter_context(open_descriptor(path, FOLLOW_FLAGS))
         except FileNotFoundError:
             if path.is_symlink():
                 raise PolicyInvalid(
-                    "E100", shown, "is a link to a missing file; repair or remove it"
+                    "E100", displayed_path, "is a link to a missing file; repair or remove it"
                 ) from None
             return None
         except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
-            raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
+            raise PolicyInvalid("E100", displayed_path, f"cannot be read: {_describe_error(error)}") from None
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise PolicyInvalid("E100", shown, "is not a regular file; give the path of the policy file")
+            raise PolicyInvalid(
+                "E100", displayed_path, "is not a regular file; give the path of the policy file"
+            )
         content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
         folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
     if len(content) > MAX_FILE_BYTES:
-        raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes; shorten it")
+        raise PolicyInvalid("E100", displayed_path, f"is longer than {MAX_FILE_BYTES} bytes; shorten it")
     try:
-        return Read(content.decode(), status, folder)
+        return FileSnapshot(content.decode(), status, folder)
     except UnicodeDecodeError:
-        raise PolicyInvalid("E100", shown, "is not UTF-8 text") from None
+        raise PolicyInvalid("E100", displayed_path, "is not UTF-8 text") from None
 
 
-def shipped_folder() -> Path:
+def get_shipped_folder() -> Path:
     """Return the folder of the policies that are part of the program."""
     return Path(str(resources.files("muniment") / "policies"))
 
 
-def _find(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyText | None:
+def _find_policy(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyText | None:
     """Find the policy for an entry in a file of `folder`, or on a command line; None if not found."""
     if is_path(entry):
         path = (folder or Path()) / entry
-        return _found(path, printable(str(path if folder else entry)))
+        return _read_policy_text(path, printable(str(path if folder else entry)))
     if POLICY_NAME.fullmatch(entry) is None:
         raise PolicyInvalid("E111", printable(entry), "a policy name may contain only a-z, 0-9, `-` and `_`")
-    places = [place for place in (shipped_folder(), folder, policies_dir) if place is not None]
-    found = [each for place in places if (each := _found(place / f"{entry}.toml", entry)) is not None]
+    folders = [
+        folder_path for folder_path in (get_shipped_folder(), folder, policies_dir) if folder_path is not None
+    ]
+    found = [
+        each
+        for folder_path in folders
+        if (each := _read_policy_text(folder_path / f"{entry}.toml", entry)) is not None
+    ]
     for each in found[1:]:
         if each.text != found[0].text:
             problem = f"{found[0].path} and {each.path} are two policies with the same name; rename one"
@@ -203,59 +211,61 @@ def _find(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyT
     return found[0] if found else None
 
 
-class _Reading:
+class _FamilyReader:
     """One load, in which each file is parsed once."""
 
     def __init__(self, find: Callable[[str, Path | None], PolicyText | None]) -> None:
         self._find = find
         self._names: dict[str, object] = {}
-        self._known: dict[object, Member] = {}
+        self._members: dict[object, FamilyMember] = {}
 
-    def member(self, found: PolicyText, asked: str | None, line: tuple[PolicyText, ...]) -> Member:
+    def read_member(
+        self, found: PolicyText, requested_name: str | None, descent: tuple[PolicyText, ...]
+    ) -> FamilyMember:
         """Return the member for a file, with its parents.
 
         Args:
             found: the file, not parsed yet.
-            asked: the name by which it was requested; None for a path.
-            line: the files from the first one to the child of this one.
+            requested_name: the name by which it was requested; None for a path.
+            descent: the files from the first one to the child of this one.
         """
-        if found.identity in [file.identity for file in line]:
-            raise PolicyInvalid("E121", found.where, f"extends itself{_by_way_of(line)}")
-        if len(line) >= MAX_GENERATIONS:
-            raise _too_remote(found, line)
+        if found.identity in [file.identity for file in descent]:
+            raise PolicyInvalid("E121", found.where, f"extends itself{_format_cycle(descent)}")
+        if len(descent) >= MAX_GENERATIONS:
+            raise _build_depth_error(found, descent)
         # A hard link in another folder has other parents, so it is a different member.
         key = (found.identity, found.folder)
-        if key not in self._known:
-            self._known[key] = self._read(found, key, line)
-        member = self._known[key]
-        if asked not in {None, member.file.name}:
+        if key not in self._members:
+            self._members[key] = self._read(found, key, descent)
+        member = self._members[key]
+        if requested_name not in {None, member.file.name}:
             raise PolicyInvalid(
-                "E123", found.where, f"the name in the file is {member.file.name!r}{_via(line)}"
+                "E123", found.where, f"the name in the file is {member.file.name!r}{_format_descent(descent)}"
             )
-        if len(line) + member.generations > MAX_GENERATIONS:
-            raise _too_remote(found, line)
+        if len(descent) + member.generations > MAX_GENERATIONS:
+            raise _build_depth_error(found, descent)
         return member
 
-    def _read(self, file: PolicyText, key: object, line: tuple[PolicyText, ...]) -> Member:
+    def _read(self, file: PolicyText, key: object, descent: tuple[PolicyText, ...]) -> FamilyMember:
         if self._names.setdefault(file.name, key) != key:
             problem = f"another file of the family has the name {file.name!r} too; rename one"
-            raise PolicyInvalid("E124", file.where, problem + _via(line))
-        parents = tuple(self._parent(entry, (*line, file)) for entry in file.tables.extends)
-        return Member(file, parents, 1 + max((parent.generations for parent in parents), default=0))
+            raise PolicyInvalid("E124", file.where, problem + _format_descent(descent))
+        parents = tuple(self._read_parent(entry, (*descent, file)) for entry in file.tables.extends)
+        return FamilyMember(file, parents, 1 + max((parent.generations for parent in parents), default=0))
 
-    def _parent(self, entry: str, line: tuple[PolicyText, ...]) -> Member:
+    def _read_parent(self, entry: str, descent: tuple[PolicyText, ...]) -> FamilyMember:
         """Return the member for an entry in `extends` of the last file of a line."""
-        child = line[-1]
-        if entry in [file.name for file in line]:
-            raise PolicyInvalid("E121", entry, f"extends itself{_by_way_of(line)}")
+        child = descent[-1]
+        if entry in [file.name for file in descent]:
+            raise PolicyInvalid("E121", entry, f"extends itself{_format_cycle(descent)}")
         try:
             found = self._find(entry, child.folder)
         except PolicyInvalid as error:
-            raise PolicyInvalid(error.rule, error.where, error.problem + _via(line)) from None
+            raise PolicyInvalid(error.rule, error.where, error.problem + _format_descent(descent)) from None
         if found is None:
-            problem = f"extends {printable(entry)!r}, which was not found{_via(line)}"
+            problem = f"extends {printable(entry)!r}, which was not found{_format_descent(descent)}"
             raise PolicyInvalid("E120", child.where, problem)
-        return self.member(found, None if is_path(entry) else entry, line)
+        return self.read_member(found, None if is_path(entry) else entry, descent)
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
@@ -265,18 +275,24 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         PolicyInvalid: it is not TOML, or nested too deeply; E102, with the line if known.
     """
     try:
-        refuse_long_keys(text)
+        reject_long_keys(text)
         return tomllib.loads(text)
     except RecursionError:
         problem = "nested too deeply"
     except ValueError as error:  # Includes TOMLDecodeError, and a number of too many digits.
         problem = str(error)
-    at = re.search(r"\(at line (\d+), column \d+\)$", problem)
-    line = int(at[1]) if at else text.count("\n") + 1 if problem.endswith("(at end of document)") else None
+    position = re.search(r"\(at line (\d+), column \d+\)$", problem)
+    line = (
+        int(position[1])
+        if position
+        else text.count("\n") + 1
+        if problem.endswith("(at end of document)")
+        else None
+    )
     raise PolicyInvalid("E102", where, f"not TOML: {problem}", line)
 
 
-def refuse_long_keys(text: str) -> None:
+def reject_long_keys(text: str) -> None:
     """Reject keys that would cost `tomllib` too much memory, and other text that looks like such a key.
 
     Raises:
@@ -289,31 +305,31 @@ def refuse_long_keys(text: str) -> None:
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts (at line {line}, column 1)")
 
 
-def _found(path: Path, where: str) -> PolicyText | None:
+def _read_policy_text(path: Path, where: str) -> PolicyText | None:
     read = read_text(path)
     if read is None:
         return None
     identity = (read.status.st_dev, read.status.st_ino)
-    is_shipped = read.folder == Path(os.path.realpath(shipped_folder()))
+    is_shipped = read.folder == Path(os.path.realpath(get_shipped_folder()))
     # A package manager may have linked an installed file; other users cannot write it.
     linked = identity if read.status.st_nlink > 1 and not is_shipped else None
     return PolicyText(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
 
 
-def _too_remote(found: PolicyText, line: tuple[PolicyText, ...]) -> PolicyInvalid:
-    problem = f"it or an ancestor is more than {MAX_GENERATIONS} generations away{_via(line)}"
+def _build_depth_error(found: PolicyText, descent: tuple[PolicyText, ...]) -> PolicyInvalid:
+    problem = f"it or an ancestor is more than {MAX_GENERATIONS} generations away{_format_descent(descent)}"
     return PolicyInvalid("E122", found.where, problem)
 
 
-def _by_way_of(line: tuple[PolicyText, ...]) -> str:
-    return f" through {' → '.join(file.name for file in line)}"
+def _format_cycle(descent: tuple[PolicyText, ...]) -> str:
+    return f" through {' → '.join(file.name for file in descent)}"
 
 
-def _via(line: tuple[PolicyText, ...]) -> str:
-    return f" ({' → '.join(file.name for file in line)})" if line else ""
+def _format_descent(descent: tuple[PolicyText, ...]) -> str:
+    return f" ({' → '.join(file.name for file in descent)})" if descent else ""
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _describe_error(error: OSError | ValueError) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
@@ -340,7 +356,7 @@ _HEADER: Final = """\
 """
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_SHOWN_CHARS: Final = 8
+_DIGEST_PREFIX_CHARS: Final = 8
 """Characters of a digest in a message, as in a label."""
 
 
@@ -350,7 +366,7 @@ def parse_lock(text: str) -> dict[str, Digest]:
     Raises:
         ValueError: the text is not TOML with names and digests; the message states the problem.
     """
-    refuse_long_keys(text)
+    reject_long_keys(text)
     data: dict[str, Any] = tomllib.loads(text)
     for name, digest in data.items():
         if POLICY_NAME.fullmatch(name) is None:
@@ -371,7 +387,7 @@ def read_lock(path: Path) -> dict[str, Digest] | None:
     Raises:
         PolicyInvalid: E132.
     """
-    shown = printable(str(path))
+    displayed_path = printable(str(path))
     try:
         read = read_text(path)
         return None if read is None else parse_lock(read[0])
@@ -379,10 +395,10 @@ def read_lock(path: Path) -> dict[str, Digest] | None:
         problem = error.problem
     except (RecursionError, ValueError) as error:
         problem = f"is not a valid lock: {error}"
-    raise PolicyInvalid("E132", shown, f"{problem}; write it again: {_command(path)}")
+    raise PolicyInvalid("E132", displayed_path, f"{problem}; write it again: {_build_lock_command(path)}")
 
 
-def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | None) -> tuple[Path, ...]:
+def check_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | None) -> tuple[Path, ...]:
     """Check every file against the locks of its folders, and return these locks.
 
     Args:
@@ -394,7 +410,7 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
     """
     locks: dict[Path, dict[str, Digest] | None] = {}
     for file, digest in files:
-        for path in _locks_beside(file, unlocked):
+        for path in _iterate_lock_paths(file, unlocked):
             if path not in locks:
                 locks[path] = read_lock(path)
             locked = locks[path]
@@ -403,24 +419,26 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
     return tuple(path for path, locked in locks.items() if locked is not None)
 
 
-def _locks_beside(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
+def _iterate_lock_paths(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
     """Yield the lock paths in the folder of the file's path, and in its real folder."""
     folders = (file.path and file.path.parent, file.folder)
-    by_place = {os.path.realpath(each): each for each in folders if each is not None}
-    for place, folder in by_place.items():
-        if unlocked is None or place != os.path.realpath(unlocked):
+    by_real_path = {os.path.realpath(each): each for each in folders if each is not None}
+    for real_path, folder in by_real_path.items():
+        if unlocked is None or real_path != os.path.realpath(unlocked):
             yield folder / LOCK_NAME
 
 
 def _require_locked(file: PolicyText, digest: Digest, locked: Mapping[str, Digest], path: Path) -> None:
-    shown, remedy = printable(str(path)), f"review it, then run: {_command(path)}"
+    displayed_path, remedy = printable(str(path)), f"review it, then run: {_build_lock_command(path)}"
     if file.name not in locked:
-        raise PolicyInvalid("E131", file.where, f"the policy {file.name} is not in {shown}; {remedy}")
+        raise PolicyInvalid(
+            "E131", file.where, f"the policy {file.name} is not in {displayed_path}; {remedy}"
+        )
     if locked[file.name] != digest:
-        was, now = locked[file.name][:_SHOWN_CHARS], digest[:_SHOWN_CHARS]
-        problem = f"the policy {file.name} has the digest {was}… in {shown}, but is {now}…; {remedy}"
+        was, now = locked[file.name][:_DIGEST_PREFIX_CHARS], digest[:_DIGEST_PREFIX_CHARS]
+        problem = f"the policy {file.name} has the digest {was}… in {displayed_path}, but is {now}…; {remedy}"
         raise PolicyInvalid("E130", file.where, problem)
 
 
-def _command(path: Path) -> str:
+def _build_lock_command(path: Path) -> str:
     return f"muniment policy lock {printable(str(path.parent))}"

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Final
 
 from muniment.errors import BadName, ConfigInvalid, PathEscape, printable
-from muniment.files import shipped_tables
+from muniment.files import load_package_tables
 from muniment.kernel.names import MAX_DEPTH, RelPath, Scope, Via
-from muniment.kernel.normal_forms import normalised
-from muniment.kernel.path import CanonicalPath, check_suffix, segment_problem
+from muniment.kernel.normal_forms import normalise
+from muniment.kernel.path import CanonicalPath, check_suffix, find_segment_problem
 from muniment.names import Symlinks
 
 # -- lookalikes --------------------------------------------------------------------------------------
@@ -34,44 +34,46 @@ _ASCII: Final = str.maketrans("i1|0", "lllo")
 
 
 @cache
-def tables() -> dict[str, dict[str, str]]:
+def load_tables() -> dict[str, dict[str, str]]:
     """Return `names`, `suffixes` and `confusables`, with sources. Reads one shipped file per process."""
-    return shipped_tables("muniment.policy", "lookalikes")
+    return load_package_tables("muniment.policy", "lookalikes")
 
 
-def looked_like(name: str) -> str | None:
+def find_lookalike(name: str) -> str | None:
     """Return the reserved name that `name` only resembles (L1, L2). Cost: 1 µs, 5 beyond ASCII."""
-    shown = skeleton(name)
-    reserved = _reserved().get(shown)
+    name_skeleton = compute_skeleton(name)
+    reserved = _load_reserved_names().get(name_skeleton)
     if reserved is not None:
         return None if reserved.lower() == name.lower() else reserved
-    for suffix, ending in _reserved_suffixes().items():
-        if shown.endswith(suffix):
+    for suffix, ending in _load_reserved_suffixes().items():
+        if name_skeleton.endswith(suffix):
             return None if name.lower().endswith(ending) else f"*{ending}"
     return None
 
 
-def skeleton(name: str) -> str:
+def compute_skeleton(name: str) -> str:
     """Return the skeleton of a name: equal for all names that look the same (L1)."""
     if not name.isascii():
-        name = normalised("NFKC", name.translate(_letters()).casefold()).translate(_letters())
+        name = normalise("NFKC", name.translate(_load_confusables()).casefold()).translate(
+            _load_confusables()
+        )
     name = "".join(name.lower().split()).translate(_ASCII)
     return name.replace("rn", "m").replace("vv", "w")
 
 
 @cache
-def _reserved() -> dict[str, str]:
-    return {skeleton(name): name for name in tables()["names"]}
+def _load_reserved_names() -> dict[str, str]:
+    return {compute_skeleton(name): name for name in load_tables()["names"]}
 
 
 @cache
-def _reserved_suffixes() -> dict[str, str]:
-    return {skeleton(suffix): suffix for suffix in tables()["suffixes"]}
+def _load_reserved_suffixes() -> dict[str, str]:
+    return {compute_skeleton(suffix): suffix for suffix in load_tables()["suffixes"]}
 
 
 @cache
-def _letters() -> dict[int, str]:
-    return {ord(char): letter for letter, chars in tables()["confusables"].items() for char in chars}
+def _load_confusables() -> dict[int, str]:
+    return {ord(char): letter for letter, chars in load_tables()["confusables"].items() for char in chars}
 
 
 def check_creatable(path: CanonicalPath) -> None:
@@ -82,9 +84,9 @@ def check_creatable(path: CanonicalPath) -> None:
             segment resembles a name of Muniment or of an instruction file.
     """
     for name in path.segments:
-        if (reserved := looked_like(name)) is not None:
-            shown, problem = printable(path.text), f"{printable(name)!r} looks like {reserved}"
-            raise BadName(f"{shown!r}: {problem}; use another name")
+        if (reserved := find_lookalike(name)) is not None:
+            displayed_path, problem = printable(path.text), f"{printable(name)!r} looks like {reserved}"
+            raise BadName(f"{displayed_path!r}: {problem}; use another name")
     check_suffix(path)
 
 
@@ -126,12 +128,12 @@ MAX_STEPS: Final = 256
 """Names in one resolution, including `.` and `..`. A listing follows every link of a directory, so a chain of
 long targets planted by an attacker must not cost it more than planting it costs."""
 
-_STAYS: Final = frozenset({"", ".", ".."})
+_DOT_SEGMENTS: Final = frozenset({"", ".", ".."})
 """Segments of a target that are not names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedPath:
     """The target of a path.
 
     Attributes:
@@ -143,7 +145,7 @@ class Resolved:
     is_directory: bool
 
 
-def resolve(path: CanonicalPath, links: Links) -> Resolved:
+def resolve(path: CanonicalPath, links: Links) -> ResolvedPath:
     """Resolve `path` through `links`, the map of its scope.
 
     Raises:
@@ -153,10 +155,10 @@ def resolve(path: CanonicalPath, links: Links) -> Resolved:
     Cost: about 10 µs, and at most `MAX_STEPS` names: 0.5 ms.
     """
     if not links:
-        return Resolved(path, is_directory=not path.rel)
-    at: list[str] = []
+        return ResolvedPath(path, is_directory=not path.rel)
+    segments: list[str] = []
     pending = path.rel.split("/")[::-1]
-    followed, steps = 0, 0
+    links_followed, steps = 0, 0
     is_bad = False
     name = ""
     while pending:
@@ -164,33 +166,35 @@ def resolve(path: CanonicalPath, links: Links) -> Resolved:
         steps += 1
         if steps > MAX_STEPS:
             raise PathEscape(Via.SYMLINK, path.text)
-        if name in _STAYS:
+        if name in _DOT_SEGMENTS:
             if name == "..":
-                _go_up(at, path)
+                _remove_last(segments, path)
             continue
-        at.append(name)
-        target = links.get(RelPath("/".join(at)))
+        segments.append(name)
+        target = links.get(RelPath("/".join(segments)))
         if target is None:
-            is_bad = is_bad or len(at) >= MAX_DEPTH or segment_problem(name) is not None
+            is_bad = is_bad or len(segments) >= MAX_DEPTH or find_segment_problem(name) is not None
             continue
-        at.pop()
-        followed += 1
-        if followed > MAX_LINKS_FOLLOWED or not target or target.startswith("/"):
+        segments.pop()
+        links_followed += 1
+        if links_followed > MAX_LINKS_FOLLOWED or not target or target.startswith("/"):
             raise PathEscape(Via.SYMLINK, path.text)
         pending += target.split("/")[::-1]
     if not is_bad:
         with suppress(BadName):  # The complete path may be too long.
-            return Resolved(CanonicalPath(path.scope, RelPath("/".join(at))), is_directory=name in _STAYS)
+            return ResolvedPath(
+                CanonicalPath(path.scope, RelPath("/".join(segments))), is_directory=name in _DOT_SEGMENTS
+            )
     raise BadName(f"{path.text} points to a name that is not allowed in this memory; use another file")
 
 
-def _go_up(at: list[str], path: CanonicalPath) -> None:
-    if not at:
+def _remove_last(segments: list[str], path: CanonicalPath) -> None:
+    if not segments:
         raise PathEscape(Via.SYMLINK, path.text)
-    at.pop()
+    segments.pop()
 
 
-def check_symlinks(symlinks: str) -> Symlinks:
+def parse_symlinks(symlinks: str) -> Symlinks:
     """Parse the value of a flag or setting for links.
 
     Raises:

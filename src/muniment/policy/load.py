@@ -28,29 +28,43 @@ from muniment.kernel.decide import (
     QUOTA_NUMBERS,
     Allow,
     Changes,
-    Confinement,
+    ConfinementRequirement,
     Content,
     Deny,
     DenyPatterns,
-    Judge,
     Layer,
     Limits,
     Policy,
+    PolicyDecision,
+    PolicyEvaluator,
     Provenance,
     Quota,
     Retention,
     Rule,
-    ScopeTerms,
-    Verdict,
+    ScopeOptions,
     is_anchored,
 )
 from muniment.kernel.names import Digest, Scope, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
-from muniment.policy.automaton import FoundPath, Patterns, Steps, Undecided, plain_letters_for, shortest
-from muniment.policy.family import Lookup, Member, PolicyText, hold_to_locks, read_family, read_texts
+from muniment.policy.automaton import (
+    FoundPath,
+    Patterns,
+    StepBudget,
+    Undecided,
+    build_tree_letters,
+    find_shortest_path,
+)
+from muniment.policy.family import (
+    FamilyMember,
+    Lookup,
+    PolicyText,
+    check_locks,
+    read_family,
+    read_text_family,
+)
 from muniment.policy.grammar import check_creatable
-from muniment.policy.pattern import check_pattern, disagreement
-from muniment.policy.tables import CheckTable, RuleTable, line_at, meet, quota_of
+from muniment.policy.pattern import check_pattern, find_disagreement
+from muniment.policy.tables import CheckTable, RuleTable, build_quota, find_nearest_line, meet
 
 # -- checks ------------------------------------------------------------------------------------------
 #
@@ -68,45 +82,47 @@ REMOVAL: Final = "removal"
 ACTS: Final[tuple[Act, ...]] = (*Verb, REMOVAL)
 
 
-def act_of(check: CheckTable) -> Act:
+def get_act(check: CheckTable) -> Act:
     """Return the act of an inline test."""
     return REMOVAL if check.verb == REMOVAL else Verb(check.verb)
 
 
-def granting(act: Act) -> Verb:
+def get_granting_verb(act: Act) -> Verb:
     """Return the verb of the allow rules that grant the act."""
     return Verb.MODIFY if act == REMOVAL else Verb(act)
 
 
-def denying(act: Act) -> frozenset[Verb]:
+def get_denying_verbs(act: Act) -> frozenset[Verb]:
     """Return the verbs each of which denies the act if it is in a deny rule."""
     return frozenset({Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {Verb(act)})
 
 
-def verdict_on(act: Act, path: CanonicalPath, judge: Judge) -> Verdict:
+def decide_act(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> PolicyDecision:
     """Decide whether the policy grants the act on the file."""
     return judge.decide_removal(path) if act == REMOVAL else judge.decide(Verb(act), path)
 
 
-def grants(act: Act, path: CanonicalPath, judge: Judge) -> bool:
+def is_granted(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> bool:
     """Return whether the policy grants the act on the file, for filtering."""
-    return isinstance(verdict_on(act, path, judge), Allow)
+    return isinstance(decide_act(act, path, judge), Allow)
 
 
-def failure(check: CheckTable, judge: Judge, policy: Policy) -> str | None:
+def find_failure(check: CheckTable, judge: PolicyEvaluator, policy: Policy) -> str | None:
     """Return how the policy fails an inline test, name grammar included; None if it passes."""
     try:
         path = canonicalise(check.path, policy.scopes)
-        require(act_of(check), path, judge)
+        require_act(get_act(check), path, judge)
     except (PathEscape, Refusal) as refusal:
-        answer, told = "deny", str(refusal)
+        actual, reason = "deny", str(refusal)
     else:
-        over = _over_quota(check, judge, path)
-        answer, told = ("deny", over) if over else ("allow", "every layer grants it")
-    return None if answer == check.expect else f"expects {check.expect}, the policy returns {answer}: {told}"
+        quota_problem = _find_exceeded_quota(check, judge, path)
+        actual, reason = ("deny", quota_problem) if quota_problem else ("allow", "every layer grants it")
+    return (
+        None if actual == check.expect else f"expects {check.expect}, the policy returns {actual}: {reason}"
+    )
 
 
-def require(act: Act, path: CanonicalPath, judge: Judge) -> None:
+def require_act(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> None:
     """Raise unless the policy and the name grammar grant the act on the file.
 
     Raises:
@@ -114,18 +130,18 @@ def require(act: Act, path: CanonicalPath, judge: Judge) -> None:
     """
     if act == Verb.CREATE:
         check_creatable(path)
-    verdict = verdict_on(act, path, judge)
-    if isinstance(verdict, Deny):
-        raise Refused(verdict.reason, rule=verdict.rule, layer=verdict.layer)
+    decision = decide_act(act, path, judge)
+    if isinstance(decision, Deny):
+        raise Refused(decision.reason, rule=decision.rule, layer=decision.layer)
 
 
-def _over_quota(check: CheckTable, judge: Judge, path: CanonicalPath) -> str | None:
+def _find_exceeded_quota(check: CheckTable, judge: PolicyEvaluator, path: CanonicalPath) -> str | None:
     """Return a message for the first exceeded quota; None if every quota fits."""
     for quota in judge.quotas_for(path):
         for field in QUOTA_NUMBERS:
-            asked, most = getattr(check, field.removeprefix("max_")), getattr(quota, field)
-            if asked is not None and asked > most:
-                return f"the quota {quota.id!r} has {field} = {most}"
+            requested, maximum = getattr(check, field.removeprefix("max_")), getattr(quota, field)
+            if requested is not None and requested > maximum:
+                return f"the quota {quota.id!r} has {field} = {maximum}"
     return None
 
 
@@ -143,10 +159,10 @@ def _over_quota(check: CheckTable, judge: Judge, path: CanonicalPath) -> str | N
 MAX_WORK: Final = 300_000
 """Steps for one pattern; a pattern of maximum length takes a tenth."""
 
-MAX_KNOWN: Final = 256
+MAX_CACHED_DIGESTS: Final = 256
 """Cached digests of policies that passed."""
 
-_passed: dict[Digest, None] = {}
+_passed_digests: dict[Digest, None] = {}
 
 
 Kind = Literal["allow", "deny", "quota"]
@@ -171,46 +187,46 @@ class PatternDefect:
     problem: str
 
 
-def defects(policy: Policy) -> Iterator[PatternDefect]:
+def find_defects(policy: Policy) -> Iterator[PatternDefect]:
     """Yield every deny pattern of the policy without effect, and every pattern with two readings.
 
     A policy that passed is not checked again.
     """
     digest = policy.digest
-    if digest in _passed:
+    if digest in _passed_digests:
         return
-    judge, is_fine = Judge(_granting_all(policy)), True
+    judge, is_fine = PolicyEvaluator(_build_granting_policy(policy)), True
     others: list[tuple[Kind, Rule | Quota]] = [
         *(("allow", rule) for layer in policy.layers for rule in layer.allow),
         *(("quota", quota) for quota in policy.quotas),
     ]
     for found in chain(
-        *(_of_deny(rule, judge, policy.scopes) for layer in policy.layers for rule in layer.deny),
-        *(_of_other(kind, each, policy.scopes) for kind, each in others),
+        *(_find_deny_defects(rule, judge, policy.scopes) for layer in policy.layers for rule in layer.deny),
+        *(_find_other_defects(kind, each, policy.scopes) for kind, each in others),
     ):
         is_fine = False
         yield found
     if is_fine:
-        _passed[digest] = None
-        if len(_passed) > MAX_KNOWN:
-            del _passed[next(iter(_passed))]
+        _passed_digests[digest] = None
+        if len(_passed_digests) > MAX_CACHED_DIGESTS:
+            del _passed_digests[next(iter(_passed_digests))]
 
 
-def _granting_all(policy: Policy) -> Policy:
+def _build_granting_policy(policy: Policy) -> Policy:
     """Return the policy with its deny rules, but with an allow rule for everything."""
     everything = Rule(id="all", verbs=tuple(Verb), paths=("/**",))
     return replace(policy, layers=tuple(replace(layer, allow=(everything,)) for layer in policy.layers))
 
 
-def shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | None:
+def find_shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | None:
     """Return the shortest canonical path that a deny pattern matches; None if the search finds none.
 
     If the search exceeds its budget, as for `*-` before twenty `?`, the path is built from the pattern's
     literals.
     """
-    letters, budget = plain_letters_for(pattern), Steps(MAX_WORK)
+    letters, budget = build_tree_letters(pattern), StepBudget(MAX_WORK)
     matcher = DenyPatterns((pattern,))
-    outcome = shortest(
+    outcome = find_shortest_path(
         Patterns.tree([pattern], letters, budget),
         letters,
         scopes,
@@ -219,11 +235,11 @@ def shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | N
     )
     if isinstance(outcome, FoundPath):
         return outcome.path
-    samples = (_sample(pattern, scope) for scope in scopes if isinstance(outcome, Undecided))
+    samples = (_build_sample(pattern, scope) for scope in scopes if isinstance(outcome, Undecided))
     return next((path for path in samples if path and matcher.match(path.text, fold(path.text))), None)
 
 
-def _sample(pattern: str, scope: Scope) -> CanonicalPath | None:
+def _build_sample(pattern: str, scope: Scope) -> CanonicalPath | None:
     """Return a path in `scope` with `-` for each `*` and `?` of the pattern, and without its `**`."""
     segments = pattern.removeprefix("/").removesuffix("/").split("/")
     below = segments[1:] if is_anchored(pattern) and segments[0] != "**" else segments
@@ -235,9 +251,11 @@ def _sample(pattern: str, scope: Scope) -> CanonicalPath | None:
         return None
 
 
-def _of_deny(rule: Rule, judge: Judge, scopes: tuple[Scope, ...]) -> Iterator[PatternDefect]:
+def _find_deny_defects(
+    rule: Rule, judge: PolicyEvaluator, scopes: tuple[Scope, ...]
+) -> Iterator[PatternDefect]:
     for pattern in rule.paths:
-        path = shortest_match(pattern, scopes)
+        path = find_shortest_match(pattern, scopes)
         if path is None:
             problem = "matches no path that the name grammar allows; correct or remove it"
             yield PatternDefect("deny", rule.id, pattern, "E201", problem)
@@ -246,19 +264,21 @@ def _of_deny(rule: Rule, judge: Judge, scopes: tuple[Scope, ...]) -> Iterator[Pa
         if verb is not None:
             problem = f"does not deny {path.text} for {verb}"
             yield PatternDefect("deny", rule.id, pattern, "E201", problem)
-        yield from _disputed("deny", rule, pattern, path)
+        yield from _find_disagreement("deny", rule, pattern, path)
 
 
-def _of_other(kind: Kind, rule: Rule | Quota, scopes: tuple[Scope, ...]) -> Iterator[PatternDefect]:
+def _find_other_defects(kind: Kind, rule: Rule | Quota, scopes: tuple[Scope, ...]) -> Iterator[PatternDefect]:
     for pattern in rule.paths:
-        samples = (_sample(pattern, scope) for scope in scopes)
+        samples = (_build_sample(pattern, scope) for scope in scopes)
         path = next((each for each in samples if each is not None), None)
         if path is not None:
-            yield from _disputed(kind, rule, pattern, path)
+            yield from _find_disagreement(kind, rule, pattern, path)
 
 
-def _disputed(kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath) -> Iterator[PatternDefect]:
-    if (text := disagreement(pattern, path, deny=kind == "deny")) is not None:
+def _find_disagreement(
+    kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath
+) -> Iterator[PatternDefect]:
+    if (text := find_disagreement(pattern, path, deny=kind == "deny")) is not None:
         problem = f"has another meaning for pathspec, for {text}; write it in another way"
         yield PatternDefect(kind, rule.id, pattern, "E204", problem)
 
@@ -267,7 +287,7 @@ def _disputed(kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPolicy:
     """A policy and its files.
 
     Attributes:
@@ -281,7 +301,7 @@ class Loaded:
     locks: tuple[Path, ...] = ()
 
     @property
-    def own(self) -> Layer:
+    def own_layer(self) -> Layer:
         """Return the rules of the file itself."""
         return next(layer for layer in self.policy.layers if layer.name == self.files[0].name)
 
@@ -293,9 +313,11 @@ class Loaded:
         return (*dict.fromkeys((*named, *real)), *self.locks)
 
     @property
-    def linked(self) -> frozenset[tuple[int, int]]:
+    def hard_link_identities(self) -> frozenset[tuple[int, int]]:
         """Return device and inode of the files with further names, as they were read."""
-        return frozenset(file.linked for file in self.files if file.linked is not None)
+        return frozenset(
+            file.hard_link_identity for file in self.files if file.hard_link_identity is not None
+        )
 
 
 def load_policy(name_or_path: str, *, policies_dir: Path | None = None) -> Policy:
@@ -308,8 +330,8 @@ def load_files(
     *,
     policies_dir: Path | None = None,
     unlocked: Path | None = None,
-    tested: bool = True,
-) -> Loaded:
+    run_tests: bool = True,
+) -> LoadedPolicy:
     """Load a policy with all that it extends, and return it with its files.
 
     Args:
@@ -317,17 +339,17 @@ def load_files(
             or of one in `policies_dir`.
         policies_dir: folder of the user's policies; None: no folder.
         unlocked: a folder whose lock is ignored, while it is edited; never for a run.
-        tested: run the inline tests of the file; False for callers that count failures; never for a run.
+        run_tests: run the inline tests of the file; False for callers that count failures; never for a run.
 
     Raises:
         PolicyInvalid: for the first problem.
     """
     member = read_family(name_or_path, policies_dir)
-    built: dict[str, Policy] = {}
-    policy = _effective(member, built, tested=tested)
-    files = member.everybody()
-    locks = hold_to_locks([(file, built[file.name].digest) for file in files], unlocked)
-    return Loaded(policy, files, locks)
+    policies_by_name: dict[str, Policy] = {}
+    policy = _build_effective(member, policies_by_name, run_tests=run_tests)
+    files = member.list_files()
+    locks = check_locks([(file, policies_by_name[file.name].digest) for file in files], unlocked)
+    return LoadedPolicy(policy, files, locks)
 
 
 def parse_policy(text: str, *, where: str, parents: Lookup) -> Policy:
@@ -341,23 +363,23 @@ def parse_policy(text: str, *, where: str, parents: Lookup) -> Policy:
     Raises:
         PolicyInvalid: for the first problem, with `where` and its position.
     """
-    return _effective(read_texts(text, where, parents), {}, tested=True)
+    return _build_effective(read_text_family(text, where, parents), {}, run_tests=True)
 
 
-def _outside_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[PolicyInvalid]:
+def _check_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[PolicyInvalid]:
     """Yield an error for every pattern of a file outside the dialect, for these scopes, in its order."""
     for kind in ("allow", "deny", "quota"):
         for index, table in enumerate(getattr(file.tables, kind)):
             for number, pattern in enumerate(table.paths):
                 try:
-                    place = f"{file.where} {kind}[{table.id}]"
-                    check_pattern(pattern, deny=kind == "deny", scopes=scopes, where=place)
+                    position = f"{file.where} {kind}[{table.id}]"
+                    check_pattern(pattern, deny=kind == "deny", scopes=scopes, where=position)
                 except PolicyInvalid as problem:
-                    problem.line = line_at(file.text, (kind, index, "paths", number))
+                    problem.line = find_nearest_line(file.text, (kind, index, "paths", number))
                     yield problem
 
 
-def wrong_patterns(member: Member) -> list[PolicyInvalid]:
+def find_pattern_errors(member: FamilyMember) -> list[PolicyInvalid]:
     """Return the errors of the patterns of a file.
 
     They are the patterns outside the dialect. If all are inside, they are the patterns without effect.
@@ -365,79 +387,89 @@ def wrong_patterns(member: Member) -> list[PolicyInvalid]:
     Raises:
         PolicyInvalid: one of its parents does not load, or no scope is declared.
     """
-    file, built = member.file, dict[str, Policy]()
-    scope_terms = _scope_terms(file, [_effective(parent, built, tested=True) for parent in member.parents])
-    scopes = [terms.name for terms in scope_terms]
-    return list(_outside_dialect(file, scopes)) or list(_defective(file, _own(file, scope_terms)))
+    file, policies_by_name = member.file, dict[str, Policy]()
+    scope_options = _build_scope_options(
+        file, [_build_effective(parent, policies_by_name, run_tests=True) for parent in member.parents]
+    )
+    scopes = [options.name for options in scope_options]
+    return list(_check_dialect(file, scopes)) or list(
+        _find_pattern_defects(file, _build_own_policy(file, scope_options))
+    )
 
 
-def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Policy:
-    """Return the effective policy of a member; `built` caches those of its ancestors and its own by name."""
+def _build_effective(member: FamilyMember, policies_by_name: dict[str, Policy], *, run_tests: bool) -> Policy:
+    """Return the effective policy of a member; `policies_by_name` caches those of its ancestors and its
+    own by name.
+    """
     file = member.file
-    if file.name in built:
-        return built[file.name]
-    parents = [_effective(parent, built, tested=True) for parent in member.parents]
-    own = _own(file, _scope_terms(file, parents))
-    for problem in _defective(file, own):
+    if file.name in policies_by_name:
+        return policies_by_name[file.name]
+    parents = [_build_effective(parent, policies_by_name, run_tests=True) for parent in member.parents]
+    own = _build_own_policy(file, _build_scope_options(file, parents))
+    for problem in _find_pattern_defects(file, own):
         raise problem
     policy = replace(reduce(meet, parents, own), name=file.name)
     if not policy.scopes:
-        raise _no_scope(file, "it and its parents")
-    for problem in failed_tests(file, policy) if tested else ():
+        raise _build_no_scope_error(file, "it and its parents")
+    for problem in find_failed_tests(file, policy) if run_tests else ():
         raise problem
-    built[file.name] = policy
+    policies_by_name[file.name] = policy
     return policy
 
 
-def _defective(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
+def _find_pattern_defects(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
     """Yield an error for every pattern of a file without its intended effect, judged by the file alone."""
-    for defect in defects(own):
+    for defect in find_defects(own):
         tables = getattr(file.tables, defect.kind)
         index = next(at for at, table in enumerate(tables) if table.id == defect.rule)
-        line = line_at(file.text, (defect.kind, index, "paths", tables[index].paths.index(defect.pattern)))
-        place, problem = f"{defect.kind}[{defect.rule}]", f"pattern {defect.pattern!r} {defect.problem}"
-        yield PolicyInvalid(defect.code, f"{file.where} {place}", problem, line)
+        line = find_nearest_line(
+            file.text, (defect.kind, index, "paths", tables[index].paths.index(defect.pattern))
+        )
+        position, problem = f"{defect.kind}[{defect.rule}]", f"pattern {defect.pattern!r} {defect.problem}"
+        yield PolicyInvalid(defect.code, f"{file.where} {position}", problem, line)
 
 
-def failed_tests(file: PolicyText, policy: Policy) -> Iterator[PolicyInvalid]:
+def find_failed_tests(file: PolicyText, policy: Policy) -> Iterator[PolicyInvalid]:
     """Yield an error for every inline test of a file that its effective policy fails."""
-    judge = Judge(policy)
+    judge = PolicyEvaluator(policy)
     for number, check in enumerate(file.tables.test, start=1):
-        if told := failure(check, judge, policy):
-            line = line_at(file.text, ("test", number - 1))
-            yield PolicyInvalid("E401", f"{file.where} test {number}", told, line)
+        if reason := find_failure(check, judge, policy):
+            line = find_nearest_line(file.text, ("test", number - 1))
+            yield PolicyInvalid("E401", f"{file.where} test {number}", reason, line)
 
 
-def _scope_terms(file: PolicyText, parents: list[Policy]) -> tuple[ScopeTerms, ...]:
+def _build_scope_options(file: PolicyText, parents: list[Policy]) -> tuple[ScopeOptions, ...]:
     if file.tables.scopes is not None:
-        return tuple(ScopeTerms(Scope(name), **dict(terms)) for name, terms in file.tables.scopes.items())
+        return tuple(
+            ScopeOptions(Scope(name), **dict(options)) for name, options in file.tables.scopes.items()
+        )
     if not parents:
         raise PolicyInvalid("E125", file.where, "declares no [scopes] and extends no policy with any")
-    shared = reduce(meet, parents).scope_terms
+    shared = reduce(meet, parents).scope_options
     if not shared:
-        raise _no_scope(file, "its parents")
+        raise _build_no_scope_error(file, "its parents")
     return shared
 
 
-def _no_scope(file: PolicyText, who: str) -> PolicyInvalid:
+def _build_no_scope_error(file: PolicyText, who: str) -> PolicyInvalid:
     problem = f"no scope is left: {who} share none ({', '.join(map(printable, file.tables.extends))})"
-    line = line_at(file.text, ("scopes",)) or line_at(file.text, ("extends",))
+    line = find_nearest_line(file.text, ("scopes",)) or find_nearest_line(file.text, ("extends",))
     return PolicyInvalid("E125", file.where, problem, line)
 
 
-def _own(text: PolicyText, scope_terms: tuple[ScopeTerms, ...]) -> Policy:
+def _build_own_policy(text: PolicyText, scope_options: tuple[ScopeOptions, ...]) -> Policy:
     """Return the policy of the file alone, its patterns checked."""
-    file, scopes = text.tables, tuple(terms.name for terms in scope_terms)
-    for problem in _outside_dialect(text, scopes):
+    file, scopes = text.tables, tuple(options.name for options in scope_options)
+    for problem in _check_dialect(text, scopes):
         raise problem
-    quotas = [quota_of(table) for table in file.quota]
+    quotas = [build_quota(table) for table in file.quota]
     return Policy(
         name=file.name,
-        scope_terms=scope_terms,
-        layers=(Layer(name=file.name, allow=_rules(file.allow), deny=_rules(file.deny)),),
-        quotas=(*quotas, *_missing_quotas(quotas, scopes)),
+        scope_options=scope_options,
+        layers=(Layer(name=file.name, allow=_build_rules(file.allow), deny=_build_rules(file.deny)),),
+        quotas=(*quotas, *_build_missing_quotas(quotas, scopes)),
         limits=Limits(**dict(file.limits)),
-        confinement=Confinement(**dict(file.confinement)),
+        confinement=ConfinementRequirement(**dict(file.confinement)),
         changes=Changes(**dict(file.changes)),
         content=Content(**{**dict(file.content), "reject": tuple(sorted({*file.content.reject}))}),
         provenance=Provenance(**dict(file.provenance)),
@@ -445,17 +477,21 @@ def _own(text: PolicyText, scope_terms: tuple[ScopeTerms, ...]) -> Policy:
     )
 
 
-def _rules(tables: Iterable[RuleTable]) -> tuple[Rule, ...]:
-    return tuple(Rule(id=table.id, verbs=_verbs(table), paths=table.paths) for table in tables)
+def _build_rules(tables: Iterable[RuleTable]) -> tuple[Rule, ...]:
+    return tuple(Rule(id=table.id, verbs=_expand_verbs(table), paths=table.paths) for table in tables)
 
 
-def _verbs(table: RuleTable) -> tuple[Verb, ...]:
+def _expand_verbs(table: RuleTable) -> tuple[Verb, ...]:
     return tuple(Verb) if "*" in table.verbs else tuple(Verb(verb) for verb in table.verbs)
 
 
-def _missing_quotas(quotas: list[Quota], scopes: tuple[Scope, ...]) -> list[Quota]:
+def _build_missing_quotas(quotas: list[Quota], scopes: tuple[Scope, ...]) -> list[Quota]:
     """Return the built-in quota `default` for scopes that no quota covers completely."""
     patterns = {pattern for quota in quotas for pattern in quota.paths}
-    whole = {"/**", "/**/*.md", "/*/**", "/*/**/*.md"}
-    bare = [s for s in scopes if not patterns & {*whole, f"/{s}/**", f"/{s}/**/*.md"}]
-    return [Quota(id="default", paths=tuple(f"/{scope}/**" for scope in bare))] if bare else []
+    complete_patterns = {"/**", "/**/*.md", "/*/**", "/*/**/*.md"}
+    uncovered_scopes = [s for s in scopes if not patterns & {*complete_patterns, f"/{s}/**", f"/{s}/**/*.md"}]
+    return (
+        [Quota(id="default", paths=tuple(f"/{scope}/**" for scope in uncovered_scopes))]
+        if uncovered_scopes
+        else []
+    )

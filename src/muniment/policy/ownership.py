@@ -1,7 +1,7 @@
 """Checks who may write trusted files: policies are outside the roots, and only trusted users can write them.
 
 `require_outside` applies B2 of `kernel.binding` to the files of a policy: they must not be in a root (E126).
-`require_ours` applies B1 to the files that a program trusts: no other user has written them or may replace
+`require_trusted` applies B1 to the files that a program trusts: no other user has written them or may replace
 them.
 """
 
@@ -37,7 +37,7 @@ def bind_outside(
     policy_files: Iterable[Path],
     policy_links: frozenset[_Identity],
     *,
-    apart_from: Sequence[str | os.PathLike[str]] = (),
+    disjoint_from: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[Scope, BoundRoot]:
     """Bind roots as `bind_all` does, if no file of the policy is in a root.
 
@@ -45,14 +45,14 @@ def bind_outside(
         trusted_paths: as for `bind_all`.
         policy_files: the files of the policy, which must not be in a root.
         policy_links: those files of it that have further names, which must not be in a root either.
-        apart_from: as for `bind_all`.
+        disjoint_from: as for `bind_all`.
 
     Raises:
         ManagedMemoryUnavailable: as `bind_all`.
         PolicyInvalid: as `require_outside`. No root stays open.
     """
     with ExitStack() as opened:
-        roots = bind_all(trusted_paths, apart_from=apart_from)
+        roots = bind_all(trusted_paths, disjoint_from=disjoint_from)
         for root in roots.values():
             opened.enter_context(root)
         require_outside(tuple(roots.values()), policy_files, policy_links)
@@ -83,22 +83,26 @@ def require_outside(
             for name in names:
                 status = os.lstat(os.path.join(directory, name))  # noqa: PTH118  thousands, perhaps
                 if (status.st_dev, status.st_ino) in linked:
-                    shown = printable(os.path.join(directory, name))  # noqa: PTH118
+                    displayed_path = printable(os.path.join(directory, name))  # noqa: PTH118
                     problem = "is a file of the policy by another name; copy the policy instead of linking it"
-                    raise PolicyInvalid("E126", shown, problem)
+                    raise PolicyInvalid("E126", displayed_path, problem)
     for path in trusted_paths:
         try:
-            found = [directory.stat() for directory in _directories_on_the_way(path)]
+            found = [directory.stat() for directory in _iterate_directories(path)]
         except OSError as error:
             problem = f"cannot check whether it is in a root ({error.strerror}); correct its permissions"
             raise PolicyInvalid("E126", printable(str(path)), problem) from error
-        holding = [scopes[each] for status in found if (each := (status.st_dev, status.st_ino)) in scopes]
-        if holding:
-            problem = f"is in the root of scope {holding[0]!r}, which runs may write; move it out of the root"
+        scopes_found = [
+            scopes[each] for status in found if (each := (status.st_dev, status.st_ino)) in scopes
+        ]
+        if scopes_found:
+            problem = (
+                f"is in the root of scope {scopes_found[0]!r}, which runs may write; move it out of the root"
+            )
             raise PolicyInvalid("E126", printable(str(path)), problem)
 
 
-def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
+def require_trusted(trusted_path: Path, *, inside: bool = False) -> None:
     """Raise if another user may write or replace the file at a path.
 
     A missing file is accepted. Directories on the path, links included, may be writable by others if they are
@@ -116,29 +120,29 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
     Cost: a `stat` for each directory on the path.
     """
     try:
-        require_way_ours(trusted_path)
+        require_trusted_directories(trusted_path)
         if IS_WINDOWS:
             return
-        check_ours(trusted_path, trusted_path.stat())
+        check_owner_and_mode(trusted_path, trusted_path.stat())
         for each in sorted(trusted_path.iterdir()) if inside else ():
-            require_ours(each)
+            require_trusted(each)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise ConfigInvalid(f"{printable(str(trusted_path))} cannot be read: {error.strerror}") from None
 
 
-def require_way_ours(trusted_path: Path) -> None:
-    """Raise if another user may replace the file at a path: the check of `require_ours` for directories.
+def require_trusted_directories(trusted_path: Path) -> None:
+    """Raise if another user may replace the file at a path: the check of `require_trusted` for directories.
 
     Raises:
-        ConfigInvalid: as `require_ours`.
+        ConfigInvalid: as `require_trusted`.
         OSError: a directory is missing or its status cannot be read.
     """
     if IS_WINDOWS:
         _require_in_own_folder(trusted_path)
         return
-    for directory in _directories_on_the_way(trusted_path):
+    for directory in _iterate_directories(trusted_path):
         found = directory.stat()
         is_moved_by_owners = bool(found.st_mode & stat.S_ISVTX)
         # On macOS the group of one user is that of all.
@@ -146,25 +150,25 @@ def require_way_ours(trusted_path: Path) -> None:
         others = stat.S_IWOTH if found.st_gid in own_groups else _OTHERS_MAY_WRITE
         # The overflow user represents users that are unknown in a user namespace; outside of one no user has
         # it.
-        if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _overflow_user():
-            raise _not_ours(directory, found)
+        if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _read_overflow_user():
+            raise _build_owner_error(directory, found)
         if found.st_mode & others and not is_moved_by_owners:
-            raise _writable(directory, found)
+            raise _build_mode_error(directory, found)
 
 
-def check_ours(path: Path, found: os.stat_result) -> None:
+def check_owner_and_mode(path: Path, found: os.stat_result) -> None:
     """Raise unless the file at a path belongs to this user or root, and no other user may write it.
 
     Raises:
-        ConfigInvalid: as `require_ours`.
+        ConfigInvalid: as `require_trusted`.
     """
     if IS_WINDOWS:
         _require_in_own_folder(path)
         return
     if found.st_uid not in {os.geteuid(), 0}:
-        raise _not_ours(path, found)
+        raise _build_owner_error(path, found)
     if found.st_mode & _OTHERS_MAY_WRITE:
-        raise _writable(path, found)
+        raise _build_mode_error(path, found)
 
 
 def _require_in_own_folder(path: Path) -> None:
@@ -175,45 +179,45 @@ def _require_in_own_folder(path: Path) -> None:
         )
 
 
-def _not_ours(path: Path, found: os.stat_result) -> ConfigInvalid:
-    shown = printable(str(path))
+def _build_owner_error(path: Path, found: os.stat_result) -> ConfigInvalid:
+    displayed_path = printable(str(path))
     return ConfigInvalid(
-        f"{shown} belongs to user {found.st_uid}, who could have changed it; review it and "
-        f"run as root: chown {os.geteuid()} {shlex.quote(shown)}; or move it"
+        f"{displayed_path} belongs to user {found.st_uid}, who could have changed it; review it and "
+        f"run as root: chown {os.geteuid()} {shlex.quote(displayed_path)}; or move it"
     )
 
 
-def _writable(path: Path, found: os.stat_result) -> ConfigInvalid:
-    shown = printable(str(path))
+def _build_mode_error(path: Path, found: os.stat_result) -> ConfigInvalid:
+    displayed_path = printable(str(path))
     return ConfigInvalid(
-        f"{shown} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
-        f"changed it; review it, then run: chmod go-w {shlex.quote(shown)}"
+        f"{displayed_path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
+        f"changed it; review it, then run: chmod go-w {shlex.quote(displayed_path)}"
     )
 
 
-def _overflow_user() -> int:
+def _read_overflow_user() -> int:
     try:
         return int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return _OVERFLOW_USER
 
 
-def _directories_on_the_way(path: Path) -> Iterator[Path]:
+def _iterate_directories(path: Path) -> Iterator[Path]:
     """Yield every directory that is searched to open `path`, including those on the paths of links."""
     top, *parts = path.absolute().parts
-    here, *waiting = [Path(top), *parts]
+    directory, *remaining = [Path(top), *parts]
     links = 0
-    while waiting:
-        yield here
-        step = here.parent if waiting[0] == ".." else here / waiting[0]
-        waiting = waiting[1:]
+    while remaining:
+        yield directory
+        step = directory.parent if remaining[0] == ".." else directory / remaining[0]
+        remaining = remaining[1:]
         if links < _MAX_LINKS and step.is_symlink():
             links += 1
             target = step.readlink()
-            here = Path(target.anchor) if target.is_absolute() else here
-            waiting = [*(part for part in target.parts if part != target.anchor), *waiting]
+            directory = Path(target.anchor) if target.is_absolute() else directory
+            remaining = [*(part for part in target.parts if part != target.anchor), *remaining]
         else:
-            here = step
+            directory = step
 
 
 def create_private_directory(path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ segment, a trailing `/` in deny patterns only. `check_pattern` rejects everythin
     E206  an anchored pattern whose first segment cannot be a declared scope
 
 `muniment.kernel.decide`, M1 to M4, defines the meaning of a pattern. To ensure that gitignore agrees,
-pathspec is also called when a policy loads (`disagreement`); it makes no decision.
+pathspec is also called when a policy loads (`find_disagreement`); it makes no decision.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where:
         PolicyInvalid: see the codes above.
     """
     problem = (
-        _outside_subset(pattern, deny=deny)
-        or _too_costly(pattern)
-        or _unanchored(pattern, deny=deny)
-        or _unknown_scope(pattern, scopes)
+        _check_subset(pattern, deny=deny)
+        or _check_cost(pattern)
+        or _check_anchor(pattern, deny=deny)
+        or _check_scope(pattern, scopes)
     )
     if problem is not None:
         code, text = problem
         raise PolicyInvalid(code, where, f"pattern {pattern!r} {text}")
 
 
-def _outside_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
+def _check_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     if found := sorted(_FORBIDDEN.intersection(pattern)):
         return "E203", f"contains {found[0]!r}; use only literals, `*`, `?` and `**`"
     body = pattern.removeprefix("/")
@@ -83,7 +83,7 @@ def _outside_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     return None
 
 
-def _too_costly(pattern: str) -> tuple[str, str] | None:
+def _check_cost(pattern: str) -> tuple[str, str] | None:
     if len(pattern) > MAX_PATTERN_CHARS:
         return "E202", f"is longer than {MAX_PATTERN_CHARS} characters"
     segments = pattern.split("/")
@@ -95,13 +95,13 @@ def _too_costly(pattern: str) -> tuple[str, str] | None:
     return None
 
 
-def _unanchored(pattern: str, *, deny: bool) -> tuple[str, str] | None:
+def _check_anchor(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     if deny or pattern.startswith("/"):
         return None
     return "E205", f"is not anchored; write {'/' + pattern!r} or begin with a scope"
 
 
-def _unknown_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | None:
+def _check_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | None:
     first = pattern.removeprefix("/").partition("/")[0]
     if not is_anchored(pattern) or any(fnmatchcase(scope, first) for scope in scopes):
         return None
@@ -111,7 +111,7 @@ def _unknown_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] |
 # -- second opinion ----------------------------------------------------------------------------------
 
 
-def disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None:
+def find_disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None:
     """Return a path that pathspec and the kernel decide differently; None if they agree.
 
     It is `path` or one near it.
@@ -122,35 +122,35 @@ def disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None
         deny: whether it is in a deny rule.
     """
     denies, allows = DenyPatterns((pattern,)), AllowPatterns(() if deny else (pattern,))
-    opinion = _tree_by_pathspec(pattern) if deny else _file_by_pathspec(pattern)
-    for near in _near(path):
+    opinion = _build_tree_matcher(pattern) if deny else _build_file_matcher(pattern)
+    for near in _iterate_near_paths(path):
         decided = denies.match(near.text, fold(near.text)) if deny else allows.match(near)
         if decided != opinion(near.text):
             return near.text
     return None
 
 
-def _near(path: CanonicalPath) -> Iterator[CanonicalPath]:
+def _iterate_near_paths(path: CanonicalPath) -> Iterator[CanonicalPath]:
     """Yield the path, files below and next to it, in other capitals, and its directory."""
     yield path
-    beside = (f"{path.name}-", f"-{path.name}", path.name.swapcase())
-    for above, name in ((path, "-"), *((path.parent, each) for each in beside)):
+    sibling_names = (f"{path.name}-", f"-{path.name}", path.name.swapcase())
+    for parent, name in ((path, "-"), *((path.parent, each) for each in sibling_names)):
         with suppress(BadName):  # Such a path cannot be requested.
-            yield above.child(name)
+            yield parent.child(name)
     if path.parent.rel:
         yield path.parent
 
 
-def _file_by_pathspec(pattern: str) -> Callable[[str], bool]:
+def _build_file_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a matcher for exact files: path and pattern get a unique last name, without files below it."""
-    spec = _spec(f"{pattern}/*/%" if pattern.endswith("/**") else f"{pattern}/%")
+    spec = _compile_pathspec(f"{pattern}/*/%" if pattern.endswith("/**") else f"{pattern}/%")
     return lambda text: spec(f"{text}/%")
 
 
-def _tree_by_pathspec(pattern: str) -> Callable[[str], bool]:
+def _build_tree_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a matcher for trees: a match of a directory covers its files, in any of the spellings of M2."""
     spells: list[Callable[[str], str]] = [str, fold, *([fold_single] if "?" in pattern else [])]
-    spellings = [(spell, _spec(spell(pattern))) for spell in spells]
+    spellings = [(spell, _compile_pathspec(spell(pattern))) for spell in spells]
 
     def matches(text: str) -> bool:
         ends = [at for at, char in enumerate(text, 1) if char == "/"]
@@ -159,7 +159,7 @@ def _tree_by_pathspec(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def _spec(line: str) -> Callable[[str], bool]:
+def _compile_pathspec(line: str) -> Callable[[str], bool]:
     """Return pathspec's matcher for a line; with one fixed backend, independent of installed packages."""
     from pathspec import GitIgnoreSpec
 

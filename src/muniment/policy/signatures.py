@@ -1,10 +1,11 @@
 """Signed policies: `ssh-keygen` checks that a configured signer has signed a policy.
 
-    1. The signed text is a line with the name of a policy and its digest (`statement`). It is the digest of
+    1. The signed text is a line with the name of a policy and its digest (`build_statement`). It is the
+       digest of
        the effective policy, so every parent is covered, and comments are not. The signature of `X.toml` is in
        the same folder, in `X.toml.sig`.
     2. If `policy_signers` is set, every policy that is not shipped needs a signature by one of them before
-       any run starts (`settings.load_configured`). If not, signatures are not checked.
+       any run starts (`settings.load_configured_policy`). If not, signatures are not checked.
     3. ssh-keygen is run without a shell and with almost no environment. It reads copies of bounded regular
        files that this process created and no other process can change. Only its result within
        `VERIFY_SECONDS` counts; any other outcome rejects the policy.
@@ -28,8 +29,8 @@ from typing import Final
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
 from muniment.kernel.decide import Policy
 from muniment.policy.family import PolicyText, read_text
-from muniment.policy.load import Loaded
-from muniment.policy.ownership import check_ours
+from muniment.policy.load import LoadedPolicy
+from muniment.policy.ownership import check_owner_and_mode
 
 NAMESPACE: Final = "muniment-policy"
 """The purpose that ssh-keygen includes in a signature, so that signatures for other purposes are invalid
@@ -43,16 +44,16 @@ VERIFY_SECONDS: Final = 10.0
 SIGN_SECONDS: Final = 120.0
 """Seconds for a signature: the user may have to type a passphrase, or touch a token."""
 
-_KEPT: Final = ("PATH", "SSH_AUTH_SOCK", "SSH_ASKPASS", "DISPLAY", "TERM")
+_SIGN_VARIABLES: Final = ("PATH", "SSH_AUTH_SOCK", "SSH_ASKPASS", "DISPLAY", "TERM")
 """Environment variables that ssh-keygen gets for signing; for verifying it needs none."""
 
 
-def statement(policy: Policy) -> bytes:
+def build_statement(policy: Policy) -> bytes:
     """Return the text of a policy to sign."""
     return f"{NAMESPACE}/1 {policy.name} {policy.digest}\n".encode()
 
 
-def signature_path(file: PolicyText) -> Path:
+def get_signature_path(file: PolicyText) -> Path:
     """Return the path of the signature of a policy file.
 
     Raises:
@@ -63,14 +64,14 @@ def signature_path(file: PolicyText) -> Path:
     return file.path.with_name(file.path.name + SUFFIX)
 
 
-def verify_policy(loaded: Loaded, signers: Path) -> str:
+def verify_policy(loaded: LoadedPolicy, signers: Path) -> str:
     """Return the signer of a policy that is not shipped, one of `signers`.
 
     Raises:
         PolicyInvalid: E140 to E143.
     """
     file = loaded.files[0]
-    path = signature_path(file)
+    path = get_signature_path(file)
     try:
         read = read_text(path)
     except PolicyInvalid as error:
@@ -78,14 +79,14 @@ def verify_policy(loaded: Loaded, signers: Path) -> str:
     if read is None:
         problem = f"has no signature {printable(str(path))}; a signer must run: muniment policy sign"
         raise PolicyInvalid("E141", file.where, problem)
-    return verify(statement(loaded.policy), read[0].encode(), signers, where=file.where)
+    return verify(build_statement(loaded.policy), read[0].encode(), signers, where=file.where)
 
 
-def verify(signed: bytes, signature: bytes, signers: Path, *, where: str) -> str:
-    """Return the name of the signer of `signed`, as listed in `signers`.
+def verify(statement: bytes, signature: bytes, signers: Path, *, where: str) -> str:
+    """Return the name of the signer of `statement`, as listed in `signers`.
 
     Args:
-        signed: text from `statement`.
+        statement: text from `build_statement`.
         signature: result of `sign`.
         signers: a file of allowed signers, see ssh-keygen(1).
         where: name of the signed file, for messages.
@@ -93,57 +94,61 @@ def verify(signed: bytes, signature: bytes, signers: Path, *, where: str) -> str
     Raises:
         PolicyInvalid: no listed signer has signed this text, E140; or it cannot be checked, E142.
     """
-    allowed = _signers(signers)
+    allowed = _read_signers(signers)
     with tempfile.TemporaryDirectory(prefix="muniment-") as directory:
         allowed_copy, signature_copy = Path(directory, "signers"), Path(directory, "signature")
         for path, content in ((allowed_copy, allowed), (signature_copy, signature)):
             path.write_bytes(content)
         files = ["-f", str(allowed_copy), "-s", str(signature_copy)]
-        found = _run(["-Y", "find-principals", *files], b"", VERIFY_SECONDS, {})
+        found = _run_ssh_keygen(["-Y", "find-principals", *files], b"", VERIFY_SECONDS, {})
         for identity in found.stdout.decode(errors="replace").splitlines() if found.returncode == 0 else ():
             command = ["-Y", "verify", "-n", NAMESPACE, "-I", identity, *files]
-            if _run(command, signed, VERIFY_SECONDS, {}).returncode == 0:
+            if _run_ssh_keygen(command, statement, VERIFY_SECONDS, {}).returncode == 0:
                 return identity
     problem = f"its signature is not for this policy and by a signer in {printable(str(signers))}"
     raise PolicyInvalid("E140", where, f"{problem}; review the changes, then have it signed again")
 
 
-def sign(signed: bytes, key: Path) -> bytes:
-    """Return the signature of `signed`, armoured.
+def sign(statement: bytes, key: Path) -> bytes:
+    """Return the signature of `statement`, armoured.
 
     Args:
-        signed: text from `statement`.
+        statement: text from `build_statement`.
         key: a private key, or a public one whose private key is in an agent. ssh-keygen prompts on the
             terminal if it needs input.
 
     Raises:
         PolicyInvalid: ssh-keygen is missing or does not sign; E142.
     """
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in _SIGN_VARIABLES if name in os.environ}
     command = ["-Y", "sign", "-n", NAMESPACE, "-f", str(key.absolute())]
-    done = _run(command, signed, SIGN_SECONDS, kept)
-    if done.returncode != 0 or not done.stdout:
-        raise PolicyInvalid("E142", printable(str(key)), f"ssh-keygen does not sign: {_said(done)}")
-    return done.stdout
+    process = _run_ssh_keygen(command, statement, SIGN_SECONDS, environment)
+    if process.returncode != 0 or not process.stdout:
+        raise PolicyInvalid(
+            "E142", printable(str(key)), f"ssh-keygen does not sign: {_get_last_line(process)}"
+        )
+    return process.stdout
 
 
-def _signers(path: Path) -> bytes:
-    shown = printable(str(path))
+def _read_signers(path: Path) -> bytes:
+    displayed_path = printable(str(path))
     try:
         read = read_text(path)
     except PolicyInvalid as error:
-        raise PolicyInvalid("E142", shown, f"the file of policy signers {error.problem}") from None
+        raise PolicyInvalid("E142", displayed_path, f"the file of policy signers {error.problem}") from None
     if read is None:
-        raise PolicyInvalid("E142", shown, "the file of policy signers was not found; see ssh-keygen(1)")
+        raise PolicyInvalid(
+            "E142", displayed_path, "the file of policy signers was not found; see ssh-keygen(1)"
+        )
     try:
-        check_ours(path, read.status)
+        check_owner_and_mode(path, read.status)
     except ConfigInvalid as error:
-        raise PolicyInvalid("E142", shown, str(error)) from None
+        raise PolicyInvalid("E142", displayed_path, str(error)) from None
     return read.text.encode()
 
 
-def _run(
-    arguments: list[str], given: bytes, seconds: float, environment: dict[str, str]
+def _run_ssh_keygen(
+    arguments: list[str], stdin: bytes, seconds: float, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
     program = shutil.which("ssh-keygen")
     if program is None:
@@ -153,7 +158,7 @@ def _run(
     try:
         return subprocess.run(  # noqa: S603  a program of this machine, and no argument that begins as an option
             [program, *arguments],
-            input=given,
+            input=stdin,
             capture_output=True,
             check=False,
             timeout=seconds,
@@ -166,7 +171,7 @@ def _run(
     raise PolicyInvalid("E142", program, problem)
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+def _get_last_line(process: subprocess.CompletedProcess[bytes]) -> str:
     """Return the last line of the output of ssh-keygen."""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return printable(lines[-1]) if lines else f"it ended with {done.returncode}"
+    lines = process.stderr.decode(errors="replace").strip().splitlines()
+    return printable(lines[-1]) if lines else f"it ended with {process.returncode}"

@@ -61,23 +61,23 @@ from muniment.kernel.decide import (
     NOT_A_NAME,
     NOT_A_SCOPE,
     Changes,
-    Commit,
-    Confinement,
+    CommitMode,
+    ConfinementRequirement,
     Content,
     Days,
     Gate,
-    Judge,
     Layer,
     Limits,
     Policy,
+    PolicyEvaluator,
     Provenance,
     Quota,
     Retention,
     Rule,
-    ScopeTerms,
+    ScopeOptions,
 )
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
-from muniment.kernel.path import GRAMMAR_LAYER, PREFIX, segment_problem
+from muniment.kernel.path import GRAMMAR_LAYER, MEMORIES_PREFIX, find_segment_problem
 from muniment.policy.frozen import Frozen
 
 # -- positions ---------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ from muniment.policy.frozen import Frozen
 #         line of their beginning.
 #     P2  Comments, and text in a string that looks like a table or key, are ignored.
 
-Loc = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 """Keys and indexes from the top of the file, in the form of pydantic: `("deny", 1, "paths", 0)`."""
 
 _QUOTED: Final = r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
@@ -109,7 +109,7 @@ _SCALAR: Final = re.compile(f"{_LONG}|{_QUOTED}" + r"|[^,\[\]{}#\r\n]+")
 """Any value except a string is a number, a boolean or a date, and a date may contain a space."""
 
 
-def line_of(
+def find_line(
     text: str, kind: str, name: str | int | None = None, key: str | None = None, value: object = None
 ) -> int | None:
     """Return the line of a table, of a key in it, or of an element of the key's list.
@@ -125,119 +125,119 @@ def line_of(
     Returns:
         None if it is missing, if the text is not TOML, or if the scan does not support it.
     """
-    here, lines = _read(text)
-    loc: Loc = ()
+    node, lines = _parse_with_lines(text)
+    loc: Location = ()
     for step in (kind, name, key, value):
         if step is None:
             continue
-        part = _part(here, step)
+        part = _find_part(node, step)
         if part is None:
             return None
-        here, loc = here[part], (*loc, part)
+        node, loc = node[part], (*loc, part)
     return lines.get(loc)
 
 
-def line_at(text: str, loc: Loc) -> int | None:
+def find_nearest_line(text: str, loc: Location) -> int | None:
     """Return the line of the item at `loc`, or of the nearest item around it; None if unknown."""
-    lines = lines_of(text)
+    lines = find_lines(text)
     return next((lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in lines), None)
 
 
-def lines_of(text: str) -> Mapping[Loc, int]:
+def find_lines(text: str) -> Mapping[Location, int]:
     """Return the line of every table, key and element; empty if the text is not TOML or not supported."""
-    return _read(text)[1]
+    return _parse_with_lines(text)[1]
 
 
 @lru_cache(maxsize=16)
-def _read(text: str) -> tuple[Any, dict[Loc, int]]:
+def _parse_with_lines(text: str) -> tuple[Any, dict[Location, int]]:
     """Return the result of `tomllib`, and its lines."""
     try:
         data = tomllib.loads(text)
-        expected, scan = set(_locs(data, ())), _Scan(text)
-        scan.file()
+        expected, scan = set(_iterate_locations(data, ())), _LineScanner(text)
+        scan.scan_file()
     except (RecursionError, ValueError):  # From `tomllib`, and for TOML that the scan does not support.
         return {}, {}
     return data, scan.lines if set(scan.lines) == expected else {}
 
 
-def _part(here: Any, step: object) -> Any:
+def _find_part(node: Any, step: object) -> Any:
     """Return the key or index of `step` in a table or list; None if it is missing."""
-    if isinstance(here, dict):
-        return step if step in here else None
-    if not isinstance(here, list):
+    if isinstance(node, dict):
+        return step if step in node else None
+    if not isinstance(node, list):
         return None
-    for index, each in enumerate(here):
+    for index, each in enumerate(node):
         known = (each.get("id"), index + 1) if isinstance(each, dict) else (each,)
         if step in known:
             return index
     return None
 
 
-class _Scan:
+class _LineScanner:
     """One pass over a text that `tomllib` has parsed."""
 
     def __init__(self, text: str) -> None:
-        self.lines: dict[Loc, int] = {}
-        self._text, self._at = text, 0
+        self.lines: dict[Location, int] = {}
+        self._text, self._position = text, 0
         self._newlines = [found.start() for found in re.finditer("\n", text)]
-        self._latest: dict[Loc, int] = {}
+        self._latest: dict[Location, int] = {}
 
-    def file(self) -> None:
-        here: Loc = ()
+    def scan_file(self) -> None:
+        location: Location = ()
         while self._skip(_BLANK_LINES) < len(self._text):
-            line, opening = self._line(), self._match(_HEADER_OPENS)
+            line, opening = self._get_line(), self._match(_HEADER_OPENS)
             if opening:
-                here = self._header(line, is_of_several=opening.startswith("[["))
+                location = self._scan_header(line, is_of_several=opening.startswith("[["))
             else:
-                self._pair(here)
+                self._scan_pair(location)
 
-    def _header(self, line: int, *, is_of_several: bool) -> Loc:
+    def _scan_header(self, line: int, *, is_of_several: bool) -> Location:
         """Return the position to which the keys below a header belong."""
-        here: Loc = ()
-        *around, last = self._key()
+        location: Location = ()
+        *around, last = self._scan_key()
         for part in around:
-            here = (*here, part)
-            self.lines.setdefault(here, line)
-            if here in self._latest:  # `[a.b]` below `[[a]]` belongs to the latest `a`.
-                here = (*here, self._latest[here])
-        here = (*here, last)
+            location = (*location, part)
+            self.lines.setdefault(location, line)
+            if location in self._latest:  # `[a.b]` below `[[a]]` belongs to the latest `a`.
+                location = (*location, self._latest[location])
+        location = (*location, last)
         if is_of_several:
-            self.lines.setdefault(here, line)
-            self._latest[here] = self._latest.get(here, -1) + 1
-            here = (*here, self._latest[here])
-        self.lines[here] = line
+            self.lines.setdefault(location, line)
+            self._latest[location] = self._latest.get(location, -1) + 1
+            location = (*location, self._latest[location])
+        self.lines[location] = line
         self._match(_HEADER_CLOSES)
-        return here
+        return location
 
-    def _pair(self, here: Loc) -> None:
-        line = self._line()
-        for part in self._key():
-            here = (*here, part)
-            self.lines.setdefault(here, line)
+    def _scan_pair(self, location: Location) -> None:
+        line = self._get_line()
+        for part in self._scan_key():
+            location = (*location, part)
+            self.lines.setdefault(location, line)
         self._match(_EQUALS)
-        self._value(here)
+        self._scan_value(location)
 
-    def _value(self, loc: Loc) -> None:
-        if self._take("["):
+    def _scan_value(self, loc: Location) -> None:
+        if self._accept("["):
             index = 0
-            while self._goes_on("]"):
-                self.lines[*loc, index] = self._line()
-                self._value((*loc, index))
+            while self._has_next("]"):
+                self.lines[*loc, index] = self._get_line()
+                self._scan_value((*loc, index))
                 index += 1
-        elif self._take("{"):
-            while self._goes_on("}"):
-                self._pair(loc)
+        elif self._accept("{"):
+            while self._has_next("}"):
+                self._scan_pair(loc)
         else:
             self._match(_SCALAR)
 
-    def _goes_on(self, end: str) -> bool:
+    def _has_next(self, end: str) -> bool:
         """Skip a comma or the end; return whether another element follows."""
         self._skip(_BLANK_LINES)
-        if self._take(","):
+        if self._accept(","):
             self._skip(_BLANK_LINES)
-        return not self._take(end)
+        return not self._accept(end)
 
-    def _key(self) -> tuple[str, ...]:
+    def _scan_key(self) -> tuple[str, ...]:
         found: Any = tomllib.loads(f"{self._match(_KEY)} = 0")
         parts: list[str] = []
         while isinstance(found, dict):
@@ -245,32 +245,32 @@ class _Scan:
             parts.append(part)
         return tuple(parts)
 
-    def _line(self) -> int:
-        return bisect_right(self._newlines, self._at) + 1
+    def _get_line(self) -> int:
+        return bisect_right(self._newlines, self._position) + 1
 
     def _match(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._at)
+        found = pattern.match(self._text, self._position)
         if found is None:
             raise ValueError(pattern.pattern)
-        self._at = found.end()
+        self._position = found.end()
         return found[0]
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
         self._match(pattern)
-        return self._at
+        return self._position
 
-    def _take(self, token: str) -> bool:
-        is_there = self._text.startswith(token, self._at)
-        self._at += len(token) if is_there else 0
-        return is_there
+    def _accept(self, token: str) -> bool:
+        is_present = self._text.startswith(token, self._position)
+        self._position += len(token) if is_present else 0
+        return is_present
 
 
-def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
+def _iterate_locations(value: Any, loc: Location) -> Iterator[Location]:
     """Yield the position of every item in the result of `tomllib`."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for part, inner in inside:
         yield (*loc, part)
-        yield from _locs(inner, (*loc, part))
+        yield from _iterate_locations(inner, (*loc, part))
 
 
 # -- meet --------------------------------------------------------------------------------------------
@@ -306,12 +306,14 @@ _WRITING: Final = (Verb.CREATE, Verb.DELETE, Verb.MODIFY)
 
 def meet(a: Policy, b: Policy) -> Policy:
     """Return the policy that grants a request if both do. With disjoint scopes it grants nothing."""
-    others = {terms.name: terms for terms in b.scope_terms}
-    sections: dict[str, Any] = {each: _stricter(getattr(a, each), getattr(b, each)) for each in SECTIONS}
+    others = {options.name: options for options in b.scope_options}
+    sections: dict[str, Any] = {
+        each: _choose_stricter(getattr(a, each), getattr(b, each)) for each in SECTIONS
+    }
     return Policy(
         name=a.name if a.name == b.name else f"{a.name}+{b.name}",
-        scope_terms=tuple(
-            _stricter(each, others[each.name]) for each in a.scope_terms if each.name in others
+        scope_options=tuple(
+            _choose_stricter(each, others[each.name]) for each in a.scope_options if each.name in others
         ),
         layers=(*a.layers, *b.layers),
         quotas=(*a.quotas, *b.quotas),
@@ -319,20 +321,22 @@ def meet(a: Policy, b: Policy) -> Policy:
     )
 
 
-_Terms = TypeVar("_Terms", ScopeTerms, Limits, Confinement, Changes, Content, Provenance, Retention)
+_Options = TypeVar(
+    "_Options", ScopeOptions, Limits, ConfinementRequirement, Changes, Content, Provenance, Retention
+)
 
 
-def _stricter(a: _Terms, b: _Terms) -> _Terms:
+def _choose_stricter(a: _Options, b: _Options) -> _Options:
     """Return the stricter value of every option."""
-    terms: dict[str, Any] = {
-        term.name: _stricter_value(term.name, getattr(a, term.name), getattr(b, term.name))
-        for term in fields(a)
-        if term.name != "name"
+    options: dict[str, Any] = {
+        option.name: _choose_stricter_value(option.name, getattr(a, option.name), getattr(b, option.name))
+        for option in fields(a)
+        if option.name != "name"
     }
-    return replace(a, **terms)
+    return replace(a, **options)
 
 
-def _stricter_value(name: str, a: Any, b: Any) -> Any:
+def _choose_stricter_value(name: str, a: Any, b: Any) -> Any:
     if name in _LOOSE_TO_STRICT:
         return max(a, b, key=_LOOSE_TO_STRICT[name].index)
     if isinstance(a, tuple):
@@ -365,16 +369,16 @@ def grant_readable(policy: Policy) -> Policy:
     For the owner who imports an export or undoes a task: an entry that a person moved to a deeper folder than
     the policy lets models create returns to its place. Deny rules, quotas and all other options stay.
     """
-    judge = Judge(policy)
-    others = tuple(sorted(f"/{each}/" for each in policy.scopes if not judge.reaches(Verb.CREATE, each)))
+    judge = PolicyEvaluator(policy)
+    others = tuple(sorted(f"/{each}/" for each in policy.scopes if not judge.may_grant_in(Verb.CREATE, each)))
 
-    def widened(layer: Layer) -> Layer:
+    def widen(layer: Layer) -> Layer:
         readable = {path for rule in layer.allow if Verb.READ in rule.verbs for path in rule.paths}
         rule = Rule(EXPORT_RULE, (Verb.CREATE, Verb.MODIFY), tuple(sorted(readable)))
         deny = Rule(EXPORT_RULE, _WRITING, others)
         return replace(layer, allow=(*layer.allow, rule), deny=(*layer.deny, deny))
 
-    return replace(policy, layers=tuple(map(widened, policy.layers)))
+    return replace(policy, layers=tuple(map(widen, policy.layers)))
 
 
 # -- tables ------------------------------------------------------------------------------------------
@@ -397,13 +401,15 @@ POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """The valid names of a policy; two names are also reserved."""
 
 
-def _verb(text: str) -> str:
+def _validate_verb(text: str) -> str:
     if text != "*" and text not in set(Verb):
-        raise PydanticCustomError("E109", "{text} is not a verb; use {verbs}", _words(text, Verb))
+        raise PydanticCustomError(
+            "E109", "{text} is not a verb; use {verbs}", _build_message_values(text, Verb)
+        )
     return text
 
 
-def _policy_name(name: str) -> str:
+def _validate_policy_name(name: str) -> str:
     if name in {REQUEST_LAYER, GRAMMAR_LAYER}:
         raise PydanticCustomError("E111", "{text} is a reserved name", {"text": repr(name)})
     return name
@@ -414,7 +420,7 @@ def is_path(entry: str) -> bool:
     return "/" in entry or entry.endswith(".toml")
 
 
-def _parent(entry: str) -> str:
+def _validate_parent(entry: str) -> str:
     name_or_path = {"text": repr(printable(entry))}
     if not is_path(entry) and POLICY_NAME.fullmatch(entry) is None:
         problem = "{text} is neither a name of a-z, 0-9, `-` and `_`, nor a path with `/` or `.toml`"
@@ -424,28 +430,30 @@ def _parent(entry: str) -> str:
     if entry.startswith(("/", "~")):
         problem = "{text} is not relative; write the path from the folder of this file"
         raise PydanticCustomError("E127", problem, name_or_path)
-    return entry if is_path(entry) else _policy_name(entry)
+    return entry if is_path(entry) else _validate_policy_name(entry)
 
 
-def _scope_name(name: str) -> Scope:
-    if f"/{name}/" == PREFIX or segment_problem(name) is not None:
+def _validate_scope_name(name: str) -> Scope:
+    if f"/{name}/" == MEMORIES_PREFIX or find_segment_problem(name) is not None:
         raise PydanticCustomError("E111", "{text} is a reserved name", {"text": repr(name)})
     return Scope(name)
 
 
-def _rule_id(name: str) -> str:
+def _validate_rule_id(name: str) -> str:
     if name in RESERVED_RULES:
         raise PydanticCustomError("E111", "{text} is a reserved id", {"text": repr(name)})
     return name
 
 
-def _gate(value: object) -> object:
+def _validate_gate(value: object) -> object:
     if value not in GATES:
-        raise PydanticCustomError("E104", "{text} is not a gate; use {verbs}", _words(str(value), GATES))
+        raise PydanticCustomError(
+            "E104", "{text} is not a gate; use {verbs}", _build_message_values(str(value), GATES)
+        )
     return value
 
 
-def _term(value: object) -> object:
+def _validate_retention(value: object) -> object:
     """Validate both forms of a retention; report one error for both, and reject `true` for 1."""
     if value == NEVER:
         return value
@@ -456,27 +464,28 @@ def _term(value: object) -> object:
     return value
 
 
-def _words(text: str, known: Any) -> dict[str, str]:
+def _build_message_values(text: str, known: Any) -> dict[str, str]:
     return {"text": repr(printable(text)), "verbs": ", ".join(known)}
 
 
 _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\z")]
-_Parent = Annotated[str, AfterValidator(_parent)]
-_Name = Annotated[_Id, AfterValidator(_policy_name)]
-_RuleId = Annotated[_Id, AfterValidator(_rule_id)]
-_Scope = Annotated[_Id, AfterValidator(_scope_name)]
-_Gate = Annotated[Gate, BeforeValidator(_gate)]
+_Parent = Annotated[str, AfterValidator(_validate_parent)]
+_Name = Annotated[_Id, AfterValidator(_validate_policy_name)]
+_RuleId = Annotated[_Id, AfterValidator(_validate_rule_id)]
+_Scope = Annotated[_Id, AfterValidator(_validate_scope_name)]
+_Gate = Annotated[Gate, BeforeValidator(_validate_gate)]
 _Verbs = Annotated[
-    tuple[Annotated[str, AfterValidator(_verb)], ...], Field(strict=False, min_length=1, max_length=6)
+    tuple[Annotated[str, AfterValidator(_validate_verb)], ...],
+    Field(strict=False, min_length=1, max_length=6),
 ]
 _Paths = Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MAX_RULES)]
 _Trust = Annotated[Trust, Field(strict=False)]
-_Days = Annotated[Days, BeforeValidator(_term)]
+_Days = Annotated[Days, BeforeValidator(_validate_retention)]
 _Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 _Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
 
 # The defaults of missing keys.
-_LIMITS, _CONFINEMENT, _CHANGES, _CONTENT = Limits(), Confinement(), Changes(), Content()
+_LIMITS, _CONFINEMENT, _CHANGES, _CONTENT = Limits(), ConfinementRequirement(), Changes(), Content()
 _PROVENANCE, _RETENTION, _QUOTA = Provenance(), Retention(), Quota("", ())
 
 
@@ -484,7 +493,7 @@ class ScopeTable(Frozen):
     """`[scopes]`: `name = { trust = …, commit = … }`."""
 
     trust: _Trust = Trust.EXTERNAL
-    commit: Commit = "auto"
+    commit: CommitMode = "auto"
 
 
 class RuleTable(Frozen):
@@ -500,7 +509,7 @@ class AllowTable(RuleTable):
     """`[[allow]]`: verbs are listed explicitly, so that a later version cannot grant more than reviewed."""
 
     @model_validator(mode="after")
-    def _spelt_out(self) -> AllowTable:
+    def _require_listed_verbs(self) -> AllowTable:
         if "*" in self.verbs:
             raise PydanticCustomError("E109", "`*` is allowed in deny rules only; list the verbs")
         return self
@@ -516,7 +525,7 @@ class QuotaTable(Frozen):
     max_total_bytes: _Bytes = _QUOTA.max_total_bytes
 
 
-def quota_of(table: QuotaTable) -> Quota:
+def build_quota(table: QuotaTable) -> Quota:
     """Return the quota of a table."""
     return Quota(**dict(table))
 
@@ -588,7 +597,7 @@ class CheckTable(Frozen):
     total_bytes: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
-    def _size_of_what_is_written(self) -> CheckTable:
+    def _check_sizes(self) -> CheckTable:
         sizes = (self.file_bytes, self.files, self.total_bytes)
         if self.verb not in {Verb.CREATE, Verb.MODIFY} and any(size is not None for size in sizes):
             problem = "file_bytes, files and total_bytes are for create and modify; {verb} writes nothing"
@@ -627,7 +636,7 @@ def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
     Raises:
         PolicyInvalid: for the first problem, with a code from the list above.
     """
-    file, found = _examined(data, where, text)
+    file, found = _validate_file(data, where, text)
     if found:
         first, more = found[0], len(found) - 1
         problem = f"{first.problem} (and {more} more)" if more else first.problem
@@ -635,24 +644,28 @@ def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
     return cast("PolicyFile", file)
 
 
-def complaints(data: dict[str, Any], where: str, text: str = "") -> list[PolicyInvalid]:
+def find_errors(data: dict[str, Any], where: str, text: str = "") -> list[PolicyInvalid]:
     """Return all errors of a file alone; `read_tables` raises the first. Arguments as there."""
-    return _examined(data, where, text)[1]
+    return _validate_file(data, where, text)[1]
 
 
-def _examined(data: dict[str, Any], where: str, text: str) -> tuple[PolicyFile | None, list[PolicyInvalid]]:
+def _validate_file(
+    data: dict[str, Any], where: str, text: str
+) -> tuple[PolicyFile | None, list[PolicyInvalid]]:
     try:
         file = PolicyFile.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False, include_context=False)
-        return None, [_complaint(detail, data, where, text) for detail in _told_once(details)]
+        return None, [_build_error(detail, data, where, text) for detail in _drop_follow_up_errors(details)]
     return file, [
-        PolicyInvalid("E107", f"{where} {loc[0]}[{name}]", "the id is used twice", line_at(text, loc))
-        for loc, name in _repeated(file)
+        PolicyInvalid(
+            "E107", f"{where} {loc[0]}[{name}]", "the id is used twice", find_nearest_line(text, loc)
+        )
+        for loc, name in _find_repeated_ids(file)
     ]
 
 
-def _told_once(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
+def _drop_follow_up_errors(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
     """Yield all errors except those of lists that are too short only because their items are invalid."""
     for detail in details:
         loc = detail["loc"]
@@ -661,7 +674,7 @@ def _told_once(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
             yield detail
 
 
-def _repeated(file: PolicyFile) -> Iterator[tuple[tuple[str, int], str]]:
+def _find_repeated_ids(file: PolicyFile) -> Iterator[tuple[tuple[str, int], str]]:
     """Yield position and id of each table with the id of an earlier one; rules share their ids."""
     for kinds in (("allow", "deny"), ("quota",)):
         seen: set[str] = set()
@@ -691,10 +704,10 @@ _CODES: Final = {
 }
 
 
-def _complaint(detail: ErrorDetails, data: dict[str, Any], where: str, text: str) -> PolicyInvalid:
+def _build_error(detail: ErrorDetails, data: dict[str, Any], where: str, text: str) -> PolicyInvalid:
     code, problem = _code_and_problem(detail)
-    place = " ".join(filter(None, [where, _place(detail["loc"], data)]))
-    return PolicyInvalid(code, place, problem, line_at(text, detail["loc"]))
+    position = " ".join(filter(None, [where, _format_position(detail["loc"], data)]))
+    return PolicyInvalid(code, position, problem, find_nearest_line(text, detail["loc"]))
 
 
 def _code_and_problem(detail: ErrorDetails) -> tuple[str, str]:
@@ -714,19 +727,19 @@ def _unknown_key(keys: tuple[str, ...]) -> tuple[str, str]:
     return "E101", f"unknown key; did you mean {near[0]!r}?" if near else "unknown key"
 
 
-def _place(loc: tuple[int | str, ...], data: Any) -> str:
+def _format_position(loc: tuple[int | str, ...], data: Any) -> str:
     """Return the position in the file, with rules by their ids: `allow[write-topics].verbs`."""
-    text, here = "", data
+    text, node = "", data
     for part in loc:
-        here = _inside(here, part)
+        node = _get_part(node, part)
         if isinstance(part, str):
             text += f".{printable(part)}"
         else:
-            text += f"[{printable(str(here.get('id', part))) if isinstance(here, dict) else part}]"
+            text += f"[{printable(str(node.get('id', part))) if isinstance(node, dict) else part}]"
     return text.removeprefix(".")
 
 
-def _inside(value: Any, part: int | str) -> Any:
+def _get_part(value: Any, part: int | str) -> Any:
     try:
         return value[part]
     except (KeyError, IndexError, TypeError):  # The position of a missing item, or of a key.

@@ -1,6 +1,6 @@
 """The interface of `kernel.syscalls` for macOS and Windows, by the standard library and the walk.
 
-`available` is false, so that `kernel.root.choose_resolver` uses the walk. O_PATH is not
+`is_openat2_available` is false, so that `kernel.root.choose_resolver` uses the walk. O_PATH is not
 available: a file is opened for reading to examine it, without waiting and without following links. So an
 unreadable file cannot be examined.
 
@@ -27,12 +27,12 @@ __all__ = [
     "Openat2Resolver",
     "Purpose",
     "Stat",
-    "available",
-    "entries",
     "fcntl",
     "fstat",
-    "last_error",
+    "is_openat2_available",
+    "iterate_entries",
     "os",
+    "read_last_error",
     "renameat2",
     "require_known_machine",
     "select",
@@ -62,7 +62,7 @@ class _NoMachine:
 
 MACHINE: Final = _NoMachine()
 
-_DIRECTORY, _FILE, _ELSE = 4, 8, 10
+_DIRECTORY, _FILE, _OTHER = 4, 8, 10
 """`d_type` values of readdir(3): DT_DIR, DT_REG, and DT_LNK for all others."""
 
 
@@ -73,13 +73,13 @@ class _NoResolver:
 
     def open(self, _dir_fd: int, _path: bytes, _purpose: int) -> NoReturn:
         """Raise ENOSYS."""
-        raise last_error()
+        raise read_last_error()
 
 
 Openat2Resolver = _NoResolver
 
 
-def available() -> bool:
+def is_openat2_available() -> bool:
     """Return False: `openat2` does not exist on this system."""
     return False
 
@@ -88,7 +88,7 @@ def require_known_machine() -> None:
     """Do nothing: no call is made by its number here."""
 
 
-def last_error() -> OSError:
+def read_last_error() -> OSError:
     """Return the error of a call that this system lacks."""
     return OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -103,15 +103,15 @@ def fstat(fd: int) -> Any:
     return os.fstat(fd)
 
 
-def entries(fd: int) -> Iterator[tuple[bytes, int]]:
+def iterate_entries(fd: int) -> Iterator[tuple[bytes, int]]:
     """Yield name and `d_type` of each entry of the directory `fd`, without `.` and `..`; raise OSError."""
     with os.scandir(fd) as listed:
         for item in listed:
             is_directory, is_file = item.is_dir(follow_symlinks=False), item.is_file(follow_symlinks=False)
-            kind = _DIRECTORY if is_directory else _FILE if is_file else _ELSE
+            kind = _DIRECTORY if is_directory else _FILE if is_file else _OTHER
             yield os.fsencode(item.name), kind
 
 
-def stand_in() -> None:
+def replace_syscalls() -> None:
     """Replace `kernel.syscalls` by this module, before the kernel imports it."""
     sys.modules["muniment.kernel.syscalls"] = sys.modules[__name__]

@@ -13,12 +13,12 @@ import os
 import threading
 from typing import Any, Final
 
-_FIRST: Final = 1 << 24
+_FIRST_NUMBER: Final = 1 << 24
 """Numbers begin here; a system allocates descriptors that high only on request."""
 
 _changed: Final = threading.Condition()
 _latches: Final[dict[int, bool]] = {}
-numbers: Final = itertools.count(_FIRST)
+numbers: Final = itertools.count(_FIRST_NUMBER)
 
 
 class LatchingOs:
@@ -55,7 +55,7 @@ class LatchingOs:
             os.close(fd)
 
 
-LOOK_SECONDS: Final = 0.05
+CHECK_SECONDS: Final = 0.05
 """Seconds between two checks of the latches, if a thread could not be woken."""
 
 
@@ -68,11 +68,11 @@ class _Poll:
 
     def poll(self, milliseconds: int) -> list[tuple[int, int]]:
         """Return the latches that are set; wait up to `milliseconds` for the first."""
-        left = milliseconds / 1000
+        remaining = milliseconds / 1000
         with _changed:
-            while not (ready := [fd for fd in self._registered if _latches.get(fd)]) and left > 0:
-                _changed.wait(min(left, LOOK_SECONDS))
-                left -= LOOK_SECONDS
+            while not (ready := [fd for fd in self._registered if _latches.get(fd)]) and remaining > 0:
+                _changed.wait(min(remaining, CHECK_SECONDS))
+                remaining -= CHECK_SECONDS
         return [(fd, PolledSelect.POLLIN) for fd in ready]
 
 

@@ -43,7 +43,7 @@ _SURROGATE: Final = 0x20000000
 _READ_ONLY: Final = 1
 
 
-def _refuse(number: int) -> NoReturn:
+def _raise_os_error(number: int) -> NoReturn:
     raise OSError(number, _os.strerror(number))
 
 
@@ -55,7 +55,7 @@ def _identity(found: _os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _as_his(found: _os.stat_result) -> _os.stat_result:
+def _build_private_status(found: _os.stat_result) -> _os.stat_result:
     """Return a status with this user as the owner, and no rights for others."""
     times = {name: getattr(found, name) for name in ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")}
     # For a link that is not symbolic, Windows reports the type of its target.
@@ -103,33 +103,33 @@ class _Os(LatchingOs):
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """Open as `os.open` (D1 to D3)."""
-        fd = self._opened(self._where(path, dir_fd), flags, mode, is_beneath=dir_fd is not None)
+        fd = self._open_native(self._build_path(path, dir_fd), flags, mode, is_relative=dir_fd is not None)
         try:
             if dir_fd is not None:
-                self._path(dir_fd)
+                self._get_path(dir_fd)
         except BaseException:
             self.close(fd)
             raise
         return fd
 
-    def _opened(self, where: str, flags: int, mode: int, *, is_beneath: bool) -> int:
+    def _open_native(self, path: str, flags: int, mode: int, *, is_relative: bool) -> int:
         if flags & self.O_DIRECTORY:
-            return self._open_directory(where, is_beneath=is_beneath)
+            return self._open_directory(path, is_relative=is_relative)
         with contextlib.suppress(FileNotFoundError):
-            before = _os.lstat(where)
+            before = _os.lstat(path)
             if flags & self.O_NOFOLLOW and _is_link(before):
-                _refuse(errno.ELOOP)
+                _raise_os_error(errno.ELOOP)
             if _stat.S_ISDIR(before.st_mode):
                 if flags & (_os.O_WRONLY | _os.O_RDWR):
-                    _refuse(errno.EISDIR)
-                return self._open_directory(where, is_beneath=is_beneath)
+                    _raise_os_error(errno.EISDIR)
+                return self._open_directory(path, is_relative=is_relative)
             if not _stat.S_ISREG(before.st_mode) and not _is_link(before):
-                _refuse(errno.ENXIO)  # Opening it could wait.
+                _raise_os_error(errno.ENXIO)  # Opening it could wait.
         native = flags & ~(self.O_DIRECTORY | self.O_NOFOLLOW) | getattr(_os, "O_BINARY", 0)
-        fd = _os.open(where, native, mode)
+        fd = _os.open(path, native, mode)
         try:
             if flags & self.O_NOFOLLOW:
-                self._check_opened(fd, where)
+                self._check_opened(fd, path)
         except BaseException:
             _os.close(fd)
             raise
@@ -146,39 +146,41 @@ class _Os(LatchingOs):
 
     def fstat(self, fd: int) -> _os.stat_result:
         """Return the status as `os.fstat`; owner and mode as in D3."""
-        return _as_his(_os.lstat(self._path(fd)) if fd in self._open else _os.fstat(fd))
+        return _build_private_status(_os.lstat(self._get_path(fd)) if fd in self._open else _os.fstat(fd))
 
     def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _os.stat_result:
         """Return the status as `os.stat`."""
-        return _as_his(_os.stat(self._where(path, dir_fd), follow_symlinks=follow_symlinks))
+        return _build_private_status(
+            _os.stat(self._build_path(path, dir_fd), follow_symlinks=follow_symlinks)
+        )
 
     @contextlib.contextmanager
     def scandir(self, fd: int) -> Iterator[Iterator[_DirEntry]]:
         """Yield entries as `os.scandir`."""
-        path = self._path(fd)
+        path = self._get_path(fd)
         with _os.scandir(path) as listed:
-            yield self._statuses(listed)
-        self._path(fd)
+            yield self._iterate_statuses(listed)
+        self._get_path(fd)
 
     def readlink(self, path: Any, *, dir_fd: int) -> bytes:
         """Return the target as `os.readlink` of bytes."""
-        return _os.fsencode(_os.readlink(self._where(path, dir_fd)))
+        return _os.fsencode(_os.readlink(self._build_path(path, dir_fd)))
 
     def mkdir(self, path: Any, mode: int, *, dir_fd: int) -> None:
         """Create a directory as `os.mkdir`."""
-        _os.mkdir(self._where(path, dir_fd), mode)
+        _os.mkdir(self._build_path(path, dir_fd), mode)
 
     def rmdir(self, path: Any, *, dir_fd: int) -> None:
         """Remove a directory as `os.rmdir`."""
-        _os.rmdir(self._where(path, dir_fd))
+        _os.rmdir(self._build_path(path, dir_fd))
 
     def unlink(self, path: Any, *, dir_fd: int) -> None:
         """Remove a file as `os.unlink`."""
-        _os.unlink(self._where(path, dir_fd))
+        _os.unlink(self._build_path(path, dir_fd))
 
     def rename(self, old: Any, new: Any, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         """Rename as `os.rename` of POSIX, which replaces."""
-        _os.replace(self._where(old, src_dir_fd), self._where(new, dst_dir_fd))
+        _os.replace(self._build_path(old, src_dir_fd), self._build_path(new, dst_dir_fd))
 
     def fsync(self, fd: int) -> None:
         """Sync as `os.fsync`, files only."""
@@ -229,51 +231,51 @@ class _Os(LatchingOs):
             lock, directory.lock = directory.lock, None
             _os.close(lock)
 
-    def _open_directory(self, where: str, *, is_beneath: bool) -> int:
-        found = _os.lstat(where)
+    def _open_directory(self, path: str, *, is_relative: bool) -> int:
+        found = _os.lstat(path)
         if _is_link(found):
-            _refuse(errno.ELOOP)
+            _raise_os_error(errno.ELOOP)
         if not _stat.S_ISDIR(found.st_mode):
-            _refuse(errno.ENOTDIR)
-        if not is_beneath and not is_in_own_folder(where):
+            _raise_os_error(errno.ENOTDIR)
+        if not is_relative and not is_in_own_folder(path):
             raise PermissionError(errno.EACCES, "it is outside your user folder, where others may write")
         with self._lock:
             number = next(numbers)
-            self._open[number] = _OpenDirectory(where, _identity(found))
+            self._open[number] = _OpenDirectory(path, _identity(found))
         return number
 
     def _check_opened(self, fd: int, where: str) -> None:
         now = _os.lstat(where)
         if _is_link(now) or _identity(now) != _identity(_os.fstat(fd)):
-            _refuse(errno.ELOOP)
+            _raise_os_error(errno.ELOOP)
 
-    def _path(self, fd: int) -> str:
+    def _get_path(self, fd: int) -> str:
         """Return the path of an open directory, if it is still the same one (D2)."""
         try:
             directory = self._open[fd]
         except KeyError:
-            _refuse(errno.EBADF)
+            _raise_os_error(errno.EBADF)
         found = _os.lstat(directory.path)
         if _is_link(found) or _identity(found) != directory.identity:
-            _refuse(errno.ENOENT)
+            _raise_os_error(errno.ENOENT)
         return directory.path
 
-    def _where(self, path: Any, dir_fd: int | None) -> str:
+    def _build_path(self, path: Any, dir_fd: int | None) -> str:
         """Return the path of a name in a directory (D1), or a path that the caller gave."""
         name = _os.fsdecode(path)
         if dir_fd is None:
             return name
-        directory = self._path(dir_fd)
+        directory = self._get_path(dir_fd)
         if name == ".":
             return directory
         if set(name) & set("\\/:") or name.endswith((".", " ")) or not name:
-            _refuse(errno.ENOENT)
+            _raise_os_error(errno.ENOENT)
         return f"{directory}{_os.sep}{name}"
 
-    def _statuses(self, listed: Iterator[_os.DirEntry[str]]) -> Iterator[_DirEntry]:
+    def _iterate_statuses(self, listed: Iterator[_os.DirEntry[str]]) -> Iterator[_DirEntry]:
         for item in listed:
             with contextlib.suppress(FileNotFoundError):
-                yield _DirEntry(item.name, _as_his(_os.lstat(item.path)))
+                yield _DirEntry(item.name, _build_private_status(_os.lstat(item.path)))
 
 
 class _Fcntl:

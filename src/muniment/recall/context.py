@@ -26,21 +26,21 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
 
-from muniment.content.expiry import local_day
-from muniment.kernel.cancel import Patience
+from muniment.content.expiry import compute_local_day
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import fold
 from muniment.recall.reading import ReadEntry
 from muniment.recall.recaller import MAX_TOKENS, Recaller
-from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, Hit, hit_of
-from muniment.recall.shelf import Shelf
+from muniment.recall.root_reader import RootReader
+from muniment.recall.search import DISPLAYABLE_IN_ROOTS, HIT_COLUMNS, Hit, build_hit
 from muniment.recall.stems import Stemmer
 from muniment.store.database import Database
-from muniment.store.rows import as_indexed
+from muniment.store.rows import normalize_for_index
 from muniment.types import Recalled
 from muniment.types.keys import EntryKey, RootKey
 
-PINNED: Final = "pinned"
+PINNED_FOLDER: Final = "pinned"
 """The folder of a scope whose entries come first, in any spelling of its name; policies protect it."""
 
 MAX_LISTED: Final = 100
@@ -51,27 +51,27 @@ MAX_PATH_CHARS: Final = 4_096
 
 _MAX_FOLDERS: Final = 12
 
-_LISTED: Final = f"""
+_LISTED_ROWS: Final = f"""
     SELECT {HIT_COLUMNS} FROM entry
-    WHERE {TOLD_THERE} AND (entry.ends IS NULL OR entry.ends >= ?)
+    WHERE {DISPLAYABLE_IN_ROOTS} AND (entry.ends IS NULL OR entry.ends >= ?)
         AND (entry.trust IN (SELECT value FROM json_each(?)) OR entry.mixed AND ?)
-    ORDER BY entry.sort LIKE '{PINNED}/%' DESC, entry.mtime_ns DESC, entry.rel
+    ORDER BY entry.sort LIKE '{PINNED_FOLDER}/%' DESC, entry.mtime_ns DESC, entry.rel
     LIMIT {MAX_LISTED}
 """  # noqa: S608  constants of this package
 
-_ABOUT: Final = f"""
+_PATH_ROWS: Final = f"""
     SELECT {HIT_COLUMNS}, entry.topic, entry.keywords
     FROM text CROSS JOIN entry ON entry.id = text.rowid
-    WHERE text MATCH ? AND {TOLD_THERE} ORDER BY rank LIMIT {MAX_LISTED}
+    WHERE text MATCH ? AND {DISPLAYABLE_IN_ROOTS} ORDER BY rank LIMIT {MAX_LISTED}
 """  # noqa: S608  constants of this package
 
 
-def listed(
+def list_entries(
     catalog: Database,
     roots: Sequence[RootKey],
     trusts: Sequence[Trust],
     now: str,
-    patience: Patience,
+    deadline: Deadline,
     *,
     mixed: bool = False,
 ) -> list[Hit]:
@@ -80,9 +80,9 @@ def listed(
     Args:
         catalog: up to date.
         roots: the roots to list.
-        trusts: by the rows; code that displays an entry checks the ledger (`reading.py`).
+        trusts: by the rows; code that displays an entry checks the ledger (`patterns.py`).
         now: ISO-8601 UTC; entries that have expired or ended by then are not listed.
-        patience: the time limit.
+        deadline: the time limit.
         mixed: also list entries of any trust that have sentences of the owner.
 
     Raises:
@@ -90,18 +90,18 @@ def listed(
 
     Cost: 30 ms in a memory of 100 000 entries.
     """
-    today = str(local_day(datetime.fromisoformat(now)))
+    today = str(compute_local_day(datetime.fromisoformat(now)))
     values = (json.dumps(list(roots)), now, today, json.dumps(list(trusts)), mixed)
-    return [hit_of(row) for row in catalog.rows(_LISTED, values, patience=patience)]
+    return [build_hit(row) for row in catalog.rows(_LISTED_ROWS, values, deadline=deadline)]
 
 
-def about_path(
+def find_by_path(
     catalog: Database,
     stemmer: Stemmer,
     roots: Sequence[RootKey],
     unsafe_path: str,
     now: str,
-    patience: Patience,
+    deadline: Deadline,
 ) -> list[Hit]:
     """Return the entries with a folder or keyword that is the name of a path's file or of a folder above.
 
@@ -113,7 +113,7 @@ def about_path(
         roots: the roots to search.
         unsafe_path: of a workspace file, absolute or not; only compared, never opened.
         now: ISO-8601 UTC; entries that have expired by then are not listed.
-        patience: the time limit.
+        deadline: the time limit.
 
     Raises:
         ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
@@ -124,13 +124,13 @@ def about_path(
         return []
     path = PurePosixPath(unsafe_path)
     names = [fold(part) for part in (path.stem, *reversed(path.parts[:-1]))][:_MAX_FOLDERS]
-    words = {term.word for name in names for term in stemmer.terms(as_indexed(name))}
+    words = {term.word for name in names for term in stemmer.split_terms(normalize_for_index(name))}
     if not words:
         return []
     expression = "{context} : (" + " OR ".join(f'"{word}"' for word in sorted(words)) + ")"
-    rows = catalog.rows(_ABOUT, (expression, json.dumps(list(roots)), now), patience=patience)
+    rows = catalog.rows(_PATH_ROWS, (expression, json.dumps(list(roots)), now), deadline=deadline)
     return [
-        hit_of(tuple(row))
+        build_hit(tuple(row))
         for *row, topic, keywords in rows
         if not {fold(each) for each in (*topic.split("/"), *json.loads(keywords))}.isdisjoint(names)
     ]
@@ -176,31 +176,31 @@ class StaticContext:
     """
 
     def __init__(
-        self, recaller: Recaller, budgets: Budgets, told: Collection[EntryKey] | None = None
+        self, recaller: Recaller, budgets: Budgets, injected: Collection[EntryKey] | None = None
     ) -> None:
         self._recaller, self._budgets = recaller, budgets
         self._lock = threading.Lock()
         self._system, self._project = Recalled(), Recalled()
         self._mixed = frozenset[EntryKey]()
-        self._told = frozenset(told or ())
-        self._is_project_due = told is None
+        self._injected_project = frozenset(injected or ())
+        self._is_project_due = injected is None
 
-    def refresh(self, patience: Patience) -> None:
+    def refresh(self, deadline: Deadline) -> None:
         """Read the system and project tiers again; the project tier too, because it may be injected again.
 
         After an error they stay unchanged.
 
         Cost: reading some dozen files; so it runs on a thread, or before a conversation.
         """
-        system = self._recaller.answer(
-            lambda shelf: self._system_of(shelf, patience), [GLOBAL_SCOPE], patience
+        system = self._recaller.run_with_roots(
+            lambda shelf: self._read_system(shelf, deadline), [GLOBAL_SCOPE], deadline
         )
         with self._lock:
             if system.error is None:
                 self._system = system
-            known = self._whole
-        project = self._recaller.answer(
-            lambda shelf: self._project_of(shelf, known, patience), None, patience
+            known = self._complete_keys
+        project = self._recaller.run_with_roots(
+            lambda shelf: self._read_project(shelf, known, deadline), None, deadline
         )
         with self._lock:
             if project.error is None:
@@ -216,38 +216,42 @@ class StaticContext:
     def keys(self) -> frozenset[EntryKey]:
         """Return the entries of the first two tiers that were injected or are about to be."""
         with self._lock:
-            return self._whole | self._told | (self._project.keys if self._is_project_due else frozenset())
+            return (
+                self._complete_keys
+                | self._injected_project
+                | (self._project.keys if self._is_project_due else frozenset())
+            )
 
     @property
-    def told(self) -> frozenset[EntryKey] | None:
+    def injected_project(self) -> frozenset[EntryKey] | None:
         """Return the entries that the project tier injected; None: it was not injected yet."""
         with self._lock:
-            return None if self._is_project_due else self._told
+            return None if self._is_project_due else self._injected_project
 
-    def take_project(self, told: Collection[EntryKey]) -> Recalled | None:
+    def take_project(self, injected: Collection[EntryKey]) -> Recalled | None:
         """Return the project tier, once; None: it was already injected, or is still empty.
 
         Args:
-            told: entries that the conversation received elsewhere, which are left out.
+            injected: entries that the conversation received elsewhere, which are left out.
         """
         with self._lock:
             if not self._is_project_due:
                 return None
-            project, known = self._project, self._whole.union(told)
-        project = self._recaller.without(project, known, self._budgets.project)
+            project, known = self._project, self._complete_keys.union(injected)
+        project = self._recaller.remove_entries(project, known, self._budgets.project)
         if not project.entries:
             return None
         with self._lock:
-            self._is_project_due, self._told = False, project.keys
+            self._is_project_due, self._injected_project = False, project.keys
         return project
 
-    def begin_anew(self) -> None:
+    def reset_project(self) -> None:
         """Mark the project tier for injection again, because the conversation lost the injected text."""
         with self._lock:
-            self._is_project_due, self._told = True, frozenset()
+            self._is_project_due, self._injected_project = True, frozenset()
 
-    def about(
-        self, unsafe_paths: Sequence[str], exclude: Collection[EntryKey], budget: int, patience: Patience
+    def find_for_paths(
+        self, unsafe_paths: Sequence[str], exclude: Collection[EntryKey], budget: int, deadline: Deadline
     ) -> Recalled:
         """Return the entries of the third tier for some paths.
 
@@ -255,56 +259,60 @@ class StaticContext:
             unsafe_paths: of workspace files; only compared.
             exclude: entries that were already injected.
             budget: tokens.
-            patience: the time limit.
+            deadline: the time limit.
         """
         recaller = self._recaller
 
-        def work(shelf: Shelf) -> Recalled:
-            def hits() -> list[Hit]:
+        def work(reader: RootReader) -> Recalled:
+            def find_hits() -> list[Hit]:
                 found: dict[EntryKey, Hit] = {}
                 for path in unsafe_paths:
-                    about = about_path(
-                        recaller.catalog, recaller.stemmer, shelf.keys, path, recaller.now, patience
+                    about = find_by_path(
+                        recaller.catalog, recaller.stemmer, reader.keys, path, recaller.now, deadline
                     )
                     found |= {hit.key: hit for hit in about if hit.key not in exclude}
                 return list(found.values())
 
-            return recaller.told(_read(hits, shelf), shelf, budget)
+            return recaller.build_result(_read_entries(find_hits, reader), reader, budget)
 
-        return recaller.answer(work, None, patience)
+        return recaller.run_with_roots(work, None, deadline)
 
-    def _system_of(self, shelf: Shelf, patience: Patience) -> Recalled:
-        readings = _read(lambda: self._listed(shelf, [Trust.OWNER], patience, mixed=True), shelf)
-        owned = [each for reading in readings if (each := reading.of_owner)]  # By the ledger, not by a row.
+    def _read_system(self, reader: RootReader, deadline: Deadline) -> Recalled:
+        readings = _read_entries(
+            lambda: self._list_entries(reader, [Trust.OWNER], deadline, mixed=True), reader
+        )
+        owned = [each for reading in readings if (each := reading.owner_part)]  # By the ledger, not by a row.
         self._mixed = frozenset(each.hit.key for each in readings if each.trust is not Trust.OWNER)
-        return self._recaller.told(owned, shelf, self._budgets.system, is_system=True)
+        return self._recaller.build_result(owned, reader, self._budgets.system, is_system=True)
 
-    def _project_of(self, shelf: Shelf, known: Collection[EntryKey], patience: Patience) -> Recalled:
-        def hits() -> list[Hit]:
+    def _read_project(self, reader: RootReader, known: Collection[EntryKey], deadline: Deadline) -> Recalled:
+        def find_hits() -> list[Hit]:
             found = [
-                *self._listed(shelf, [trust for trust in Trust if trust is not Trust.EXTERNAL], patience),
-                *self._listed(shelf, [Trust.EXTERNAL], patience),
+                *self._list_entries(
+                    reader, [trust for trust in Trust if trust is not Trust.EXTERNAL], deadline
+                ),
+                *self._list_entries(reader, [Trust.EXTERNAL], deadline),
             ]
             return [hit for hit in found if hit.key not in known]
 
-        return self._recaller.told(_read(hits, shelf), shelf, self._budgets.project)
+        return self._recaller.build_result(_read_entries(find_hits, reader), reader, self._budgets.project)
 
-    def _listed(
-        self, shelf: Shelf, trusts: Sequence[Trust], patience: Patience, *, mixed: bool = False
+    def _list_entries(
+        self, reader: RootReader, trusts: Sequence[Trust], deadline: Deadline, *, mixed: bool = False
     ) -> list[Hit]:
         recaller = self._recaller
-        return listed(recaller.catalog, shelf.keys, trusts, recaller.now, patience, mixed=mixed)
+        return list_entries(recaller.catalog, reader.keys, trusts, recaller.now, deadline, mixed=mixed)
 
     @property
-    def _whole(self) -> frozenset[EntryKey]:
+    def _complete_keys(self) -> frozenset[EntryKey]:
         """Return the entries that the system tier contains completely."""
         return self._system.keys - self._mixed
 
 
-def _read(hits: Callable[[], Sequence[Hit]], shelf: Shelf) -> list[ReadEntry]:
+def _read_entries(hits: Callable[[], Sequence[Hit]], reader: RootReader) -> list[ReadEntry]:
     """Read the entries of some hits; search and read once more if files differ from their rows."""
 
-    def accepted() -> list[Hit]:
-        return [hit for hit in hits() if shelf.accepts(hit.key.root, hit.key.rel)]
+    def list_displayable() -> list[Hit]:
+        return [hit for hit in hits() if reader.can_display(hit.key.root, hit.key.rel)]
 
-    return shelf.read_found(accepted, _MAX_READ).readings
+    return reader.find_and_read(list_displayable, _MAX_READ).readings

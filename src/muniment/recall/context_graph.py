@@ -24,10 +24,10 @@ from typing import Final
 
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
-from muniment.recall.block import Count, estimated
-from muniment.recall.messages import Message, field, said
+from muniment.recall.block import Count, estimate_tokens
+from muniment.recall.messages import Message, read_field, read_text
 
-SHORT_RESULT: Final = 400
+MAX_SHORTENED_CHARS: Final = 400
 """Characters that remain of an old tool result: enough to show its subject."""
 
 
@@ -87,7 +87,7 @@ class ContextGraph:
         self._lock = threading.RLock()
         self._is_changing = False
         self._numbers = itertools.count(1)
-        self._nodes = _by_id(nodes)
+        self._nodes = _index_by_id(nodes)
 
     def nodes(self) -> tuple[ContextNode, ...]:
         """Return the nodes, in order."""
@@ -104,8 +104,8 @@ class ContextGraph:
         Raises:
             RuntimeError: called by an edit.
         """
-        with self._changing():
-            node = self._made(messages)
+        with self._lock_for_change():
+            node = self._create_node(messages)
             self._nodes[node.id] = node
             return node
 
@@ -117,8 +117,8 @@ class ContextGraph:
             RuntimeError: called by an edit; the outer one would undo it.
             Exception: any error of `edit`; nothing is changed.
         """
-        with self._changing():
-            self._nodes = _by_id(edit(tuple(self._nodes.values())))
+        with self._lock_for_change():
+            self._nodes = _index_by_id(edit(tuple(self._nodes.values())))
 
     def snapshot(self, nodes: Sequence[ContextNode] | None = None) -> Snapshot:
         """Create a snapshot of nodes for slow work.
@@ -145,7 +145,7 @@ class ContextGraph:
         Cost: linear in the number of nodes, and in the length of the messages that are claimed or added.
         """
         claimed = tuple(node.id for node in snapshot.nodes)
-        with self._changing():
+        with self._lock_for_change():
             ids, nodes = tuple(self._nodes), tuple(self._nodes.values())
             claims = zip(claimed, snapshot.digests, strict=True)
             broken = [id_ for id_, was in claims if id_ not in self._nodes or self._nodes[id_].digest != was]
@@ -155,11 +155,11 @@ class ContextGraph:
             end = at + len(claimed)
             if ids[at:end] != claimed:  # Another one was inserted, or the order changed.
                 return claimed
-            self._nodes = _by_id([*nodes[:at], *map(self._made, contents), *nodes[end:]])
+            self._nodes = _index_by_id([*nodes[:at], *map(self._create_node, contents), *nodes[end:]])
             return ()
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _lock_for_change(self) -> Iterator[None]:
         with self._lock:
             if self._is_changing:
                 raise RuntimeError("an edit of a graph must not change it by other means")
@@ -169,21 +169,24 @@ class ContextGraph:
             finally:
                 self._is_changing = False
 
-    def _made(self, messages: Sequence[Message]) -> ContextNode:
+    def _create_node(self, messages: Sequence[Message]) -> ContextNode:
         names = (f"n{number}" for number in self._numbers)
         return ContextNode(next(name for name in names if name not in self._nodes), tuple(messages))
 
 
-def truncated(node: ContextNode, limit: int) -> ContextNode:
+def truncate_results(node: ContextNode, limit: int) -> ContextNode:
     """Return a node with tool results of at most `limit` characters, for use in an `edit`.
 
     A result that was shortened before stays unchanged.
     """
-    return ContextNode(node.id, tuple(_shortened(message, limit) for message in node.messages))
+    return ContextNode(node.id, tuple(_shorten_result(message, limit) for message in node.messages))
 
 
-def results_within(nodes: Sequence[ContextNode], budget: int, count: Count = estimated) -> list[ContextNode]:
-    """Return nodes whose tool results take `budget` tokens, plus `SHORT_RESULT` characters of each older one.
+def limit_results(
+    nodes: Sequence[ContextNode], budget: int, count: Count = estimate_tokens
+) -> list[ContextNode]:
+    """Return nodes whose tool results take `budget` tokens, plus `MAX_SHORTENED_CHARS` characters of each
+    older one.
 
     The results of the newest node that has any stay complete. Shortened results stay shortened.
 
@@ -192,14 +195,14 @@ def results_within(nodes: Sequence[ContextNode], budget: int, count: Count = est
     found: list[ContextNode] = []
     left, is_newest = budget, True
     for node in reversed(nodes):
-        results = [said(message) for message in node.messages if field(message, "role") == "tool"]
+        results = [read_text(message) for message in node.messages if read_field(message, "role") == "tool"]
         left -= sum(map(count, results))
-        found.append(truncated(node, SHORT_RESULT) if left < 0 and not is_newest else node)
+        found.append(truncate_results(node, MAX_SHORTENED_CHARS) if left < 0 and not is_newest else node)
         is_newest &= not results
     return found[::-1]
 
 
-def _shortened(message: Message, limit: int) -> Message:
+def _shorten_result(message: Message, limit: int) -> Message:
     content = message.get("content")
     if message.get("role") != "tool" or not isinstance(content, str) or len(content) <= limit:
         return message
@@ -207,7 +210,7 @@ def _shortened(message: Message, limit: int) -> Message:
     return {**message, "content": (content[: max(0, limit - len(note))] + note)[:limit]}
 
 
-def _by_id(nodes: Iterable[ContextNode]) -> dict[str, ContextNode]:
+def _index_by_id(nodes: Iterable[ContextNode]) -> dict[str, ContextNode]:
     listed = tuple(nodes)
     found = {node.id: node for node in listed}
     if len(found) != len(listed):

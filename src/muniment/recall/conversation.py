@@ -29,26 +29,26 @@ from typing import Any, Final, Self
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.content.gates import one_line
-from muniment.kernel.cancel import Patience
+from muniment.content.gates import clean_line
+from muniment.kernel.cancel import Deadline
 from muniment.recall.compaction import Compaction, Summarise
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
-from muniment.recall.context_graph import ContextGraph, ContextNode, results_within
-from muniment.recall.excerpt import excerpt
-from muniment.recall.keys import keys_as_json, keys_in
+from muniment.recall.context_graph import ContextGraph, ContextNode, limit_results
+from muniment.recall.excerpt import cut_excerpt
+from muniment.recall.keys import dump_keys, load_keys
 from muniment.recall.messages import (
     Message,
-    behind_results,
-    groups,
+    count_tokens,
+    group_messages,
     has_pending_call,
-    said,
-    size_of,
-    with_reminders,
+    insert_after_results,
+    insert_reminders,
+    read_text,
 )
-from muniment.recall.prefetch import Handle, begun
+from muniment.recall.prefetch import Handle, begin_or_log
 from muniment.recall.recaller import Chooser, Recaller
-from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession, tokens_in
-from muniment.recall.touched import Touched
+from muniment.recall.session import REPEAT_AFTER, InjectionMode, Reason, RecallSession, load_tokens
+from muniment.recall.touched_paths import TouchedPaths
 from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey
 
@@ -63,7 +63,7 @@ MAX_FACTS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class CompactionOptions:
     """The way in which a conversation is compacted.
 
     Attributes:
@@ -102,7 +102,7 @@ class Conversation:
         recaller: Recaller,
         *,
         budgets: Budgets = Budgets(),  # noqa: B008  frozen
-        compacting: Compacting | None = None,
+        compacting: CompactionOptions | None = None,
         choose: Chooser | None = None,
         parent: Cancel | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -110,25 +110,27 @@ class Conversation:
         repeat_after: int = REPEAT_AFTER,
     ) -> None:
         self._budgets, self._limit = budgets, compacting and compacting.limit
-        kept = state if isinstance(state, Mapping) else {}
+        saved = state if isinstance(state, Mapping) else {}
         self.session = RecallSession(
             recaller,
             budget=budgets.recalled,
             choose=choose,
             parent=parent,
             clock=clock,
-            state=kept,
+            state=saved,
             repeat_after=repeat_after,
         )
-        told = keys_in(kept["project"]) if isinstance(kept.get("project"), list | tuple) else None
-        self._static = StaticContext(recaller, budgets, told)
-        self._touched = Touched(
+        injected_project = (
+            load_keys(saved["project"]) if isinstance(saved.get("project"), list | tuple) else None
+        )
+        self._static = StaticContext(recaller, budgets, injected_project)
+        self._touched = TouchedPaths(
             self._static,
             self.session.prefetch,
             budgets.just_in_time,
-            lambda: self.session.shown | self._static.keys,
-            keys_in(kept.get("just_in_time")),
-            tokens_in(kept.get("just_in_time_tokens")),
+            lambda: self.session.injected | self._static.keys,
+            load_keys(saved.get("just_in_time")),
+            load_tokens(saved.get("just_in_time_tokens")),
         )
         self._graph = ContextGraph()
         self._compaction: Compaction | None = None
@@ -142,15 +144,15 @@ class Conversation:
                 facts=lambda: list(self._facts.values()),
                 on_compacted=self.on_compaction,
             )
-        self._facts = _facts_in(kept.get("facts"))
+        self._facts = _load_facts(saved.get("facts"))
         self._refreshing: Handle[None] | None = None
-        self._tokens, self._is_share_told = 0, False
-        self._begun_for: str | None = None
+        self._tokens, self._is_share_logged = 0, False
+        self._recalled_text: str | None = None
         self._had_results = False
         self._recaller = recaller
-        self._heard: int | None = None if kept else 0
-        self._static.refresh(Patience(time.monotonic() + FIRST_SECONDS, parent))
-        self._system, self._system_told = self._static.system, Recalled()
+        self._counted_messages: int | None = None if saved else 0
+        self._static.refresh(Deadline(time.monotonic() + FIRST_SECONDS, parent))
+        self._system, self._injected_system = self._static.system, Recalled()
 
     @property
     def system_part(self) -> str:
@@ -162,10 +164,10 @@ class Conversation:
 
     def on_user_turn(self, text: str) -> None:
         """Start a recall for a new turn, or for a message received mid-loop, and read the tiers again."""
-        self._begun_for, self._had_results = text, False
-        self.session.on_user_turn(text, told=self._static.keys | self._touched.told)
+        self._recalled_text, self._had_results = text, False
+        self.session.on_user_turn(text, injected=self._static.keys | self._touched.injected)
         if self._refreshing is None or self._refreshing.settled_at is not None:
-            self._refreshing = begun(self.session.prefetch, self._static.refresh)
+            self._refreshing = begin_or_log(self.session.prefetch, self._static.refresh)
 
     def on_path(self, unsafe_path: str) -> None:
         """Look up entries about a workspace file that a tool touches, or the folders above it."""
@@ -179,48 +181,48 @@ class Conversation:
                 mappings, or objects of an SDK.
             reminders: further texts of the host.
         """
-        history = self._compacted(self._read(messages))
+        history = self._compact(self._read_messages(messages))
         if has_pending_call(history):
-            return self._left(history)
-        text = _last_said(history)
+            return self._leave_history(history)
+        text = _read_last_user_text(history)
         # A recall for a message received mid-loop does not fit another message.
-        if self._begun_for is None or (self._had_results and self._begun_for != text):
+        if self._recalled_text is None or (self._had_results and self._recalled_text != text):
             self.on_user_turn(text)
-        self._begun_for = None
-        texts = [told.text for told in self._told_at_turn()]
-        return self._left(with_reminders(history, [*texts, *reminders]))
+        self._recalled_text = None
+        texts = [part.text for part in self._take_turn_parts()]
+        return self._leave_history(insert_reminders(history, [*texts, *reminders]))
 
     def after_tools(self, messages: Sequence[Any]) -> list[Message]:
         """Return the messages for a model call after tool results (H2, H3); they become the history."""
-        history = self._read(messages)
+        history = self._read_messages(messages)
         if has_pending_call(history):
-            return self._left(history)
+            return self._leave_history(history)
         self._had_results = True
         parts = (
-            self._noted(self.session.take(BroughtIn.TOOL_RESULTS, self._told_otherwise)),
-            self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
+            self._store_facts(self.session.take_result(InjectionMode.TOOL_RESULTS, self._injected_elsewhere)),
+            self._record_tier(self._touched.take_result(), InjectionMode.JUST_IN_TIME),
         )
         texts = [part.text for part in parts if part is not None]
-        return self._left(behind_results(history, "\n\n".join(texts)) if texts else history)
+        return self._leave_history(insert_after_results(history, "\n\n".join(texts)) if texts else history)
 
     def abort(self, reason: Reason) -> None:
         """Cancel the current recall, because the turn ends in another way."""
-        self._begun_for = None
+        self._recalled_text = None
         self.session.abort(reason)
 
     def on_compaction(self) -> None:
         """Allow entries to be injected again, because a summary replaced the history (H5)."""
         self.session.on_compaction()
-        self._begin_anew()
+        self._reset_tiers()
 
     def on_reset(self) -> None:
         """Reset the state, because the conversation starts again."""
-        self._begun_for = None
+        self._recalled_text = None
         self.session.on_reset()
         self._facts.clear()
-        self._begin_anew()
+        self._reset_tiers()
 
-    def loaded(self) -> dict[str, list[str]]:
+    def list_loaded(self) -> dict[str, list[str]]:
         """Return the ids of the entries in the conversation, sorted, by the part that injected them.
 
         The ids are those of `RecalledEntry.id`; `recalled` are the entries for messages. All are empty if the
@@ -230,19 +232,19 @@ class Conversation:
         """
         parts = {
             "system": self._system.keys,
-            "project": self._static.told or frozenset(),
-            "just_in_time": self._touched.told,
-            "recalled": self.session.shown,
+            "project": self._static.injected_project or frozenset(),
+            "just_in_time": self._touched.injected,
+            "recalled": self.session.injected,
         }
-        return {name: self._recaller.ids_of(keys) for name, keys in parts.items()}
+        return {name: self._recaller.list_ids(keys) for name, keys in parts.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return the state that a later run needs. Like the history, it contains text of entries."""
-        told = self._static.told
+        injected_project = self._static.injected_project
         return {
             **self.session.as_json(),
-            "project": None if told is None else keys_as_json(told),
-            "just_in_time": keys_as_json(self._touched.told),
+            "project": None if injected_project is None else dump_keys(injected_project),
+            "just_in_time": dump_keys(self._touched.injected),
             "just_in_time_tokens": self._touched.spent,
             "facts": [list(fact) for fact in self._facts.items()],
         }
@@ -259,68 +261,71 @@ class Conversation:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _read(self, messages: Sequence[Any]) -> list[Message]:
+    def _read_messages(self, messages: Sequence[Any]) -> list[Message]:
         """Return messages as JSON; count the ones that were added since the last hook."""
-        history = [_as_json(message) for message in messages]
-        if self._heard is None:  # In a resumed conversation, most was counted in its earlier run.
-            self._heard = len(history)
-        if said := history[self._heard :]:
-            self.session.heard(size_of(said, self._recaller.count))
+        history = [_convert_message(message) for message in messages]
+        if self._counted_messages is None:  # In a resumed conversation, most was counted in its earlier run.
+            self._counted_messages = len(history)
+        if added := history[self._counted_messages :]:
+            self.session.count_tokens(count_tokens(added, self._recaller.count))
         return history
 
-    def _left(self, history: list[Message]) -> list[Message]:
+    def _leave_history(self, history: list[Message]) -> list[Message]:
         """Return messages as a hook leaves them."""
-        self._heard = len(history)
+        self._counted_messages = len(history)
         return history
 
-    def _told_at_turn(self) -> list[Recalled]:
+    def _take_turn_parts(self) -> list[Recalled]:
         """Return the parts to inject with a message of the user, in order."""
         self._system = self._static.system
-        if self._system.keys != self._system_told.keys:
-            self._watch_share(self._system.tokens - self._system_told.tokens)
-            self._system_told = self._system
+        if self._system.keys != self._injected_system.keys:
+            self._check_share(self._system.tokens - self._injected_system.tokens)
+            self._injected_system = self._system
             if self._system.entries:
-                self.session.record(self._system, BroughtIn.SYSTEM)
+                self.session.record(self._system, InjectionMode.SYSTEM)
         parts = (
-            self._noted(self.session.take(BroughtIn.USER_TURN, self._told_otherwise)),
-            self._tier(self._static.take_project(self.session.shown | self._touched.told), BroughtIn.PROJECT),
-            self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
+            self._store_facts(self.session.take_result(InjectionMode.USER_TURN, self._injected_elsewhere)),
+            self._record_tier(
+                self._static.take_project(self.session.injected | self._touched.injected),
+                InjectionMode.PROJECT,
+            ),
+            self._record_tier(self._touched.take_result(), InjectionMode.JUST_IN_TIME),
         )
         return [part for part in parts if part is not None]
 
     @property
-    def _told_otherwise(self) -> frozenset[EntryKey]:
+    def _injected_elsewhere(self) -> frozenset[EntryKey]:
         """Return the entries that the conversation received by other ways than recalls."""
-        return self._system.keys.union(self._static.told or (), self._touched.told)
+        return self._system.keys.union(self._static.injected_project or (), self._touched.injected)
 
-    def _tier(self, told: Recalled | None, where: BroughtIn) -> Recalled | None:
-        if told is not None:
-            self.session.record(told, where)
-        return self._noted(told)
+    def _record_tier(self, recalled: Recalled | None, where: InjectionMode) -> Recalled | None:
+        if recalled is not None:
+            self.session.record(recalled, where)
+        return self._store_facts(recalled)
 
-    def _noted(self, told: Recalled | None) -> Recalled | None:
+    def _store_facts(self, recalled: Recalled | None) -> Recalled | None:
         """Store injected entries for a summary, and watch their total size."""
-        if told is None:
+        if recalled is None:
             return None
-        for entry in told.entries:
+        for entry in recalled.entries:
             self._facts.pop(entry.path, None)
-            self._facts[entry.path] = _fact(entry)
+            self._facts[entry.path] = _format_fact(entry)
         for path in list(self._facts)[:-MAX_FACTS]:
             del self._facts[path]
-        self._watch_share(told.tokens)
-        return told
+        self._check_share(recalled.tokens)
+        return recalled
 
-    def _watch_share(self, tokens: int) -> None:
+    def _check_share(self, tokens: int) -> None:
         self._tokens += tokens
-        if self._limit and self._tokens > self._budgets.share * self._limit and not self._is_share_told:
-            self._is_share_told = True
+        if self._limit and self._tokens > self._budgets.share * self._limit and not self._is_share_logged:
+            self._is_share_logged = True
             events.emit("memory_share_exceeded", tokens=self._tokens, limit=self._limit)
 
-    def _compacted(self, history: list[Message]) -> list[Message]:
+    def _compact(self, history: list[Message]) -> list[Message]:
         """Return the history with a summary, if one was ready for it, and with old results shortened."""
         if self._compaction is None and self._budgets.results is None:
             return history
-        parts = groups(history)
+        parts = group_messages(history)
         # By position: a node whose messages the host changed has another digest.
         self._graph.edit(
             lambda nodes: [
@@ -337,39 +342,41 @@ class Conversation:
         # A summary in progress depends on unchanged messages.
         if self._budgets.results is not None and not (self._compaction and self._compaction.is_running):
             budget, count = self._budgets.results, self._recaller.count
-            self._graph.edit(lambda nodes: results_within(nodes, budget, count))
+            self._graph.edit(lambda nodes: limit_results(nodes, budget, count))
         return self._graph.messages()
 
-    def _begin_anew(self) -> None:
-        self._static.begin_anew()
-        self._touched.begin_anew()
-        self._tokens, self._is_share_told = self._system_told.tokens, False
+    def _reset_tiers(self) -> None:
+        self._static.reset_project()
+        self._touched.reset()
+        self._tokens, self._is_share_logged = self._injected_system.tokens, False
 
 
-def _fact(entry: RecalledEntry) -> str:
+def _format_fact(entry: RecalledEntry) -> str:
     """Return an entry on one line, for a summary."""
-    return excerpt(one_line(f"{entry.path} (trust: {entry.trust}): {entry.name}: {entry.text}"), FACT_CHARS)
+    return cut_excerpt(
+        clean_line(f"{entry.path} (trust: {entry.trust}): {entry.name}: {entry.text}"), FACT_CHARS
+    )
 
 
-def _facts_in(unsafe_listed: object) -> dict[str, str]:
+def _load_facts(unsafe_listed: object) -> dict[str, str]:
     """Return the facts that `as_json` wrote; invalid ones are left out."""
     listed = unsafe_listed if isinstance(unsafe_listed, list | tuple) else ()
     pairs = [each for each in listed[-MAX_FACTS:] if isinstance(each, list | tuple)]
     return {
-        pair[0]: excerpt(one_line(pair[1]), FACT_CHARS)
+        pair[0]: cut_excerpt(clean_line(pair[1]), FACT_CHARS)
         for pair in pairs
         if len(pair) == 2 and all(isinstance(part, str) for part in pair)  # noqa: PLR2004  path and fact
     }
 
 
-def _as_json(message: Any) -> Message:
+def _convert_message(message: Any) -> Message:
     """Return a message as JSON; objects of an SDK are pydantic models."""
     return (
         dict(message) if isinstance(message, Mapping) else message.model_dump(mode="json", exclude_none=True)
     )
 
 
-def _last_said(history: Sequence[Message]) -> str:
+def _read_last_user_text(history: Sequence[Message]) -> str:
     """Return the last message of the user."""
-    written = [said(message) for message in history if message.get("role") == "user"]
+    written = [read_text(message) for message in history if message.get("role") == "user"]
     return written[-1] if written else ""

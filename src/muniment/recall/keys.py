@@ -13,22 +13,22 @@ MAX_KEYS: Final = 10_000
 """Keys that are read from a saved state: enough for two thousand turns. Each costs a search about 2 µs."""
 
 
-def keys_as_json(keys: Collection[EntryKey]) -> list[list[str]]:
+def dump_keys(keys: Collection[EntryKey]) -> list[list[str]]:
     """Return keys as JSON values, sorted."""
     return sorted(map(list, keys))
 
 
-def latest(before: Collection[EntryKey], new: Collection[EntryKey]) -> set[EntryKey]:
+def merge_latest_keys(before: Collection[EntryKey], new: Collection[EntryKey]) -> set[EntryKey]:
     """Return the keys of `new`, and the keys of `before` for other entries: the latest key of each entry.
 
     So an entry that was edited and then restored is injected again.
     """
-    places = {key[:2] for key in new}
-    return {*(key for key in before if key[:2] not in places), *new}
+    entries = {key[:2] for key in new}
+    return {*(key for key in before if key[:2] not in entries), *new}
 
 
-def keys_in(unsafe_listed: object) -> set[EntryKey]:
-    """Return the keys that `keys_as_json` wrote, at most `MAX_KEYS`; invalid values are left out.
+def load_keys(unsafe_listed: object) -> set[EntryKey]:
+    """Return the keys that `dump_keys` wrote, at most `MAX_KEYS`; invalid values are left out.
 
     Args:
         unsafe_listed: from a saved state; may be any value.

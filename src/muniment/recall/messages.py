@@ -20,12 +20,12 @@ Message = Mapping[str, Any]
 """A message as a JSON object."""
 
 
-def field(message: Any, name: str) -> Any:
+def read_field(message: Any, name: str) -> Any:
     """Return a field of a message, or None if it is missing."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
-class Calls:
+class PendingCalls:
     """The calls of a conversation, message by message, and which of them are pending.
 
     Some models give several calls the same id, or none: each of these calls needs its own result.
@@ -34,75 +34,77 @@ class Calls:
     def __init__(self) -> None:
         self._pending: Counter[str] = Counter()
 
-    def see(self, message: Any) -> None:
+    def add_message(self, message: Any) -> None:
         """Process the next message."""
-        role = field(message, "role")
+        role = read_field(message, "role")
         if role == "assistant":
-            self._pending.update(str(field(call, "id")) for call in field(message, "tool_calls") or ())
+            self._pending.update(
+                str(read_field(call, "id")) for call in read_field(message, "tool_calls") or ()
+            )
         elif role == "tool":
-            call = str(field(message, "tool_call_id"))
+            call = str(read_field(message, "tool_call_id"))
             self._pending[call] = max(0, self._pending[call] - 1)
 
     @property
-    def are_pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Return whether any call has no result yet."""
         return self._pending.total() > 0
 
 
 def has_pending_call(messages: Sequence[Any]) -> bool:
     """Return whether a call of any message has no result yet."""
-    calls = Calls()
+    calls = PendingCalls()
     for message in messages:
-        calls.see(message)
-    return calls.are_pending
+        calls.add_message(message)
+    return calls.has_pending
 
 
-def groups(messages: Sequence[Any]) -> list[list[Any]]:
+def group_messages(messages: Sequence[Any]) -> list[list[Any]]:
     """Split messages into runs that must stay together: calls with their results; any other message alone."""
     found: list[list[Any]] = []
     for message in messages:
-        if field(message, "role") == "tool" and found and field(found[-1][0], "tool_calls"):
+        if read_field(message, "role") == "tool" and found and read_field(found[-1][0], "tool_calls"):
             found[-1].append(message)
         else:
             found.append([message])
     return found
 
 
-def with_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[Any]:
+def insert_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[Any]:
     """Return messages with `reminders` as one user message, before the last message of the user.
 
     Without a user message, it becomes the last message. No call may be pending.
     """
     if not reminders:
         return list(messages)
-    users = [number for number, each in enumerate(messages) if field(each, "role") == "user"]
+    users = [number for number, each in enumerate(messages) if read_field(each, "role") == "user"]
     at = users[-1] if users else len(messages)
-    return [*messages[:at], user("\n\n".join(reminders)), *messages[at:]]
+    return [*messages[:at], build_user_message("\n\n".join(reminders)), *messages[at:]]
 
 
-def behind_results(messages: Sequence[Any], text: str) -> list[Any]:
+def insert_after_results(messages: Sequence[Any], text: str) -> list[Any]:
     """Return messages with `text` as a user message after the last result of a tool.
 
     Without a result, it becomes the last message. No call may be pending.
     """
-    results = [number for number, each in enumerate(messages) if field(each, "role") == "tool"]
+    results = [number for number, each in enumerate(messages) if read_field(each, "role") == "tool"]
     at = results[-1] + 1 if results else len(messages)
-    return [*messages[:at], user(text), *messages[at:]]
+    return [*messages[:at], build_user_message(text), *messages[at:]]
 
 
-def user(text: str) -> dict[str, str]:
+def build_user_message(text: str) -> dict[str, str]:
     """Return a user message."""
     return {"role": "user", "content": text}
 
 
-def said(message: Any) -> str:
+def read_text(message: Any) -> str:
     """Return the text of a message; for a message in parts, the texts of its parts."""
-    content = field(message, "content")
+    content = read_field(message, "content")
     if isinstance(content, str):
         return content
-    return "\n".join(text for part in content or () if isinstance(text := field(part, "text"), str))
+    return "\n".join(text for part in content or () if isinstance(text := read_field(part, "text"), str))
 
 
-def size_of(messages: Sequence[Message], count: Count) -> int:
+def count_tokens(messages: Sequence[Message], count: Count) -> int:
     """Return the tokens of messages in JSON."""
     return count(json.dumps(messages, ensure_ascii=False, default=str))

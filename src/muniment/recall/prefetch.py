@@ -22,13 +22,13 @@ from typing import Final, Generic, TypeVar
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 
 END_SECONDS: Final = 5.0
 """Seconds for threads to end after all is cancelled; each takes milliseconds, longer on a busy disk."""
 
 T = TypeVar("T")
-Work = Callable[[Patience], T]
+Work = Callable[[Deadline], T]
 
 
 class Handle(Generic[T]):
@@ -42,27 +42,27 @@ class Handle(Generic[T]):
     def __init__(self, work: Work[T], cancel: Cancel, parent: Cancel, clock: Callable[[], float]) -> None:
         self._work, self._cancel, self._parent, self._clock = work, cancel, parent, clock
         self._lock = threading.Lock()
-        self._came: tuple[T, ...] = ()
+        self._result: tuple[T, ...] = ()
         self.settled_at: float | None = None
-        self.consumed = False
+        self.is_consumed = False
 
-    def take(self) -> T | None:
+    def take_result(self) -> T | None:
         """Return the result, once (P2).
 
         Returns:
             None: it was already taken, is not ready, failed, or was cancelled (P3).
         """
         with self._lock:
-            if not self._came or self.consumed or self.is_cancelled:
+            if not self._result or self.is_consumed or self.is_cancelled:
                 return None
-            self.consumed = True
-            return self._came[0]
+            self.is_consumed = True
+            return self._result[0]
 
     @property
     def has_failed(self) -> bool:
         """Return whether it ended without a result."""
         with self._lock:
-            return self.settled_at is not None and not self._came
+            return self.settled_at is not None and not self._result
 
     @property
     def is_cancelled(self) -> bool:
@@ -76,18 +76,18 @@ class Handle(Generic[T]):
     def run(self) -> None:
         """Run the work and settle its result; on the thread of the handle."""
         try:
-            self.settle(self._work(Patience(float("inf"), self._cancel)))
+            self.settle(self._work(Deadline(float("inf"), self._cancel)))
         except BaseException as problem:  # noqa: BLE001  no caller waits for this thread
             self.settle(problem=problem)
 
-    def settle(self, *came: T, problem: BaseException | None = None) -> None:
+    def settle(self, *result: T, problem: BaseException | None = None) -> None:
         """Finish with a result, a problem, or neither if it was cancelled before."""
         try:
             if problem is not None and not self.is_cancelled:
                 events.emit_defect("prefetch_failed", problem)
         finally:
             with self._lock:
-                self._came, self.settled_at = came, self._clock()
+                self._result, self.settled_at = result, self._clock()
             self._cancel.close()
 
 
@@ -150,7 +150,7 @@ class Prefetch:
         self._cancel.close()
 
 
-def begun(prefetch: Prefetch, work: Work[T]) -> Handle[T] | None:
+def begin_or_log(prefetch: Prefetch, work: Work[T]) -> Handle[T] | None:
     """Start some work where errors are not allowed.
 
     Returns:

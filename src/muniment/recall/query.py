@@ -26,9 +26,9 @@ from typing import Final, TypeVar
 
 from muniment.content.gates import drop_invisible
 from muniment.content.words import STOP_WORDS
-from muniment.files import shipped_tables
-from muniment.recall.stems import MAX_KEPT, Stemmer, Term
-from muniment.store.rows import as_indexed
+from muniment.files import load_package_tables
+from muniment.recall.stems import MAX_CACHED_STEMS, Stemmer, Term
+from muniment.store.rows import normalize_for_index
 
 MAX_WORDS: Final = 48
 """Words of a message that are looked up, including phrases; each costs about 10 µs."""
@@ -46,13 +46,13 @@ _Item = TypeVar("_Item")
 
 
 @cache
-def _lists() -> dict[str, frozenset[str]]:
+def _load_words() -> dict[str, frozenset[str]]:
     """Return the words of `talk.toml` as the tokenizer cuts them. Cost: reads one file, once per process."""
-    tables = shipped_tables("muniment.recall", "talk")
+    tables = load_package_tables("muniment.recall", "talk")
     return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
 
 
-_GREETING: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
+_SALUTATION: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]+")
 # Only from the beginning of a word: otherwise a long word is scanned once for each of its letters.
 _NAME: Final = re.compile(r"(?<![^\W_])[^\W_]+(?:[._/:@#-]+[^\W_]+)+")
@@ -69,14 +69,15 @@ class Word:
         text: without case and accents; the words of a phrase have a space between them.
         stem: its stem in the full-text rows; for a phrase, the stems of its words.
         is_weak: whether it finds nothing alone (Q3).
-        goes_on: whether it shares a character with the strong word before it, as pairs of one word do.
+        overlaps_previous: whether it shares a character with the strong word before it, as pairs of one word
+            do.
         is_common: whether it does not identify a subject alone (Q5).
     """
 
     text: str
     stem: str
     is_weak: bool = False
-    goes_on: bool = False
+    overlaps_previous: bool = False
     is_common: bool = False
 
     @property
@@ -95,19 +96,19 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[W
 
     Cost: 0.2 ms for a sentence, some ms for a message of any length.
     """
-    text = text if is_fact else without_blocks(text)
+    text = text if is_fact else strip_blocks(text)
     if len(text) > 2 * _END_CHARS:
         text = f"{text[:_END_CHARS]} {text[-_END_CHARS:]}"
-    plain = _GREETING.sub(" ", as_indexed(drop_invisible(text)))
-    phrases = tuple(_phrases(plain, stemmer))
-    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), is_fact=is_fact))
-    first, last = _ends(words, MAX_WORDS - len(phrases))
+    plain = _SALUTATION.sub(" ", normalize_for_index(drop_invisible(text)))
+    phrases = tuple(_build_phrases(plain, stemmer))
+    single_words = tuple(_build_words(stemmer.split_terms(_SYMBOL.sub(" ", plain)), is_fact=is_fact))
+    first, last = _take_ends(single_words, MAX_WORDS - len(phrases))
     if last:
-        last = (replace(last[0], goes_on=False), *last[1:])
+        last = (replace(last[0], overlaps_previous=False), *last[1:])
     return (*phrases, *first, *last)
 
 
-def without_blocks(text: str) -> str:
+def strip_blocks(text: str) -> str:
     """Return a message without the tagged blocks before it; unchanged if it has no other text.
 
     Cost: linear.
@@ -122,44 +123,50 @@ _BLOCK: Final = re.compile(r"\s*<([A-Za-z][\w:-]{0,60})(?:\s[^<>]{0,500})?>(?s:.
 """Context that a host puts before the user's text, such as `<context>…</context>`."""
 
 
-def units(words: Iterable[Word]) -> int:
+def count_units(words: Iterable[Word]) -> int:
     """Return as how many words some strong words count.
 
     Of pairs that share characters every other one counts, and a phrase counts twice.
     """
     count = run = 0
     for word in words:
-        run = run + 1 if word.goes_on else 1
+        run = run + 1 if word.overlaps_previous else 1
         count += 2 if word.is_phrase else run % 2
     return count
 
 
-def _phrases(plain: str, stemmer: Stemmer) -> Iterator[Word]:
+def _build_phrases(plain: str, stemmer: Stemmer) -> Iterator[Word]:
     names = dict.fromkeys(name[0] for name in _NAME.finditer(plain) if _IS_ONE_NAME.search(name[0]))
-    first, last = _ends(tuple(names), _MAX_PHRASES)
+    first, last = _take_ends(tuple(names), _MAX_PHRASES)
     for name in (*first, *last):
-        terms = stemmer.terms(name)
-        if 1 < len(terms) <= _MAX_PHRASE_WORDS and any(map(_tells, terms)):
+        terms = stemmer.split_terms(name)
+        if 1 < len(terms) <= _MAX_PHRASE_WORDS and any(map(_is_distinctive, terms)):
             yield Word(" ".join(term.word for term in terms), " ".join(term.stem for term in terms))
 
 
-def _words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
-    common = _lists()["common"]
+def _build_words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
+    common = _load_words()["common"]
     seen: set[str] = set()
-    before = ""
+    previous = ""
     for term in terms:
         word, stem = term
-        if says_nothing(word, is_fact=is_fact) or stem in seen:
-            before = ""
+        if is_ignored(word, is_fact=is_fact) or stem in seen:
+            previous = ""
             continue
         seen.add(stem)
         is_weak = _is_weak(word)
-        goes_on = not is_weak and _overlap(before, word)
-        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & common))
-        before = "" if is_weak else word
+        overlaps_previous = not is_weak and _are_overlapping(previous, word)
+        yield Word(
+            word,
+            stem,
+            is_weak=is_weak,
+            overlaps_previous=overlaps_previous,
+            is_common=bool({word, stem} & common),
+        )
+        previous = "" if is_weak else word
 
 
-def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
+def _take_ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
     """Return the first and the last items, `limit` in all; if all fit, they are all first."""
     if len(items) <= limit:
         return items, ()
@@ -167,23 +174,23 @@ def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tupl
     return items[: limit - half], items[len(items) - half :]
 
 
-def says_nothing(word: str, *, is_fact: bool = False) -> bool:
+def is_ignored(word: str, *, is_fact: bool = False) -> bool:
     """Return whether a word is left out (Q2)."""
-    return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _lists()["talk"])
+    return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _load_words()["talk"])
 
 
-def _tells(term: Term) -> bool:
+def _is_distinctive(term: Term) -> bool:
     """Return whether a part of a name distinguishes it from `e.g.` and `and/or` (Q4)."""
-    return term.word.isdigit() or not says_nothing(term.word)
+    return term.word.isdigit() or not is_ignored(term.word)
 
 
-@lru_cache(MAX_KEPT)
-def is_telling(word: str) -> bool:
+@lru_cache(MAX_CACHED_STEMS)
+def is_specific(word: str) -> bool:
     """Return whether a word can find entries and identify a subject alone (Q2, Q3, Q5); a number cannot."""
-    return not (says_nothing(word) or _is_weak(word) or word in _lists()["common"] or word.isdigit())
+    return not (is_ignored(word) or _is_weak(word) or word in _load_words()["common"] or word.isdigit())
 
 
-def _overlap(first: str, second: str) -> bool:
+def _are_overlapping(first: str, second: str) -> bool:
     """Return whether two words are adjacent pairs of one run of characters."""
     return len(first) == len(second) == _PAIR and first[1] == second[0] and not second.isascii()
 
@@ -191,4 +198,4 @@ def _overlap(first: str, second: str) -> bool:
 def _is_weak(word: str) -> bool:
     """Return whether a word finds nothing alone (Q3)."""
     is_short = len(word) <= _WEAK_CHARS and word.isascii()
-    return is_short or word in _lists()["weak"] or _HIRAGANA.fullmatch(word) is not None
+    return is_short or word in _load_words()["weak"] or _HIRAGANA.fullmatch(word) is not None

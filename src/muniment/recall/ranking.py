@@ -12,7 +12,7 @@ from functools import cached_property
 from operator import mul
 from typing import Final
 
-from muniment.recall.query import Word, says_nothing, units
+from muniment.recall.query import Word, count_units, is_ignored
 from muniment.recall.stems import Stemmer
 
 COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
@@ -20,10 +20,10 @@ COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
 
 _BODY: Final = 2
 
-_ALIKE_CHARS: Final = 2_000
+_MAX_COMPARED_CHARS: Final = 2_000
 """Maximum characters of an entry that is one fact, and may have the same subject as another."""
 
-_NAMING: Final = (0, 3)
+_SUBJECT_COLUMNS: Final = (0, 3)
 """The columns that describe the subject of an entry: its name, and its context (topic, keywords)."""
 
 _SATURATION: Final = 1.2
@@ -31,12 +31,12 @@ _SATURATION: Final = 1.2
 
 _LETTERS: Final = re.compile(r"[^\W_]+")
 
-_BETWEEN: Final = r"[\W_]{1,3}"
+_WORD_SEPARATOR: Final = r"[\W_]{1,3}"
 """Text between the words of a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class WeighedWord:
     """A word of a query with its data from the catalog.
 
     Attributes:
@@ -62,34 +62,34 @@ class Score:
 
     Attributes:
         score: to compare with others.
-        units: the number of strong query words in it, see `query.units`.
+        units: the number of strong query words in it, see `query.count_units`.
         weight: the total weight of these words.
-        named: the weight of the rarest of them in its name or its context.
-        telling: the number of them that identify a subject alone.
-        held: the numbers of these query words.
-        said: the body; empty for a long one.
+        name_weight: the weight of the rarest of them in its name or its context.
+        specific_words: the number of them that identify a subject alone.
+        matched: the numbers of these query words.
+        body: the body; empty for a long one.
     """
 
     score: float
     units: int
     weight: float
-    named: float
-    telling: int
-    held: frozenset[int]
-    said: str
+    name_weight: float
+    specific_words: int
+    matched: frozenset[int]
+    body: str
 
     @cached_property
-    def beginnings(self) -> frozenset[str]:
+    def prefixes(self) -> frozenset[str]:
         """Return the beginnings of the significant words of the body, so that endings do not count."""
-        words = _LETTERS.findall(self.said)
-        return frozenset(word[:_BEGINNING] for word in words if not says_nothing(word))
+        words = _LETTERS.findall(self.body)
+        return frozenset(word[:_PREFIX_CHARS] for word in words if not is_ignored(word))
 
-    def is_like(self, other: Score) -> bool:
+    def is_similar_to(self, other: Score) -> bool:
         """Return whether two entries match the same words and are about the same subject."""
-        if self.held != other.held:
+        if self.matched != other.matched:
             return False
-        mine, theirs = self.beginnings, other.beginnings
-        return 2 * len(mine & theirs) >= min(len(mine), len(theirs)) > 0
+        own_prefixes, other_prefixes = self.prefixes, other.prefixes
+        return 2 * len(own_prefixes & other_prefixes) >= min(len(own_prefixes), len(other_prefixes)) > 0
 
 
 class Ranking:
@@ -100,20 +100,20 @@ class Ranking:
         stemmer: the stemmer of the query.
     """
 
-    def __init__(self, words: Sequence[Weighed], stemmer: Stemmer) -> None:
+    def __init__(self, words: Sequence[WeighedWord], stemmer: Stemmer) -> None:
         self._every, self._stemmer = words, stemmer
         self._words = [each for each in words if each.rows]
-        self._starts = {_start(each) for each in self._words if not each.word.is_phrase}
+        self._starts = {_find_prefix(each) for each in self._words if not each.word.is_phrase}
         self._phrases = {
             each.word.text: re.compile(
-                rf"(?<![^\W_]){_BETWEEN.join(map(re.escape, each.word.text.split()))}(?![^\W_])"
+                rf"(?<![^\W_]){_WORD_SEPARATOR.join(map(re.escape, each.word.text.split()))}(?![^\W_])"
             )
             for each in self._words
             if each.word.is_phrase
         }
-        self._is_plain = not any(each.word.goes_on or each.word.is_phrase for each in words)
+        self._is_plain = not any(each.word.overlaps_previous or each.word.is_phrase for each in words)
 
-    def scores(self, rows: Sequence[Sequence[str]]) -> list[Score]:
+    def score_rows(self, rows: Sequence[Sequence[str]]) -> list[Score]:
         """Return the scores of full-text rows.
 
         Args:
@@ -121,12 +121,12 @@ class Ranking:
 
         Cost: linear in the columns, about 2 µs per KiB; 0.1 ms more for words that were never seen before.
         """
-        texts = [[self._stemmer.without_accents(column) for column in columns] for columns in rows]
-        found = [[self._begun(text) for text in row] for row in texts]
-        meant = self._meant({word for row in found for words in row for word in words})
-        return [self._score(row, words, meant) for row, words in zip(texts, found, strict=True)]
+        texts = [[self._stemmer.strip_accents(column) for column in columns] for columns in rows]
+        found = [[self._find_candidates(text) for text in row] for row in texts]
+        numbers_by_word = self._match_query_words({word for row in found for words in row for word in words})
+        return [self._score_row(row, words, numbers_by_word) for row, words in zip(texts, found, strict=True)]
 
-    def _begun(self, text: str) -> Collection[str]:
+    def _find_candidates(self, text: str) -> Collection[str]:
         """Return every occurrence of words in a text that begin like a query word."""
         found: dict[int, str] = {}  # By position: several query words may begin the same word.
         for start in self._starts:  # A search for a text is ten times faster than one for a pattern.
@@ -137,9 +137,9 @@ class Ranking:
                 at = text.find(start, at + 1)
         return found.values()
 
-    def _meant(self, found: Collection[str]) -> dict[str, list[int]]:
+    def _match_query_words(self, found: Collection[str]) -> dict[str, list[int]]:
         """Return the numbers of the query words for each word of a text."""
-        stems = self._stemmer.stems(found)
+        stems = self._stemmer.find_stems(found)
         numbers = {each.word.stem: at for at, each in enumerate(self._words) if not each.is_prefix}
         begun = [(each.word.text, at) for at, each in enumerate(self._words) if each.is_prefix]
         return {
@@ -148,62 +148,75 @@ class Ranking:
             for word in found
         }
 
-    def _score(
-        self, texts: Sequence[str], found: Sequence[Collection[str]], meant: Mapping[str, Sequence[int]]
+    def _score_row(
+        self,
+        texts: Sequence[str],
+        found: Sequence[Collection[str]],
+        numbers_by_word: Mapping[str, Sequence[int]],
     ) -> Score:
-        said, naming = [0.0] * len(self._words), set[int]()  # how often, weighted by column
+        frequencies, in_subject = [0.0] * len(self._words), set[int]()  # how often, weighted by column
         for column, (weight, words) in enumerate(zip(COLUMN_WEIGHTS, found, strict=False)):
-            numbers = [at for word in words for at in meant[word]]
+            numbers = [at for word in words for at in numbers_by_word[word]]
             for at in numbers:
-                said[at] += weight
-            if column in _NAMING:
-                naming.update(numbers)
+                frequencies[at] += weight
+            if column in _SUBJECT_COLUMNS:
+                in_subject.update(numbers)
         for at, each in enumerate(self._words):
             if each.word.is_phrase:
                 times = [len(self._phrases[each.word.text].findall(text)) for text in texts]
-                said[at] = sum(map(mul, COLUMN_WEIGHTS, times))
-                naming.update(at for column in _NAMING if column < len(times) and times[column])
-        score, held, named, numbers_held = 0.0, list[Weighed](), 0.0, set[int]()
+                frequencies[at] = sum(map(mul, COLUMN_WEIGHTS, times))
+                in_subject.update(at for column in _SUBJECT_COLUMNS if column < len(times) and times[column])
+        score, matched, name_weight, matched_numbers = 0.0, list[WeighedWord](), 0.0, set[int]()
         for at, each in enumerate(self._words):
-            if said[at]:
-                score += each.weight * said[at] / (said[at] + _SATURATION)
+            if frequencies[at]:
+                score += each.weight * frequencies[at] / (frequencies[at] + _SATURATION)
                 if not each.word.is_weak:
-                    held.append(each)
-                    numbers_held.add(at)
-                    named = max(named, each.weight) if at in naming else named
-        telling = sum(not each.word.is_common for each in held)
-        weight = sum(each.weight for each in held)
-        body = texts[_BODY] if len(texts[_BODY]) <= _ALIKE_CHARS else ""
-        return Score(score, self._units(held), weight, named, telling, frozenset(numbers_held), body)
+                    matched.append(each)
+                    matched_numbers.add(at)
+                    name_weight = max(name_weight, each.weight) if at in in_subject else name_weight
+        specific_words = sum(not each.word.is_common for each in matched)
+        weight = sum(each.weight for each in matched)
+        body = texts[_BODY] if len(texts[_BODY]) <= _MAX_COMPARED_CHARS else ""
+        return Score(
+            score,
+            self._count_units(matched),
+            weight,
+            name_weight,
+            specific_words,
+            frozenset(matched_numbers),
+            body,
+        )
 
-    def weight(self, folded: str) -> float:
+    def score_passage(self, folded: str) -> float:
         """Return the score of a passage alone.
 
         Cost: as `scores`, and 20 µs.
         """
-        return self.scores([("", "", folded)])[0].score
+        return self.score_rows([("", "", folded)])[0].score
 
-    def _units(self, held: Sequence[Weighed]) -> int:
+    def _count_units(self, matched: Sequence[WeighedWord]) -> int:
         """Return as how many words the matched words count.
 
         A pair continues only if the previous pair matches.
         """
         if self._is_plain:
-            return len(held)
-        present = {each.word for each in held}
+            return len(matched)
+        present = {each.word for each in matched}
         counted: list[Word] = []
         before: Word | None = None
         for each in self._every:
             if each.word in present:
-                counted.append(each.word if before in present else replace(each.word, goes_on=False))
+                counted.append(
+                    each.word if before in present else replace(each.word, overlaps_previous=False)
+                )
             before = each.word
-        return units(counted)
+        return count_units(counted)
 
 
-def _start(each: Weighed) -> str:
+def _find_prefix(each: WeighedWord) -> str:
     """Return the common beginning of all words with a stem: endings change at most its last letter."""
     return each.word.text if each.is_prefix else each.word.stem[: max(1, len(each.word.stem) - 1)]
 
 
-_BEGINNING: Final = 5
+_PREFIX_CHARS: Final = 5
 """Characters by which words of two entries are compared: `Tuesday` and `Tuesdays` are equal."""

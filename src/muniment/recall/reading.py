@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from muniment.content.admission import addressed_to_agent
+from muniment.content.admission import find_agent_instruction
 from muniment.content.entry import Entry, parse
 from muniment.content.gates import GATES, check_text
-from muniment.content.titles import current_titles, titles_of
+from muniment.content.titles import derive_titles, read_current_titles
 from muniment.errors import ContentRejected, PathEscape, Refusal, ToolError
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import digest
@@ -31,11 +31,11 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.recall.search import Hit
-from muniment.store.ledger import is_current, source_of
+from muniment.store.ledger import find_source, is_current
 from muniment.store.state import State
-from muniment.store.trust import authorship_at
+from muniment.store.trust import compute_text_trust
 
-_LAST_SECOND: Final = 253_402_300_799
+_MAX_TIMESTAMP: Final = 253_402_300_799
 """The last second of the year 9999; the time of a file may be any number."""
 
 
@@ -48,33 +48,39 @@ class ReadEntry:
         entry: the content of its file.
         name: from the front matter, else derived; not cleaned.
         trust: who it comes from.
-        at: when it was written.
-        own: the owner's sentences, if it also has sentences of lower trust.
+        written_at: when it was written.
+        owner_text: the owner's sentences, if it also has sentences of lower trust.
     """
 
     hit: Hit
     entry: Entry
     name: str
     trust: Trust
-    at: datetime
-    own: str = ""
+    written_at: datetime
+    owner_text: str = ""
 
     @property
-    def most(self) -> Trust:
+    def highest_trust(self) -> Trust:
         """Return the highest trust of its sentences."""
-        return Trust.OWNER if self.own else self.trust
+        return Trust.OWNER if self.owner_text else self.trust
 
     @property
-    def of_owner(self) -> ReadEntry | None:
+    def owner_part(self) -> ReadEntry | None:
         """Return the owner's part of the entry; None: it has no such part."""
         if self.trust is Trust.OWNER:
             return self
-        if not self.own:
+        if not self.owner_text:
             return None
-        return replace(self, entry=parse(self.own), name=titles_of(self.own).name, trust=Trust.OWNER, own="")
+        return replace(
+            self,
+            entry=parse(self.owner_text),
+            name=derive_titles(self.owner_text).name,
+            trust=Trust.OWNER,
+            owner_text="",
+        )
 
 
-def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry | str | None:
+def read_entry(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry | str | None:
     """Read the current entry of a hit (V1 to V3).
 
     Returns:
@@ -93,26 +99,26 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry 
         return None
     if digest(data) != hit.key.digest or not is_current(state, *hit.key):
         return None
-    source = source_of(state, *hit.key)
-    found = authorship_at(state, hit.key.root, path, data, policy, source)
+    source = find_source(state, *hit.key)
+    found = compute_text_trust(state, hit.key.root, path, data, policy, source)
     trust = found.trust
-    at = _written(hit) if source is None else datetime.fromisoformat(source.at)
+    at = _read_file_time(hit) if source is None else datetime.fromisoformat(source.at)
     entry = parse(data)
-    name = current_titles(entry, hit.key.rel).name
-    gate = gate_of("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
-    own = "" if trust is Trust.OWNER else found.body_of(Trust.OWNER)
+    name = read_current_titles(entry, hit.key.rel).name
+    gate = find_display_gate("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
+    own = "" if trust is Trust.OWNER else found.select_sentences(Trust.OWNER)
     return gate or ReadEntry(hit, entry, name, trust, at, own)
 
 
-def gate_of(text: str, trust: Trust) -> str | None:
+def find_display_gate(text: str, trust: Trust) -> str | None:
     """Return the gate that withholds a text of this trust from models (V3), or None."""
     try:
         check_text(text, GATES)
     except ContentRejected as rejected:
         return rejected.rule
-    return "instructions" if addressed_to_agent(text, trust) is not None else None
+    return "instructions" if find_agent_instruction(text, trust) is not None else None
 
 
-def _written(hit: Hit) -> datetime:
+def _read_file_time(hit: Hit) -> datetime:
     """Return when another program wrote the file of an entry."""
-    return datetime.fromtimestamp(min(max(0, hit.mtime_ns // 1_000_000_000), _LAST_SECOND), UTC)
+    return datetime.fromtimestamp(min(max(0, hit.mtime_ns // 1_000_000_000), _MAX_TIMESTAMP), UTC)

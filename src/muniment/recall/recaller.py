@@ -3,7 +3,7 @@
 - E1. It never raises, and never waits past its time limit: an error gives an empty result with the reason in
   it and in a `memory_retrieval_failed` event.
 - E2. Every returned entry is visible by the policy, not withheld, not expired, not excluded, and has the
-  current content of its file (`reading.py`).
+  current content of its file (`patterns.py`).
 - E3. At most `shelf.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches keeps
   no other entry out: an outsider who adds entries can neither fill a result nor empty it.
 - E4. With a chooser, its picks come first, in its order, followed by the other search results. If its answer
@@ -28,24 +28,37 @@ from typing import Final
 
 from muniment import events
 from muniment.content.expiry import has_ended
-from muniment.content.markdown import fence_token
-from muniment.errors import Cancelled, ConfigInvalid, ManagedMemoryUnavailable, MunimentError, recall_failed
+from muniment.content.markdown import create_fence_token
+from muniment.errors import (
+    Cancelled,
+    ConfigInvalid,
+    ManagedMemoryUnavailable,
+    MunimentError,
+    build_recall_failure,
+)
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
-from muniment.recall.block import Count, block_of, estimated, system_block_of
-from muniment.recall.excerpt import Weight, excerpt, unweighed
+from muniment.recall.block import Count, build_block, build_system_block, estimate_tokens
+from muniment.recall.excerpt import Weight, cut_excerpt, weigh_equally
 from muniment.recall.query import read_query
 from muniment.recall.reading import ReadEntry
-from muniment.recall.search import HIT_COLUMNS, Search, SearchResult, Wanted, hit_of, left_over
-from muniment.recall.shelf import Picked, Shelf
+from muniment.recall.root_reader import PickedEntries, RootReader
+from muniment.recall.search import (
+    HIT_COLUMNS,
+    Search,
+    SearchRequest,
+    SearchResult,
+    build_hit,
+    find_remaining_entries,
+)
 from muniment.recall.stems import Stemmer
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
-from muniment.store.index import shown_path
-from muniment.store.ledger import root_key
-from muniment.store.rows import as_indexed
+from muniment.store.index import shorten_path
+from muniment.store.ledger import get_root_key
+from muniment.store.rows import normalize_for_index
 from muniment.store.state import State
 from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey, RootKey
@@ -59,15 +72,15 @@ MAX_TOKENS: Final = 2_000
 CANDIDATES: Final = 12
 """Entries that are searched beyond the limit, as some may not be displayed."""
 
-ABOUT_CHARS: Final = 150
+MAX_DESCRIPTION_CHARS: Final = 150
 """Characters of an entry without a description that a chooser receives."""
 
-MAX_ASKED: Final = 24
+MAX_CHECKED_FILES: Final = 24
 """Candidates whose files are compared with their rows, about 10 µs each."""
 
 _ID: Final = re.compile(r"(?P<scope>[^/]*)/(?P<rel>.*)@(?P<digest>[^@]*)", re.DOTALL)
 
-Chooser = Callable[[str, Sequence[str], int, Patience], Sequence[int] | None]
+Chooser = Callable[[str, Sequence[str], int, Deadline], Sequence[int] | None]
 """Function that, given a message, descriptions of some entries and a limit, returns the numbers of at most so
 many that help, the best first; None: it has no answer. Raises `Cancelled` or `DeadlineExceeded` if it was
 cancelled or out of time; any other error counts as no answer.
@@ -92,16 +105,16 @@ class Recaller:
         roots: Mapping[Scope, BoundRoot],
         state: State,
         *,
-        count: Count = estimated,
+        count: Count = estimate_tokens,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         notes: tuple[str, ...] = (),
     ) -> None:
         self._policy, self._roots, self._state, self._notes = policy, roots, state, notes
         self._clock = clock
-        self._judge = Judge(policy)
+        self._judge = PolicyEvaluator(policy)
         self.count = count
         self.stemmer = Stemmer()
-        self._search = _search_of(state, self.stemmer)
+        self._search = _create_search(state, self.stemmer)
 
     def recall(
         self,
@@ -112,7 +125,7 @@ class Recaller:
         limit: int = MAX_ENTRIES,
         budget: int = MAX_TOKENS,
         choose: Chooser | None = None,
-        patience: Patience | None = None,
+        deadline: Deadline | None = None,
         needs_entry: bool = False,
     ) -> Recalled:
         """Return the entries that help with `query` (E1 to E4).
@@ -125,48 +138,52 @@ class Recaller:
             limit: maximum number of entries; below one: no search.
             budget: maximum tokens of the complete text; below one: no search.
             choose: picks among the search results (E4); None: search only.
-            patience: the time limit; None: unlimited.
+            deadline: the time limit; None: unlimited.
             needs_entry: a budget that is too small for one entry is an error with the minimum budget.
 
         Cost: 3 ms of CPU if nothing changed since the last call; 5 ms in a memory of 100 000 entries.
         """
-        until = patience or Patience(float("inf"))
+        until = deadline or Deadline(float("inf"))
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(reader: RootReader) -> Recalled:
             if limit < 1 or budget < 1:
                 return Recalled()
-            asked = read_query(query, self.stemmer)
-            wanted = Wanted(asked, shelf.keys, exclude, self.now, limit + CANDIDATES, shelf.accepts)
-            found, picked = self._picked(wanted, shelf, limit, until)
+            words = read_query(query, self.stemmer)
+            request = SearchRequest(
+                words, reader.keys, exclude, self.now, limit + CANDIDATES, reader.can_display
+            )
+            found, picked = self._pick_entries(request, reader, limit, until)
             if len(picked.readings) < min(limit, len(found.hits)) and self._is_crowded(found, picked, until):
-                picked = self._beside_external(wanted, shelf, picked, limit, until)
+                picked = self._add_entries_hidden_by_external(request, reader, picked, limit, until)
             readings = picked.readings[:limit]
             if readings and choose is not None:
-                readings = _chosen(choose, query, readings, limit, until)
+                readings = _apply_chooser(choose, query, readings, limit, until)
             readings = sorted(readings, key=self._has_ended)
             if not readings:
                 return Recalled(abstained=True, withheld=picked.withheld)
 
             def weight(passage: str) -> float:
-                return found.ranking.weight(as_indexed(passage))
+                return found.ranking.score_passage(normalize_for_index(passage))
 
-            told = self.told(readings, shelf, budget, weight=weight)
-            if needs_entry and not told.entries:
-                raise self._too_small(readings[0], shelf, budget)
-            return replace(told, withheld=picked.withheld)
+            result = self.build_result(readings, reader, budget, weight=weight)
+            if needs_entry and not result.entries:
+                raise self._build_budget_error(readings[0], reader, budget)
+            return replace(result, withheld=picked.withheld)
 
-        return replace(self.answer(work, scopes, until), notes=self._notes)
+        return replace(self.run_with_roots(work, scopes, until), notes=self._notes)
 
-    def _too_small(self, reading: ReadEntry, shelf: Shelf, budget: int) -> ConfigInvalid:
+    def _build_budget_error(self, reading: ReadEntry, reader: RootReader, budget: int) -> ConfigInvalid:
         """Return the error for a budget that is too small for one entry, with the minimum budget."""
         needs = range(budget + 1, budget + MAX_TOKENS)
-        least = bisect_left(needs, 1, key=lambda each: len(self.told([reading], shelf, each).entries))
+        least = bisect_left(
+            needs, 1, key=lambda each: len(self.build_result([reading], reader, each).entries)
+        )
         return ConfigInvalid(
             f"the budget of {budget} tokens has no room for one entry; use at least {needs[least]}"
         )
 
-    def answer(
-        self, work: Callable[[Shelf], Recalled], scopes: Collection[str] | None, patience: Patience
+    def run_with_roots(
+        self, work: Callable[[RootReader], Recalled], scopes: Collection[str] | None, deadline: Deadline
     ) -> Recalled:
         """Return the result of `work` for the entries of some scopes; empty after an error (E1).
 
@@ -174,12 +191,12 @@ class Recaller:
         """
         try:
             try:
-                return work(self._shelf(scopes, patience))
+                return work(self._open_roots(scopes, deadline))
             except ManagedMemoryUnavailable as error:
                 if not self.catalog.is_damaged(error):
                     raise  # If the ledger is damaged, rebuilding the catalog would not help.
-            self._state.renew_catalog()
-            return work(self._shelf(scopes, patience))
+            self._state.recreate_catalog()
+            return work(self._open_roots(scopes, deadline))
         except Cancelled as error:
             return Recalled(error=error)
         except MunimentError as error:
@@ -187,29 +204,29 @@ class Recaller:
             return Recalled(error=error)
         except Exception as defect:  # noqa: BLE001  the caller continues without a result (E1)
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=recall_failed(type(defect).__name__))
+            return Recalled(error=build_recall_failure(type(defect).__name__))
 
-    def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
-        """Return whether all visible entries are in `told`; False if this is unknown.
+    def has_injected_all(self, injected: Collection[EntryKey], deadline: Deadline) -> bool:
+        """Return whether all visible entries are in `injected`; False if this is unknown.
 
         Cost: a query that ends at the first entry that is left.
         """
         found = True
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(reader: RootReader) -> Recalled:
             nonlocal found
-            rows = left_over(self.catalog, shelf.keys, told, self.now, patience)
-            found = not any(shelf.accepts(key.root, key.rel) for key in rows)
+            rows = find_remaining_entries(self.catalog, reader.keys, injected, self.now, deadline)
+            found = not any(reader.can_display(key.root, key.rel) for key in rows)
             return Recalled()
 
-        return self.answer(work, None, patience).error is None and found
+        return self.run_with_roots(work, None, deadline).error is None and found
 
-    def keys_of(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
+    def read_keys(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
         """Return the entries for ids, see `RecalledEntry.id`; unknown ids are left out.
 
         Returns an empty set if the ledger cannot be read; an event is logged.
         """
-        roots = self._root_keys()
+        roots = self._read_root_keys()
         named = filter(None, map(_ID.fullmatch, unsafe_ids))
         return {
             EntryKey(roots[Scope(found["scope"])], RelPath(found["rel"]), Digest(found["digest"]))
@@ -217,9 +234,9 @@ class Recaller:
             if found["scope"] in roots
         }
 
-    def ids_of(self, keys: Iterable[EntryKey]) -> list[str]:
-        """Return the ids of entries, sorted; entries of another memory are left out, see `keys_of`."""
-        scopes = {key: scope for scope, key in self._root_keys().items()}
+    def list_ids(self, keys: Iterable[EntryKey]) -> list[str]:
+        """Return the ids of entries, sorted; entries of another memory are left out, see `read_keys`."""
+        scopes = {key: scope for scope, key in self._read_root_keys().items()}
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
     def record(self, recalled: Recalled, where: str) -> None:
@@ -255,31 +272,31 @@ class Recaller:
         """Return the time in the format of rows."""
         return timestamp(self._clock())
 
-    def told(
+    def build_result(
         self,
         readings: Sequence[ReadEntry],
-        shelf: Shelf,
+        reader: RootReader,
         budget: int,
         *,
-        weight: Weight = unweighed,
+        weight: Weight = weigh_equally,
         is_system: bool = False,
     ) -> Recalled:
         """Return the text for a model with some entries, within a budget.
 
         Args:
             readings: the most important first.
-            shelf: the roots of the entries.
+            reader: the roots of the entries.
             budget: tokens.
-            weight: relevance of passages, see `excerpt`.
+            weight: relevance of passages, see `cut_excerpt`.
             is_system: for a system prompt; raises ValueError if the trust of an entry is not `owner`.
         """
         entries = [
             RecalledEntry(
-                id=f"{shelf.path(each.hit)}@{each.hit.key.digest}",
-                path=shelf.path(each.hit),
+                id=f"{reader.build_path(each.hit)}@{each.hit.key.digest}",
+                path=reader.build_path(each.hit),
                 name=each.name,
                 trust=each.trust,
-                at=timestamp(each.at),
+                at=timestamp(each.written_at),
                 text=each.entry.body,
                 ended=str(each.entry.ends) if self._has_ended(each) else None,
                 key=each.hit.key,
@@ -287,14 +304,14 @@ class Recaller:
             for each in readings
         ]
         if is_system:
-            return system_block_of(entries, budget, self.count, weight)
-        return self._block(entries, budget, weight)
+            return build_system_block(entries, budget, self.count, weight)
+        return self._build_block(entries, budget, weight)
 
     def _has_ended(self, reading: ReadEntry) -> bool:
         """Return whether an entry has ended according to its text (E6)."""
         return has_ended(reading.entry.ends, self._clock())
 
-    def without(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
+    def remove_entries(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
         """Return a result without some entries, within a budget; the same object if nothing changes.
 
         For callers that learn only later which entries were injected elsewhere. It never raises (E1), and
@@ -309,56 +326,63 @@ class Recaller:
         if len(left) == len(recalled.entries) and recalled.tokens <= budget:
             return recalled
         try:
-            block = self._block(left, budget)
+            block = self._build_block(left, budget)
         except Exception as defect:  # noqa: BLE001  as `answer`: the caller's count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=recall_failed(type(defect).__name__))
+            return Recalled(error=build_recall_failure(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
 
-    def _block(self, entries: Sequence[RecalledEntry], budget: int, weight: Weight = unweighed) -> Recalled:
-        token, now = fence_token(), self._clock()
-        return block_of(entries, budget, token, now, self.count, weight)
+    def _build_block(
+        self, entries: Sequence[RecalledEntry], budget: int, weight: Weight = weigh_equally
+    ) -> Recalled:
+        token, now = create_fence_token(), self._clock()
+        return build_block(entries, budget, token, now, self.count, weight)
 
-    def _shelf(self, scopes: Collection[str] | None, patience: Patience) -> Shelf:
-        return Shelf(self._policy, self._roots, self._state, self._judge, self._policy, scopes, patience)
+    def _open_roots(self, scopes: Collection[str] | None, deadline: Deadline) -> RootReader:
+        return RootReader(self._policy, self._roots, self._state, self._judge, self._policy, scopes, deadline)
 
-    def _root_keys(self) -> dict[Scope, RootKey]:
+    def _read_root_keys(self) -> dict[Scope, RootKey]:
         """Return the keys of the roots; empty if the ledger cannot be read; an event is logged."""
         try:
-            return {scope: root_key(self._state, bound) for scope, bound in self._roots.items()}
+            return {scope: get_root_key(self._state, bound) for scope, bound in self._roots.items()}
         except MunimentError as error:
             events.emit("memory_retrieval_failed", code=error.code)
             return {}
 
-    def _picked(
-        self, wanted: Wanted, shelf: Shelf, enough: int, patience: Patience
-    ) -> tuple[SearchResult, Picked]:
+    def _pick_entries(
+        self, request: SearchRequest, reader: RootReader, enough: int, deadline: Deadline
+    ) -> tuple[SearchResult, PickedEntries]:
         """Return the search result and its visible entries; retry once if files differ from their rows."""
         search = self._search
-        found = search.find(wanted, patience)
-        if shelf.have_changed(found.hits[:MAX_ASKED]):
-            found = search.find(wanted, patience)
-        picked = shelf.read(found.hits, enough, self._has_ended)
+        found = search.find(request, deadline)
+        if reader.refresh_changed(found.hits[:MAX_CHECKED_FILES]):
+            found = search.find(request, deadline)
+        picked = reader.read_entries(found.hits, enough, self._has_ended)
         if picked.changed:
-            shelf.look_again(picked.changed)
-            found = search.find(wanted, patience)
-            picked = shelf.read(found.hits, enough, self._has_ended)
+            reader.refresh_rows(picked.changed)
+            found = search.find(request, deadline)
+            picked = reader.read_entries(found.hits, enough, self._has_ended)
         return found, picked
 
-    def _is_crowded(self, found: SearchResult, picked: Picked, patience: Patience) -> bool:
+    def _is_crowded(self, found: SearchResult, picked: PickedEntries, deadline: Deadline) -> bool:
         """Return whether external entries were found that are not displayed, and may hide others (E3)."""
-        places = json.dumps([hit.key[:2] for hit in found.hits])
+        entries = json.dumps([hit.key[:2] for hit in found.hits])
         query = (
             "SELECT count(*) FROM json_each(?) AS place CROSS JOIN entry"
             " ON entry.root = json_extract(place.value, '$[0]')"
             " AND entry.rel = json_extract(place.value, '$[1]') AND entry.trust = ?"
         )
-        ((external,),) = self.catalog.rows(query, (places, Trust.EXTERNAL), patience=patience)
+        ((external,),) = self.catalog.rows(query, (entries, Trust.EXTERNAL), deadline=deadline)
         return bool(external > sum(each.trust is Trust.EXTERNAL for each in picked.readings))
 
-    def _beside_external(
-        self, wanted: Wanted, shelf: Shelf, picked: Picked, enough: int, patience: Patience
-    ) -> Picked:
+    def _add_entries_hidden_by_external(
+        self,
+        request: SearchRequest,
+        reader: RootReader,
+        picked: PickedEntries,
+        enough: int,
+        deadline: Deadline,
+    ) -> PickedEntries:
         """Return the picked external entries, and the results of a search without external entries (E3).
 
         Cost: a scan of all rows; 30 ms in a memory of 100 000 entries.
@@ -367,36 +391,36 @@ class Recaller:
             f"SELECT {HIT_COLUMNS} FROM entry "  # noqa: S608  columns from `search.py`
             "WHERE entry.root IN (SELECT value FROM json_each(?)) AND entry.trust = ?"
         )
-        values = (json.dumps(list(shelf.keys)), Trust.EXTERNAL)
-        crowd = {hit_of(row).key for row in self.catalog.rows(query, values, patience=patience)}
+        values = (json.dumps(list(reader.keys)), Trust.EXTERNAL)
+        external_keys = {build_hit(row).key for row in self.catalog.rows(query, values, deadline=deadline)}
         external = [each for each in picked.readings if each.trust is Trust.EXTERNAL]
-        ours = replace(wanted, exclude={*wanted.exclude, *crowd})
-        _, others = self._picked(ours, shelf, enough - len(external), patience)
+        without_external = replace(request, exclude={*request.exclude, *external_keys})
+        _, others = self._pick_entries(without_external, reader, enough - len(external), deadline)
         readings = sorted([*external, *others.readings], key=lambda each: -each.hit.score)
-        return Picked(readings, withheld=max(picked.withheld, others.withheld))
+        return PickedEntries(readings, withheld=max(picked.withheld, others.withheld))
 
 
-def _search_of(state: State, stemmer: Stemmer) -> Search:
+def _create_search(state: State, stemmer: Stemmer) -> Search:
     """Return a search by words, and also by meaning if the state has a model."""
     if state.embedder is not None:
-        from muniment.recall.meaning import JointSearch, StaticModel
+        from muniment.recall.semantic_search import CombinedSearch, StaticModel
 
         if isinstance(state.embedder, StaticModel):
-            return JointSearch(state.catalog, stemmer, state.embedder)
+            return CombinedSearch(state.catalog, stemmer, state.embedder)
     return Search(state.catalog, stemmer)
 
 
-def _chosen(
-    choose: Chooser, message: str, readings: list[ReadEntry], limit: int, patience: Patience
+def _apply_chooser(
+    choose: Chooser, message: str, readings: list[ReadEntry], limit: int, deadline: Deadline
 ) -> list[ReadEntry]:
     """Return all entries, the picks of the chooser first: it may reorder, but not remove any (E4)."""
-    about = [_about(each) for each in readings]
+    about = [_describe_entry(each) for each in readings]
     try:
-        picks = choose(message, about, limit, patience)
+        picks = choose(message, about, limit, deadline)
         numbers = list(dict.fromkeys(picks or ()))
         is_answer = picks is not None and all(number in range(len(readings)) for number in numbers)
     except Exception as defect:  # noqa: BLE001  a model may fail in any way; the search result stays
-        patience.check()
+        deadline.check()
         events.emit_defect("recall_not_chosen", defect)
         return readings
     if not is_answer:
@@ -406,8 +430,8 @@ def _chosen(
     return [readings[number] for number in (*numbers, *rest)]
 
 
-def _about(reading: ReadEntry) -> str:
+def _describe_entry(reading: ReadEntry) -> str:
     """Return the description of an entry for a chooser, without text of other authors than the owner (E5)."""
     if reading.trust is not Trust.OWNER:
-        return f"[{reading.trust}] {shown_path(reading.hit.key.rel)}"
-    return f"{reading.name}: {reading.entry.description or excerpt(reading.entry.body, ABOUT_CHARS)}"
+        return f"[{reading.trust}] {shorten_path(reading.hit.key.rel)}"
+    return f"{reading.name}: {reading.entry.description or cut_excerpt(reading.entry.body, MAX_DESCRIPTION_CHARS)}"

@@ -41,9 +41,9 @@ from typing import Any, Final, Self
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.kernel.cancel import Patience
-from muniment.recall.keys import keys_as_json, keys_in, latest
-from muniment.recall.prefetch import Handle, Prefetch, begun
+from muniment.kernel.cancel import Deadline
+from muniment.recall.keys import dump_keys, load_keys, merge_latest_keys
+from muniment.recall.prefetch import Handle, Prefetch, begin_or_log
 from muniment.recall.recaller import MAX_TOKENS, Chooser, Recaller
 from muniment.types import Recalled
 from muniment.types.keys import EntryKey
@@ -66,7 +66,7 @@ class Reason(StrEnum):
     FAILED = "failed"
 
 
-class BroughtIn(StrEnum):
+class InjectionMode(StrEnum):
     """The point at which entries were injected: a point of a recall, or a tier (`context.py`)."""
 
     USER_TURN = "user_turn"
@@ -97,7 +97,8 @@ class RecallSession:
 
     Attributes:
         prefetch: runs the background work; closed with the session.
-        outcomes: how often entries were injected, by `BroughtIn`, and how many recalls were not, by `Reason`.
+        outcomes: how often entries were injected, by `InjectionMode`, and how many recalls were not, by
+            `Reason`.
 
     Raises:
         OSError: the process has no free descriptor.
@@ -118,44 +119,44 @@ class RecallSession:
         self._repeat_after = repeat_after
         self.prefetch = Prefetch(clock=clock, parent=parent)
         self._handle: Handle[Recalled] | None = None
-        kept = state if isinstance(state, Mapping) else {}
-        self._shown, self._since = keys_in(kept.get("shown")), tokens_in(kept.get("since"))
-        self._records = _Records(recaller.record)
+        saved = state if isinstance(state, Mapping) else {}
+        self._injected, self._tokens_since = load_keys(saved.get("shown")), load_tokens(saved.get("since"))
+        self._records = _RecordWriter(recaller.record)
         self.outcomes: Counter[str] = Counter()
 
     @property
-    def shown(self) -> frozenset[EntryKey]:
+    def injected(self) -> frozenset[EntryKey]:
         """Return the injected entries."""
-        return frozenset(self._shown)
+        return frozenset(self._injected)
 
-    def heard(self, tokens: int) -> None:
+    def count_tokens(self, tokens: int) -> None:
         """Count tokens that were added to the conversation by others than the memory (S3)."""
-        self._since += tokens
+        self._tokens_since += tokens
 
-    def on_user_turn(self, text: str, *, told: Collection[EntryKey] = ()) -> None:
+    def on_user_turn(self, text: str, *, injected: Collection[EntryKey] = ()) -> None:
         """Start the recall of a turn and cancel the previous one; also for a message received mid-loop.
 
         Args:
             text: the user's message.
-            told: entries that the conversation received elsewhere, which are not recalled either.
+            injected: entries that the conversation received elsewhere, which are not recalled either.
         """
-        self._drop(Reason.SUPERSEDED)
-        shown, known = self.shown, frozenset(told)
-        may_repeat = bool(shown) and self._since >= self._repeat_after
+        self._cancel_recall(Reason.SUPERSEDED)
+        injected_before, known = self.injected, frozenset(injected)
+        may_repeat = bool(injected_before) and self._tokens_since >= self._repeat_after
 
-        def work(patience: Patience) -> Recalled:
-            return self._recall(text, shown, known, patience, may_repeat=may_repeat)
+        def work(deadline: Deadline) -> Recalled:
+            return self._recall(text, injected_before, known, deadline, may_repeat=may_repeat)
 
-        self._handle = begun(self.prefetch, work)
+        self._handle = begin_or_log(self.prefetch, work)
         if self._handle is None:
-            self._discard(Reason.FAILED)
+            self._log_discarded(Reason.FAILED)
 
-    def take(self, where: BroughtIn, told: Collection[EntryKey] = ()) -> Recalled | None:
+    def take_result(self, where: InjectionMode, injected: Collection[EntryKey] = ()) -> Recalled | None:
         """Return the entries to put first among the reminders of the turn, or after its last tool result.
 
         Args:
             where: which of the two; after results only when all are in.
-            told: entries that the conversation has received elsewhere by now (S4).
+            injected: entries that the conversation has received elsewhere by now (S4).
 
         Returns:
             None: no entries, or not yet ready.
@@ -163,42 +164,42 @@ class RecallSession:
         handle = self._handle
         if handle is None:
             return None
-        recalled = handle.take()
+        recalled = handle.take_result()
         if recalled is None:
-            reason = _why_over(handle)
+            reason = _find_end_reason(handle)
             if reason is not None:
-                self._drop(reason)
+                self._cancel_recall(reason)
             return None
         self._handle = None
-        before: frozenset[EntryKey] = frozenset() if recalled.is_repeat else self.shown
-        new = self._recaller.without(recalled, before.union(told), self._budget)
+        before: frozenset[EntryKey] = frozenset() if recalled.is_repeat else self.injected
+        new = self._recaller.remove_entries(recalled, before.union(injected), self._budget)
         if not new.entries:
-            self._discard(_why_empty(recalled, new))
+            self._log_discarded(_find_empty_reason(recalled, new))
             return None
-        self._shown = latest(before, new.keys)
-        self._since = 0
+        self._injected = merge_latest_keys(before, new.keys)
+        self._tokens_since = 0
         self.record(new, where)
         return new
 
     def abort(self, reason: Reason) -> None:
         """Cancel the current recall, because the turn ends in another way."""
-        self._drop(reason)
+        self._cancel_recall(reason)
 
     def on_compaction(self) -> None:
         """Forget the injected entries, because a summary replaced the history (S3)."""
-        self._shown.clear()
-        self._since = 0
+        self._injected.clear()
+        self._tokens_since = 0
 
     def on_reset(self) -> None:
         """Reset the state, because the conversation starts again."""
-        self._drop(Reason.RESET)
+        self._cancel_recall(Reason.RESET)
         self.on_compaction()
 
     def as_json(self) -> dict[str, Any]:
         """Return the state that a later session of this conversation needs."""
-        return {"shown": keys_as_json(self._shown), "since": self._since}
+        return {"shown": dump_keys(self._injected), "since": self._tokens_since}
 
-    def record(self, recalled: Recalled, where: BroughtIn) -> None:
+    def record(self, recalled: Recalled, where: InjectionMode) -> None:
         """Count injected entries, and write them to the ledger (S6) on another thread (S1)."""
         self.outcomes[where] += 1
         events.emit("memory_injected", where=where, entries=len(recalled.entries), tokens=recalled.tokens)
@@ -210,7 +211,7 @@ class RecallSession:
         Cost: the time until the threads end: milliseconds unless a disk hangs, and at most some seconds; an
         event is logged if that is too short.
         """
-        self._drop(Reason.SHUTDOWN)
+        self._cancel_recall(Reason.SHUTDOWN)
         self.prefetch.close()
         self._records.close()
 
@@ -223,38 +224,42 @@ class RecallSession:
     def _recall(
         self,
         text: str,
-        shown: frozenset[EntryKey],
-        told: frozenset[EntryKey],
-        patience: Patience,
+        injected_before: frozenset[EntryKey],
+        injected: frozenset[EntryKey],
+        deadline: Deadline,
         *,
         may_repeat: bool,
     ) -> Recalled:
         """Run the recall on the thread of the handle."""
 
-        def ask(exclude: frozenset[EntryKey]) -> Recalled:
+        def run_recall(exclude: frozenset[EntryKey]) -> Recalled:
             return self._recaller.recall(
-                text, exclude=exclude, budget=self._budget, choose=self._choose, patience=patience
+                text, exclude=exclude, budget=self._budget, choose=self._choose, deadline=deadline
             )
 
-        recalled = ask(shown | told)
-        if may_repeat and recalled.abstained and self._recaller.has_told_all(shown | told, patience):
-            again = ask(told)
-            return replace(again, is_repeat=True) if again.entries else recalled
+        recalled = run_recall(injected_before | injected)
+        if (
+            may_repeat
+            and recalled.abstained
+            and self._recaller.has_injected_all(injected_before | injected, deadline)
+        ):
+            repeated = run_recall(injected)
+            return replace(repeated, is_repeat=True) if repeated.entries else recalled
         return recalled
 
-    def _drop(self, reason: Reason) -> None:
+    def _cancel_recall(self, reason: Reason) -> None:
         if self._handle is not None:
-            reason = _why_over(self._handle) or reason
+            reason = _find_end_reason(self._handle) or reason
             self._handle.cancel()
             self._handle = None
-            self._discard(reason)
+            self._log_discarded(reason)
 
-    def _discard(self, reason: Reason) -> None:
+    def _log_discarded(self, reason: Reason) -> None:
         self.outcomes[reason] += 1
         events.emit("recall_discarded", reason=reason)
 
 
-class _Records:
+class _RecordWriter:
     """Writes records in order, on a thread that runs while there are records to write.
 
     Args:
@@ -264,18 +269,18 @@ class _Records:
     def __init__(self, write: Callable[[Recalled, str], None]) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Recalled, str]] = deque()
+        self._queue: deque[tuple[Recalled, str]] = deque()
         self._thread: threading.Thread | None = None
         self._is_writing = False
 
     def add(self, recalled: Recalled, where: str) -> None:
         """Queue a record. If the system has no thread for it, it is written with the next one."""
         with self._lock:
-            self._waiting.append((recalled, where))
+            self._queue.append((recalled, where))
             if self._is_writing:
                 return
             thread = threading.Thread(
-                target=self._work, args=(self._thread,), name="recall-record", daemon=True
+                target=self._run, args=(self._thread,), name="recall-record", daemon=True
             )
             try:
                 thread.start()
@@ -293,24 +298,24 @@ class _Records:
             if thread.is_alive():
                 events.emit("recall_left_running")
 
-    def _work(self, before: threading.Thread | None) -> None:
+    def _run(self, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()  # It has written its last record, so that joining this thread joins all.
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._queue:
                     self._is_writing = False
                     return
-                recalled, where = self._waiting.popleft()
+                recalled, where = self._queue.popleft()
             self._write(recalled, where)
 
 
-def tokens_in(unsafe_number: object) -> int:
+def load_tokens(unsafe_number: object) -> int:
     """Return a number of tokens from a saved state; 0 for an invalid value."""
     return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
-def _why_over(handle: Handle[Recalled]) -> Reason | None:
+def _find_end_reason(handle: Handle[Recalled]) -> Reason | None:
     """Return why a recall will have no result; None: it may have one."""
     has_failed = handle.has_failed  # First: a cancelled one ends only then.
     if handle.is_cancelled:
@@ -318,7 +323,7 @@ def _why_over(handle: Handle[Recalled]) -> Reason | None:
     return Reason.FAILED if has_failed else None
 
 
-def _why_empty(recalled: Recalled, new: Recalled) -> Reason:
+def _find_empty_reason(recalled: Recalled, new: Recalled) -> Reason:
     if recalled.error is not None or new.error is not None:
         return Reason.FAILED
     return Reason.NOTHING_NEW if recalled.entries else Reason.NOTHING_FOUND

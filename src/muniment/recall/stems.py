@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-MAX_KEPT: Final = 20_000
+MAX_CACHED_STEMS: Final = 20_000
 """Words whose stems are cached, about 4 MB; the least recently used are removed first."""
 
 _TABLES: Final = """
@@ -46,46 +46,46 @@ class Stemmer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bases: dict[int, str] | None = None
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._cache: OrderedDict[str, str] = OrderedDict()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.executescript(_TABLES)
 
-    def terms(self, folded: str) -> tuple[Term, ...]:
+    def split_terms(self, folded: str) -> tuple[Term, ...]:
         """Return the words of a text in order, with their stems.
 
         Args:
-            folded: text from `store.rows.as_indexed`. Halves of surrogate pairs separate words.
+            folded: text from `store.rows.normalize_for_index`. Halves of surrogate pairs separate words.
 
         Cost: 90 µs and about 1 µs per word.
         """
         with self._lock:
-            return self._cut(folded)
+            return self._split(folded)
 
-    def stems(self, words: Iterable[str]) -> dict[str, str]:
+    def find_stems(self, words: Iterable[str]) -> dict[str, str]:
         """Return the stems of words, each of which is one word to the tokenizer; others are left out.
 
         Cost: as `terms` for the words that are not cached.
         """
         wanted = set(words)
         with self._lock:
-            unknown = [word for word in wanted if word not in self._kept]
+            unknown = [word for word in wanted if word not in self._cache]
             if unknown:
-                self._kept.update(self._cut(" ".join(unknown)))
-            found = {word: self._kept[word] for word in wanted if word in self._kept}
+                self._cache.update(self._split(" ".join(unknown)))
+            found = {word: self._cache[word] for word in wanted if word in self._cache}
             for word in found:
-                self._kept.move_to_end(word)
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+                self._cache.move_to_end(word)
+            while len(self._cache) > MAX_CACHED_STEMS:
+                self._cache.popitem(last=False)
         return found
 
-    def without_accents(self, folded: str) -> str:
+    def strip_accents(self, folded: str) -> str:
         """Return a folded text as the tokenizer sees it: without the accents that it removes.
 
         Cost: linear; the first text that is not ASCII takes 1 ms more.
         """
-        return folded if folded.isascii() else folded.translate(self.bases())
+        return folded if folded.isascii() else folded.translate(self.load_accent_table())
 
-    def bases(self) -> dict[int, str]:
+    def load_accent_table(self) -> dict[int, str]:
         """Return a table for `str.translate` from letters with accents to the tokenizer's letters."""
         with self._lock:
             if self._bases is None:
@@ -99,9 +99,9 @@ class Stemmer:
 
     def _find_bases(self) -> dict[int, str]:
         """Return how the tokenizer reads letters with accents, and combining accents alone."""
-        cut = self._cut(" ".join(_ACCENTED))
+        cut = self._split(" ".join(_ACCENTED))
         bases = dict(zip(_ACCENTED, (term.word for term in cut), strict=True))
-        words = iter(term.word for term in self._cut(" ".join(f"a{accent}b" for accent in _ACCENTS)))
+        words = iter(term.word for term in self._split(" ".join(f"a{accent}b" for accent in _ACCENTS)))
         for accent in _ACCENTS:
             if next(words) == "ab":
                 bases[accent] = ""
@@ -109,7 +109,7 @@ class Stemmer:
                 next(words)  # It separates words.
         return str.maketrans(bases)
 
-    def _cut(self, text: str) -> tuple[Term, ...]:
+    def _split(self, text: str) -> tuple[Term, ...]:
         text = text.encode("utf-8", "replace").decode()  # SQLite rejects half of a surrogate pair.
         cut = []
         for table, view in _CUTS:

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from muniment import events
 from muniment.errors import Cancelled, MunimentError
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope
 from muniment.recall.context import GLOBAL_SCOPE
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Recaller
@@ -39,8 +39,8 @@ Enqueue = Callable[[str], str]
 Raises `MunimentError` or `OSError` if it cannot.
 """
 
-_NOTHING: Final = "Nothing in the memory is about that."
-_USED_UP: Final = "error: the search limit of this task is reached; continue with what you know"
+_NOTHING_FOUND: Final = "Nothing in the memory is about that."
+_LIMIT_REACHED: Final = "error: the search limit of this task is reached; continue with what you know"
 
 _NAME_CHARS: Final = 80
 """Characters of a tool's name that an error quotes."""
@@ -101,9 +101,9 @@ class SubagentMemory:
         scopes: Sequence[Scope],
         *,
         enqueue: Enqueue | None = None,
-        patience: Callable[[], Patience] = lambda: Patience(float("inf")),
+        build_deadline: Callable[[], Deadline] = lambda: Deadline(float("inf")),
     ) -> None:
-        self._recaller, self._enqueue, self._patience = recaller, enqueue, patience
+        self._recaller, self._enqueue, self._build_deadline = recaller, enqueue, build_deadline
         self._scopes = {
             "global": [scope for scope in scopes if scope == GLOBAL_SCOPE],
             "project": [scope for scope in scopes if scope != GLOBAL_SCOPE],
@@ -123,7 +123,7 @@ class SubagentMemory:
 
         Cost: a recall.
         """
-        recalled = self._recaller.recall(description, budget=MAX_TOKENS, patience=self._patience())
+        recalled = self._recaller.recall(description, budget=MAX_TOKENS, deadline=self._build_deadline())
         if recalled.entries:
             self._recaller.record(recalled, "subagent")
         tools = "\n".join(
@@ -144,48 +144,50 @@ class SubagentMemory:
             arguments: as the model wrote them, or already parsed.
         """
         try:
-            given = _parsed(arguments)
-            asked = _search_in(given) if name == "search_memory" else None
-            fact = _fact_in(given) if name == "remember_this" and self._enqueue is not None else ""
+            parsed_arguments = _parse_arguments(arguments)
+            search = _read_search(parsed_arguments) if name == "search_memory" else None
+            fact = (
+                _read_fact(parsed_arguments) if name == "remember_this" and self._enqueue is not None else ""
+            )
         except ValueError as problem:
             return f"error: {problem}"
-        if asked is not None:
-            return self._search(asked)
+        if search is not None:
+            return self._search(search)
         if name == "remember_this" and self._enqueue is not None:
-            return _handed_in(fact, self._enqueue)
+            return _submit_fact(fact, self._enqueue)
         return f"error: unknown tool {str(name)[:_NAME_CHARS]!r}"
 
-    def _search(self, asked: _SubagentSearch) -> str:
+    def _search(self, search: _SubagentSearch) -> str:
         with self._lock:
-            running = self._running.get(asked)
+            running = self._running.get(search)
             if running is None:
                 if self._searches >= MAX_SEARCHES or self._tokens >= MAX_SEARCH_TOKENS:
-                    return _USED_UP
+                    return _LIMIT_REACHED
                 self._searches += 1
-                mine = self._running[asked] = Future[Recalled]()
+                future = self._running[search] = Future[Recalled]()
         if running is not None:  # B3
-            return _told(running.result())
+            return _format_result(running.result())
         recalled = Recalled(error=Cancelled("the search was cancelled"))
         try:
             recalled = self._recaller.recall(
-                asked.query,
-                scopes=self._scopes[asked.scope],
-                limit=asked.limit,
-                patience=self._patience(),
+                search.query,
+                scopes=self._scopes[search.scope],
+                limit=search.limit,
+                deadline=self._build_deadline(),
             )
         finally:
             with self._lock:
-                del self._running[asked]
+                del self._running[search]
                 # The size of concurrent results is known only now (B2).
-                recalled = self._recaller.without(recalled, (), MAX_SEARCH_TOKENS - self._tokens)
+                recalled = self._recaller.remove_entries(recalled, (), MAX_SEARCH_TOKENS - self._tokens)
                 self._tokens += recalled.tokens
-            mine.set_result(recalled)
+            future.set_result(recalled)
         if recalled.entries:
             self._recaller.record(recalled, "search_memory")
-        return _told(recalled)
+        return _format_result(recalled)
 
 
-def _handed_in(fact: str, enqueue: Enqueue) -> str:
+def _submit_fact(fact: str, enqueue: Enqueue) -> str:
     try:
         task = enqueue(fact)
     except MunimentError as error:
@@ -196,34 +198,38 @@ def _handed_in(fact: str, enqueue: Enqueue) -> str:
     return f"submitted as task {task}"
 
 
-def _told(recalled: Recalled) -> str:
+def _format_result(recalled: Recalled) -> str:
     if recalled.error is not None:
         return f"error: the memory cannot be searched now [{recalled.error.code}]"
-    return recalled.text or (_NOTHING if recalled.abstained else _USED_UP)
+    return recalled.text or (_NOTHING_FOUND if recalled.abstained else _LIMIT_REACHED)
 
 
 # Errors of a call are `ValueError`, with a text for the model.
-def _parsed(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_arguments(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(arguments, Mapping):
         return arguments
     try:
-        given = json.loads(arguments or "{}")
+        value = json.loads(arguments or "{}")
     except (ValueError, TypeError, RecursionError):
         raise ValueError("the arguments are not JSON") from None
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise ValueError("the arguments are not a JSON object")  # noqa: TRY004  like the other errors
-    return given
+    return value
 
 
-def _fact_in(given: Mapping[str, Any]) -> str:
-    if set(given) != {"fact"} or not isinstance(given["fact"], str):
+def _read_fact(arguments: Mapping[str, Any]) -> str:
+    if set(arguments) != {"fact"} or not isinstance(arguments["fact"], str):
         raise ValueError("remember_this requires fact, a text")
-    return given["fact"]
+    return arguments["fact"]
 
 
-def _search_in(given: Mapping[str, Any]) -> _SubagentSearch:
-    query, scope, limit = given.get("query"), given.get("scope", "project"), given.get("limit", MAX_ENTRIES)
-    if set(given) - {"query", "scope", "limit"} or not isinstance(query, str) or not query.strip():
+def _read_search(arguments: Mapping[str, Any]) -> _SubagentSearch:
+    query, scope, limit = (
+        arguments.get("query"),
+        arguments.get("scope", "project"),
+        arguments.get("limit", MAX_ENTRIES),
+    )
+    if set(arguments) - {"query", "scope", "limit"} or not isinstance(query, str) or not query.strip():
         raise ValueError("search_memory requires query, a text; scope and limit are optional")
     if not isinstance(scope, str) or scope not in {"project", "global"}:
         raise ValueError("invalid scope: use project or global")

@@ -7,7 +7,8 @@ r"""Roots, worker and overlay, controlled by three methods: `call`, `changes`, `
 C1 A call or a commit reads, lists and writes nothing outside the bound roots.
 C2 Nothing is written before `commit`, which writes everything or nothing.
 C3 `enforcement` is the confinement that is really in force, as reported by the worker and the kernel. If a
-   policy requires more, the worker is ended before it receives any data; with `require = "full"`, before
+   policy requires more, the worker is ended before it receives any data; with `require_confinement =
+   "full"`, before
    this object exists.
 
 Not guaranteed: C1 against native code in the worker under `partial`, and against any code under `none`.
@@ -35,33 +36,39 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, Claim
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root
-from muniment.names import IN_PROCESS, ContextMode, Held, Symlinks
-from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
-from muniment.policy.load import Loaded, load_files
+from muniment.names import IN_PROCESS, Confinement, ContextMode, Symlinks
+from muniment.policy.grammar import NO_LINKS, Links, parse_symlinks, resolve
+from muniment.policy.load import LoadedPolicy, load_files
 from muniment.policy.ownership import bind_outside
 from muniment.policy.platforms import require_writing
 from muniment.portable import IS_LINUX
-from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
+from muniment.sandbox.tools.calls import (
+    WRITING_TOOLS,
+    Outcome,
+    build_error_outcome,
+    find_displayed_paths,
+    get_path_argument,
+)
 from muniment.sandbox.tools.links import read_links
-from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Shown
+from muniment.sandbox.tools.overlay import NOTHING_INJECTED, InjectedDigests
 from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, NewName, Stamp, Terms, commit
-from muniment.store.ledger import Run, changes_of
+from muniment.store.commit import ChooseName, CommitOptions, CommitResult, Stamp, commit
+from muniment.store.ledger import Run, build_changes
 from muniment.store.naming import Rename
 from muniment.store.state import State
-from muniment.store.trust import TrustRule, constant, new_ulid
+from muniment.store.trust import TrustRule, build_constant_rule, generate_ulid
 from muniment.types import Change
 
 if TYPE_CHECKING:
     from muniment.sandbox.fence.pool import Worker
-    from muniment.sandbox.tools.remote import Bench, RemoteBench
+    from muniment.sandbox.tools.remote import RemoteExecutor, ToolExecutor
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or that a commit waits for the locks of its roots. A grep over
@@ -80,23 +87,23 @@ def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
         raise BudgetSpent("the change set has more bytes than a run may write")
 
 
-def require(policy: Policy, held: Held) -> None:
+def require_confinement(policy: Policy, confinement: Confinement) -> None:
     """Reject a run whose confinement is weaker than its policy requires.
 
     Raises:
         ConfinementUnavailable: it is; the message lists the missing layers and what to do.
     """
     required = policy.confinement.require
-    if held.enforcement.satisfies(required):
+    if confinement.enforcement.satisfies(required):
         return
-    if held.enforcement is Enforcement.NONE:
+    if confinement.enforcement is Enforcement.NONE:
         remedy = 'run it in a worker, or use a policy with require = "none"'
     else:
         remedy = (
-            f"the kernel does not enforce {', '.join(held.missing)}; run 'muniment doctor' for the reason, "
+            f"the kernel does not enforce {', '.join(confinement.missing)}; run 'muniment doctor' for the reason, "
             'or use a policy with require = "partial"'
         )
-    raise ConfinementUnavailable(required, held.enforcement, remedy)
+    raise ConfinementUnavailable(required, confinement.enforcement, remedy)
 
 
 def check_enforcement(policy: Policy, *, in_process: bool) -> None:
@@ -107,7 +114,7 @@ def check_enforcement(policy: Policy, *, in_process: bool) -> None:
         PlatformUnsupported: this system has no worker, and the policy requires one.
     """
     if in_process:
-        require(policy, IN_PROCESS)
+        require_confinement(policy, IN_PROCESS)
     require_writing(policy)
 
 
@@ -121,7 +128,8 @@ class Sandbox:
             at the first call or the first one after a commit, and the path is judged as written and as
             resolved. A link that is absolute or leaves its root is an escape in both cases.
         state: directory for ledger and catalog, outside the roots; None: a private temporary one.
-        in_process: run the tools in this process; requires a policy with `require = "none"`. Always so on
+        in_process: run the tools in this process; requires a policy with `require_confinement = "none"`.
+            Always so on
             systems other than Linux.
 
     Raises:
@@ -135,22 +143,30 @@ class Sandbox:
 
     def __init__(
         self,
-        policy: Policy | Loaded | str | PathLike[str] = "strict",
+        policy: Policy | LoadedPolicy | str | PathLike[str] = "strict",
         roots: Mapping[str, str | PathLike[str]] | None = None,
         *,
         symlinks: str = "refuse",
         state: str | PathLike[str] | None = None,
         in_process: bool = False,
     ) -> None:
-        given = policy if isinstance(policy, Policy | Loaded) else load_files(os.fspath(policy))
-        loaded = given if isinstance(given, Loaded) else Loaded(given, ())
+        loaded_or_policy = (
+            policy if isinstance(policy, Policy | LoadedPolicy) else load_files(os.fspath(policy))
+        )
+        loaded = (
+            loaded_or_policy
+            if isinstance(loaded_or_policy, LoadedPolicy)
+            else LoadedPolicy(loaded_or_policy, ())
+        )
         effective = loaded.policy
-        links = check_symlinks(symlinks)
-        apart = (Path(state),) if state is not None else ()
+        links = parse_symlinks(symlinks)
+        disjoint_paths = (Path(state),) if state is not None else ()
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
-        named = {Scope(name): Path(path) for name, path in (roots or {}).items()}
-        bound = bind_outside(named, loaded.paths, loaded.linked, apart_from=apart)
+        paths_by_scope = {Scope(name): Path(path) for name, path in (roots or {}).items()}
+        bound = bind_outside(
+            paths_by_scope, loaded.paths, loaded.hard_link_identities, disjoint_from=disjoint_paths
+        )
         self._state_directory = None if state is None else Path(state)
         self._set_up(effective, bound, None, links, in_process=in_process)
 
@@ -164,8 +180,8 @@ class Sandbox:
         in_process: bool,
         symlinks: Symlinks = Symlinks.REFUSE,
         context: ContextMode = ContextMode.WORKSPACE,
-        patience: Patience | None = None,
-        shown: Shown = NOTHING_SHOWN,
+        deadline: Deadline | None = None,
+        injected: InjectedDigests = NOTHING_INJECTED,
     ) -> Self:
         """Return the sandbox of a job's run over roots and a state that the caller has opened and closes.
 
@@ -178,19 +194,20 @@ class Sandbox:
             in_process: as for the constructor.
             symlinks: treatment of links under the roots.
             context: in `clean` runs the worker gets no root.
-            patience: the deadline of the run; None: each call or commit has `WAIT_SECONDS`.
-            shown: entries that are injected before the run begins, with their digests. They count as read if
+            deadline: the deadline of the run; None: each call or commit has `WAIT_SECONDS`.
+            injected: entries that are injected before the run begins, with their digests. They count as read
+                if
                 the run replaces them, and its proposal depends on them.
 
         Raises:
             ConfinementUnavailable: as the constructor.
         """
         check_enforcement(policy, in_process=in_process)
-        box = cls.__new__(cls)
-        box._set_up(  # noqa: SLF001  the other constructor
-            policy, roots, state, symlinks, context, patience, shown, in_process=in_process
+        sandbox = cls.__new__(cls)
+        sandbox._set_up(  # noqa: SLF001  the other constructor
+            policy, roots, state, symlinks, context, deadline, injected, in_process=in_process
         )
-        return box
+        return sandbox
 
     def _set_up(
         self,
@@ -199,23 +216,23 @@ class Sandbox:
         state: State | None,
         symlinks: Symlinks,
         context: ContextMode = ContextMode.WORKSPACE,
-        patience: Patience | None = None,
-        shown: Shown = NOTHING_SHOWN,
+        deadline: Deadline | None = None,
+        injected: InjectedDigests = NOTHING_INJECTED,
         *,
         in_process: bool,
     ) -> None:
         self._policy, self._roots, self._symlinks = policy, roots, symlinks
-        self._is_clean, self._run_patience = context is ContextMode.CLEAN, patience
+        self._is_clean, self._run_deadline = context is ContextMode.CLEAN, deadline
         self._is_job = state is not None
         self._state, self._owns_all = state, state is None
         self._in_process = in_process or not IS_LINUX
-        self._shown = shown
-        self._seen: set[CanonicalPath] = set()
-        self._open_scopes = self._scopes_to_open()
-        self._bench: Bench | None = None
+        self._injected = injected
+        self._displayed_paths: set[CanonicalPath] = set()
+        self._open_scopes = self._select_scopes()
+        self._executor: ToolExecutor | None = None
         self._worker: Worker | None = None
         self._links: Mapping[Scope, Links] = NO_LINKS
-        self._held: Held | None = IN_PROCESS if self._in_process else None
+        self._confinement: Confinement | None = IN_PROCESS if self._in_process else None
         self._escape: RememberPathEscape | None = None
         if policy.confinement.require is Enforcement.FULL:
             try:
@@ -225,22 +242,22 @@ class Sandbox:
                 raise
 
     @property
-    def held(self) -> Held:
+    def confinement(self) -> Confinement:
         """Return the confinement of the current or last worker. Start a worker if needed.
 
         Raises:
             ConfinementUnavailable: less than the policy requires.
             DeadlineExceeded, Cancelled, WorkerLost, ManagedMemoryUnavailable: as `call`.
         """
-        if self._held is None:
+        if self._confinement is None:
             self._connect()
-        assert self._held is not None  # noqa: S101 - for the type checker; a connection sets it
-        return self._held
+        assert self._confinement is not None  # noqa: S101 - for the type checker; a connection sets it
+        return self._confinement
 
     @property
     def enforcement(self) -> Enforcement:
         """Return the degree of the confinement; raise as `held`."""
-        return self.held.enforcement
+        return self.confinement.enforcement
 
     def call(self, tool: object, arguments: object) -> Outcome:
         """Execute one tool call on the overlay; nothing is written.
@@ -254,19 +271,19 @@ class Sandbox:
             for root in self._roots.values():
                 root.verify()
         except PathEscape as error:
-            outcome = stopped(error)
+            outcome = build_error_outcome(error)
         else:
             outcome = self._connect().call(tool, arguments)
-        self._note_escape(tool, arguments, outcome)
-        self._seen |= paths_shown(tool, arguments, outcome, tuple(self._roots))
+        self._record_escape(tool, arguments, outcome)
+        self._displayed_paths |= find_displayed_paths(tool, arguments, outcome, tuple(self._roots))
         return outcome
 
     @property
-    def seen(self) -> frozenset[CanonicalPath]:
+    def displayed_paths(self) -> frozenset[CanonicalPath]:
         """Return the paths of files whose text the calls have returned, as given, links not resolved."""
-        return frozenset(self._seen)
+        return frozenset(self._displayed_paths)
 
-    def without_links(self, path: CanonicalPath) -> CanonicalPath:
+    def resolve_links(self, path: CanonicalPath) -> CanonicalPath:
         """Return the path for reading and committing: without links, as they were when the run began.
 
         Raises:
@@ -276,7 +293,7 @@ class Sandbox:
 
     def changes(self) -> list[Change]:
         """Return the changes that would be committed, in order of paths; raise as `call`."""
-        return list(changes_of(self._change_set().changes))
+        return list(build_changes(self._read_change_set().changes))
 
     def commit(
         self,
@@ -285,10 +302,10 @@ class Sandbox:
         trust: TrustRule | None = None,
         stamp: Stamp | None = None,
         rename: Rename | None = None,
-        replaced: NewName | None = None,
+        replaced: ChooseName | None = None,
         dry_run: bool = False,
-        accept: Callable[[ChangeSet], None] = lambda _: None,
-    ) -> Commit:
+        approve: Callable[[ChangeSet], None] = lambda _: None,
+    ) -> CommitResult:
         """Judge the proposal, commit it and rebuild the indexes of touched scopes.
 
         An empty change set writes nothing. After the commit the overlay is empty again.
@@ -300,7 +317,7 @@ class Sandbox:
             rename: returns the path of a new file; None: the proposed one.
             replaced: returns the path of an entry whose text is replaced; None: no entry is renamed.
             dry_run: do everything except writing.
-            accept: called with the change set that is judged afterwards; may raise to reject it.
+            approve: called with the change set that is judged afterwards; may raise to reject it.
 
         Raises:
             RememberPathEscape: a writing tool tried to escape, or the judge found an escape.
@@ -313,25 +330,25 @@ class Sandbox:
         if self._escape is not None:
             raise self._escape
         try:
-            change_set = self._change_set()
+            change_set = self._read_change_set()
             if not change_set.changes:
                 self._disconnect()
-                return Commit()
+                return CommitResult()
             check_budgets(change_set, self._policy)
-            accept(change_set)
-            where = (self._policy, self._roots, self._patience(), self._opened_state())
-            terms = Terms(
-                *where,
-                run or self._edit(),
-                trust or constant(Trust.OWNER),
+            approve(change_set)
+            common = (self._policy, self._roots, self._get_deadline(), self._open_state())
+            options = CommitOptions(
+                *common,
+                run or self._build_edit_run(),
+                trust or build_constant_rule(Trust.OWNER),
                 stamp=stamp,
                 rename=rename,
-                replaced=replaced,
+                rename_replaced=replaced,
                 # A job whose policy lets it list nothing cannot know which names are in use.
-                settle_names=self._is_clean or (self._is_job and not self._open_scopes),
+                should_resolve_names=self._is_clean or (self._is_job and not self._open_scopes),
                 dry_run=dry_run,
             )
-            done = commit([change_set], terms)
+            done = commit([change_set], options)
         except PathEscape as error:
             raise RememberPathEscape(error.via, error.requested, error.tool) from error
         except (Refusal, ToolError) as error:
@@ -355,87 +372,91 @@ class Sandbox:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _patience(self) -> Patience:
-        return self._run_patience or Patience(time.monotonic() + WAIT_SECONDS)
+    def _get_deadline(self) -> Deadline:
+        return self._run_deadline or Deadline(time.monotonic() + WAIT_SECONDS)
 
-    def _opened_state(self) -> State:
+    def _open_state(self) -> State:
         if self._state is None:
             self._state = State(self._state_directory)
         return self._state
 
-    def _edit(self) -> Run:
+    def _build_edit_run(self) -> Run:
         """Return the run of a direct edit by the caller."""
-        task, now = f"edit-{new_ulid()}", timestamp()
+        task, now = f"edit-{generate_ulid()}", timestamp()
         return Run(task, now, Trust.OWNER, "caller", self._policy.label, "edit")
 
-    def _change_set(self) -> ChangeSet:
+    def _read_change_set(self) -> ChangeSet:
         """Return the proposal, which depends on the injected entries even if a worker does not claim them."""
-        proposed = self._bench.change_set() if self._bench else ChangeSet()
-        told = (Claim(path, seen) for path, seen in self._shown.items())
-        return replace(proposed, claims=tuple(dict.fromkeys((*proposed.claims, *told))))
+        proposed = self._executor.change_set() if self._executor else ChangeSet()
+        injected_claims = (Claim(path, seen) for path, seen in self._injected.items())
+        return replace(proposed, claims=tuple(dict.fromkeys((*proposed.claims, *injected_claims))))
 
-    def _connect(self) -> Bench:
-        if self._bench is None:
+    def _connect(self) -> ToolExecutor:
+        if self._executor is None:
             handles = {scope: self._roots[scope].root for scope in self._open_scopes}
             if self._symlinks is Symlinks.BENEATH:
                 self._links = {scope: read_links(root) for scope, root in handles.items()}
-            self._bench = self._in_this_process(handles) if self._in_process else self._in_worker(handles)
-        return self._bench
+            self._executor = (
+                self._create_local_executor(handles)
+                if self._in_process
+                else self._create_remote_executor(handles)
+            )
+        return self._executor
 
-    def _scopes_to_open(self) -> tuple[Scope, ...]:
+    def _select_scopes(self) -> tuple[Scope, ...]:
         """Return the scopes in which the run may list, read or edit; none in `clean` runs."""
         if self._is_clean:
             return ()
-        judge = Judge(self._policy)
+        judge = PolicyEvaluator(self._policy)
         verbs = (Verb.LIST, Verb.READ, Verb.MODIFY)
-        return tuple(scope for scope in self._roots if any(judge.reaches(verb, scope) for verb in verbs))
+        return tuple(scope for scope in self._roots if any(judge.may_grant_in(verb, scope) for verb in verbs))
 
-    def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
+    def _create_local_executor(self, handles: Mapping[Scope, Root]) -> Workbench:
         return Workbench(
             self._policy,
             tuple(self._roots),
             handles,
             must_read=self._is_job,
             links=self._links,
-            shown=self._shown,
+            injected=self._injected,
         )
 
-    def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
-        patience = self._patience()
-        from muniment.sandbox.fence.pool import shared_zygote
-        from muniment.sandbox.tools.remote import RemoteBench, greet
+    def _create_remote_executor(self, handles: Mapping[Scope, Root]) -> RemoteExecutor:
+        deadline = self._get_deadline()
+        from muniment.sandbox.fence.pool import get_shared_zygote
+        from muniment.sandbox.tools.remote import RemoteExecutor, receive_hello
 
         descriptors = {scope: root.fd for scope, root in handles.items()}
-        self._worker = shared_zygote().spawn(descriptors, patience)
+        self._worker = get_shared_zygote().spawn_worker(descriptors, deadline)
         try:
-            held = greet(self._worker, patience)
-            require(self._policy, held)
-            self._held = held
-            return RemoteBench(
+            confinement = receive_hello(self._worker, deadline)
+            require_confinement(self._policy, confinement)
+            self._confinement = confinement
+            return RemoteExecutor(
                 self._worker,
                 self._policy,
                 tuple(self._roots),
                 must_read=self._is_job,
-                patience=self._patience,
+                get_deadline=self._get_deadline,
                 links=self._links,
-                shown=self._shown,
+                injected=self._injected,
             )
         except BaseException:
             self._disconnect()
             raise
 
     def _disconnect(self) -> None:
-        self._bench = None
+        self._executor = None
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
 
-    def _note_escape(self, tool: object, arguments: object, outcome: Outcome) -> None:
+    def _record_escape(self, tool: object, arguments: object, outcome: Outcome) -> None:
         """Record the first escape by a writing tool, if it ends the run."""
         if self._escape is not None or self._policy.confinement.on_escape != "abort":
             return
         if outcome.via is not None and isinstance(tool, str) and tool in WRITING_TOOLS:
-            self._escape = RememberPathEscape(outcome.via, path_of(arguments), tool)
+            self._escape = RememberPathEscape(outcome.via, get_path_argument(arguments), tool)
 
 
 def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:

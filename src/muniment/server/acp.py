@@ -31,13 +31,13 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.content.exact_json import NotJson, has_broken_id, parse_json, request_id_problem
+from muniment.content.exact_json import NotJson, find_request_id_problem, has_broken_id, parse_json
 from muniment.names import __version__
-from muniment.server import asking
-from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
+from muniment.server import requests
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, get_sentence
 from muniment.server.lane import MAX_PENDING
-from muniment.server.lane_tasks import Ended, NewTask
-from muniment.server.runner import BACKSTOP_SECONDS, Work
+from muniment.server.lane_tasks import NewTask, TaskOutcome
+from muniment.server.runner import BACKSTOP_SECONDS, RunTask
 from muniment.server.work import Workspace
 from muniment.store.audit import timestamp
 from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
@@ -83,7 +83,7 @@ class RpcMessage:
     id: Id | None = None
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream of bytes into lines."""
 
     def __init__(self) -> None:
@@ -113,40 +113,40 @@ class Lines:
 def read_message(line: bytes) -> RpcMessage | bytes:
     """Return the message of a line or, if the line is invalid (J2), the error response."""
     try:
-        found = parse_json(line, marked=False, repair=True)
+        found = parse_json(line, allow_byte_order_mark=False, repair=True)
     except NotJson:
-        return failed(None, PARSE_ERROR, "invalid_json", "The line is not JSON, or is ambiguous JSON.")
+        return format_error(None, PARSE_ERROR, "invalid_json", "The line is not JSON, or is ambiguous JSON.")
     if has_broken_id(found):
-        return failed(
+        return format_error(
             None, PARSE_ERROR, "invalid_json", "The `id` contains half of a character; send whole ones."
         )
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
-        return _invalid("The line is not a JSON-RPC 2.0 object.")
+        return _format_invalid_request("The line is not a JSON-RPC 2.0 object.")
     if "method" not in found and ("result" in found or "error" in found):
         return RpcMessage()
     method, request_id, params = found.get("method"), found.get("id"), found.get("params", {})
     if not isinstance(method, str):
-        return _invalid("`method` must be a text.")
+        return _format_invalid_request("`method` must be a text.")
     if "id" not in found:
         return RpcMessage(method, params if isinstance(params, dict) else {})
-    if (problem := request_id_problem(found)) is not None:
-        return _invalid(problem)
+    if (problem := find_request_id_problem(found)) is not None:
+        return _format_invalid_request(problem)
     if not isinstance(params, dict):
-        return failed(request_id, INVALID_PARAMS, "invalid_request", "`params` must be an object.")
+        return format_error(request_id, INVALID_PARAMS, "invalid_request", "`params` must be an object.")
     return RpcMessage(method, params, request_id)
 
 
-def _invalid(text: str) -> bytes:
+def _format_invalid_request(text: str) -> bytes:
     """Return the error response to an invalid request."""
-    return failed(None, INVALID_REQUEST, "invalid_request", text)
+    return format_error(None, INVALID_REQUEST, "invalid_request", text)
 
 
-def succeeded(request_id: Id, result: Mapping[str, Any]) -> bytes:
+def format_result(request_id: Id, result: Mapping[str, Any]) -> bytes:
     """Return a response with a result."""
-    return _line({"id": request_id, "result": result})
+    return _format_line({"id": request_id, "result": result})
 
 
-def failed(
+def format_error(
     request_id: Id | None, number: int, code: str, text: str, fields: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return an error response.
@@ -159,10 +159,10 @@ def failed(
         fields: additional members of its data.
     """
     data = {"errorKind": code, "code": code, **(fields or {})}
-    return _line({"id": request_id, "error": {"code": number, "message": text, "data": data}})
+    return _format_line({"id": request_id, "error": {"code": number, "message": text, "data": data}})
 
 
-def _line(document: dict[str, Any]) -> bytes:
+def _format_line(document: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **document}).encode() + b"\n"
 
 
@@ -174,13 +174,13 @@ PROTOCOL_VERSION: Final = 1
 BASE: Final = "qwen/control/workspace/memory"
 AVAILABILITY: Final = f"{BASE}/remember/availability"
 METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
-    f"{BASE}/remember": asking.remember,
-    f"{BASE}/forget": asking.forget,
-    f"{BASE}/dream": asking.dream,
+    f"{BASE}/remember": requests.parse_remember,
+    f"{BASE}/forget": requests.parse_forget,
+    f"{BASE}/dream": requests.parse_dream,
 }
 """Extension methods that are tasks. A host may write `_` before the name of any extension method."""
 
-REST_SECONDS: Final = 1.0
+LOOKUP_END_SECONDS: Final = 1.0
 """Seconds that a lookup has to end during shutdown; it takes a few milliseconds."""
 
 _Reason = Literal["asked", "backstop"]
@@ -192,14 +192,14 @@ class _Pending:
 
     Attributes:
         kind: kind of its task; None: a lookup, not a task.
-        until: deadline on the clock.
+        deadline: deadline on the clock.
         reason: why it was ended, if it was; the first reason counts.
     """
 
     kind: Kind | None
-    until: float
+    deadline: float
     cancel: Cancel
-    future: Future[Ended]
+    future: Future[TaskOutcome]
     reason: _Reason | None = None
 
     def interrupt(self, reason: _Reason) -> None:
@@ -208,7 +208,7 @@ class _Pending:
             self.cancel.set()
 
 
-class _Looks:
+class _LookupThread:
     """Runs lookups one after the other, on a thread that the process does not wait for when it ends.
 
     A lookup may wait for a database that another process has locked. It can be cancelled at any time: then
@@ -216,30 +216,32 @@ class _Looks:
     """
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Future[Ended], Callable[[], Ended]] | None]
-        self._asked = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Future[TaskOutcome], Callable[[], TaskOutcome]] | None]
+        self._queue = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="look", daemon=True)
         self._thread.start()
 
-    def submit(self, do: Callable[[Cancel], Ended], cancel: Cancel) -> Future[Ended]:
-        future: Future[Ended] = Future()
-        self._asked.put((future, partial(do, cancel)))
+    def submit(self, lookup: Callable[[Cancel], TaskOutcome], cancel: Cancel) -> Future[TaskOutcome]:
+        future: Future[TaskOutcome] = Future()
+        self._queue.put((future, partial(lookup, cancel)))
         return future
 
     def close(self) -> bool:
-        """Accept no more lookups; wait at most `REST_SECONDS`, and return whether the thread has ended."""
-        self._asked.put(None)
-        self._thread.join(REST_SECONDS)
+        """Accept no more lookups; wait at most `LOOKUP_END_SECONDS`, and return whether the thread has
+        ended.
+        """
+        self._queue.put(None)
+        self._thread.join(LOOKUP_END_SECONDS)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            future, do = asked
+        while (item := self._queue.get()) is not None:
+            future, lookup = item
             if future.cancelled():
                 continue
             with suppress(InvalidStateError):  # It was cancelled in the meantime.
                 try:
-                    future.set_result(do())
+                    future.set_result(lookup())
                 except Exception as error:  # noqa: BLE001  the future raises it
                     future.set_exception(error)
 
@@ -258,16 +260,16 @@ class HostSession:
     def __init__(
         self,
         workspace: Workspace,
-        work: Work,
+        run_task: RunTask,
         send: Callable[[bytes], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         seconds: float = BACKSTOP_SECONDS,
     ) -> None:
-        self._workspace, self._work, self._send = workspace, work, send
+        self._workspace, self._run_task, self._send = workspace, run_task, send
         self._clock, self._seconds = clock, seconds
         self._tasks = ThreadPoolExecutor(1, "task")
-        self._looks = _Looks()
+        self._lookups = _LookupThread()
         self._lock = threading.Lock()
         self._pending: dict[Id, _Pending] = {}
         self._accepted = 0
@@ -276,24 +278,24 @@ class HostSession:
     def deadline(self) -> float:
         """Return the time on the clock at which to call `expire`."""
         with self._lock:
-            waiting = [each.until for each in self._pending.values() if each.reason is None]
+            waiting = [each.deadline for each in self._pending.values() if each.reason is None]
         return min(waiting, default=math.inf)
 
     def receive(self, line: bytes | None) -> None:
         """Process a line of the host; None: a line that was too long."""
         if line is None:
-            self._send(failed(None, PARSE_ERROR, "body_too_large", _TOO_LONG))
+            self._send(format_error(None, PARSE_ERROR, "body_too_large", _TOO_LONG))
         elif line.strip():
             message = read_message(line)
             if isinstance(message, bytes):
                 self._send(message)
             else:
-                self._take(message)
+                self._handle_message(message)
 
     def expire(self) -> None:
         """End all requests whose deadline has passed (A2)."""
         now = self._clock()
-        self._interrupt("backstop", lambda _, pending: pending.until <= now)
+        self._interrupt("backstop", lambda _, pending: pending.deadline <= now)
 
     def close(self) -> bool:
         """Cancel all pending requests, and wait until every task has ended.
@@ -303,108 +305,110 @@ class HostSession:
         """
         self._interrupt("asked", lambda *_: True)
         self._tasks.shutdown()
-        return self._looks.close()
+        return self._lookups.close()
 
-    def _take(self, message: RpcMessage) -> None:
+    def _handle_message(self, message: RpcMessage) -> None:
         match message:
             case RpcMessage(method=str(method), id=str() | int() as request_id):
                 try:
-                    self._answer(request_id, method, message.params)
+                    self._handle_request(request_id, method, message.params)
                 except HttpProblem as problem:
-                    self._send(_failure(request_id, {"code": problem.code, **problem.fields}))
+                    self._send(_format_failure(request_id, {"code": problem.code, **problem.fields}))
             case RpcMessage(method="$/cancel_request", params=params):
-                wanted = params.get("requestId", params.get("id"))
-                self._interrupt("asked", lambda request_id, _: _is_same(request_id, wanted))
+                cancelled_id = params.get("requestId", params.get("id"))
+                self._interrupt("asked", lambda request_id, _: _is_same_id(request_id, cancelled_id))
             case _:
                 events.emit("acp_ignored", what="answered" if message.method is None else "notification")
 
-    def _answer(self, request_id: Id, asked: str, params: Mapping[str, Any]) -> None:
-        method = asked.removeprefix("_")
-        if asked == "initialize":
-            self._send(succeeded(request_id, _introduction()))
+    def _handle_request(self, request_id: Id, method_name: str, params: Mapping[str, Any]) -> None:
+        method = method_name.removeprefix("_")
+        if method_name == "initialize":
+            self._send(format_result(request_id, _build_introduction()))
         elif method == AVAILABILITY:
-            self._begin(request_id, None, self._is_available)
-        elif (ask := METHODS.get(method)) is not None:
+            self._begin(request_id, None, self._check_availability)
+        elif (parse := METHODS.get(method)) is not None:
             document = {name: value for name, value in params.items() if name != "_meta"}
-            task = ask(document, self._workspace)
-            self._begin(request_id, task.kind, partial(self._carry_out, task))
+            task = parse(document, self._workspace)
+            self._begin(request_id, task.kind, partial(self._run_new_task, task))
         else:
-            self._send(failed(request_id, METHOD_NOT_FOUND, "method_not_found", "Method not found."))
+            self._send(format_error(request_id, METHOD_NOT_FOUND, "method_not_found", "Method not found."))
 
-    def _begin(self, request_id: Id, kind: Kind | None, do: Callable[[Cancel], Ended]) -> None:
+    def _begin(self, request_id: Id, kind: Kind | None, operation: Callable[[Cancel], TaskOutcome]) -> None:
         """Run an operation for a request, after all earlier ones of its sort.
 
         Raises:
             HttpProblem: too many of its sort are pending (A5).
         """
         if request_id in self._pending:  # Only this thread adds to it.
-            self._send(_invalid("A request with this `id` is already pending; use a new `id`."))
+            self._send(
+                _format_invalid_request("A request with this `id` is already pending; use a new `id`.")
+            )
             return
-        executor = self._looks if kind is None else self._tasks
+        executor = self._lookups if kind is None else self._tasks
         with self._lock:
-            alike = [each for each in self._pending.values() if (each.kind is None) == (kind is None)]
-            if len(alike) >= MAX_PENDING:
+            same_sort = [each for each in self._pending.values() if (each.kind is None) == (kind is None)]
+            if len(same_sort) >= MAX_PENDING:
                 raise HttpProblem("remember_queue_full")
             cancel = Cancel()
-            future = executor.submit(do, cancel)
+            future = executor.submit(operation, cancel)
             pending = _Pending(kind, self._clock() + self._seconds, cancel, future)
             self._pending[request_id] = pending
-        future.add_done_callback(partial(self._over, request_id, pending))
+        future.add_done_callback(partial(self._send_outcome, request_id, pending))
 
-    def _is_available(self, _: Cancel) -> Ended:
-        return Ended("completed", {"available": self._workspace.problem() is None})
+    def _check_availability(self, _: Cancel) -> TaskOutcome:
+        return TaskOutcome("completed", {"available": self._workspace.problem() is None})
 
-    def _carry_out(self, asked: NewTask, cancel: Cancel) -> Ended:
+    def _run_new_task(self, new_task: NewTask, cancel: Cancel) -> TaskOutcome:
         self._accepted += 1
         now = timestamp()
         task = QueuedTask(
             seq=self._accepted,
-            id=f"{asked.kind}-{uuid.uuid4()}",
-            kind=asked.kind,
+            id=f"{new_task.kind}-{uuid.uuid4()}",
+            kind=new_task.kind,
             status="running",
             originator=Originator(OWNER),
-            trust=asked.trust,
+            trust=new_task.trust,
             attempt=1,
             created=now,
             updated=now,
-            shown=asked.shown,
-            arguments=asked.arguments,
+            shown=new_task.public_arguments,
+            arguments=new_task.arguments,
         )
-        return self._work(task, cancel, lambda _: None)
+        return self._run_task(task, cancel, lambda _: None)
 
-    def _over(self, request_id: Id, pending: _Pending, future: Future[Ended]) -> None:
+    def _send_outcome(self, request_id: Id, pending: _Pending, future: Future[TaskOutcome]) -> None:
         with self._lock:
             del self._pending[request_id]
         pending.cancel.close()
         kind = pending.kind or "remember"
         if not future.cancelled() and (defect := future.exception()) is not None:
             events.emit_defect("task_broke", defect)
-            ended = Ended("failed", error={"code": f"{kind}_failed"})
+            outcome = TaskOutcome("failed", error={"code": f"{kind}_failed"})
         else:
-            ended = Ended("cancelled") if future.cancelled() else future.result()
-        if ended.result is not None:
-            self._send(succeeded(request_id, ended.result))
+            outcome = TaskOutcome("cancelled") if future.cancelled() else future.result()
+        if outcome.result is not None:
+            self._send(format_result(request_id, outcome.result))
             return
-        error = ended.error or {"code": "cancelled"}
+        error = outcome.error or {"code": "cancelled"}
         if error["code"] == "cancelled":
             codes = {"asked": "cancelled", "backstop": f"{kind}_timeout", None: f"{kind}_failed"}
             error = {"code": codes[pending.reason]}
-        self._send(_failure(request_id, error))
+        self._send(_format_failure(request_id, error))
 
-    def _interrupt(self, reason: _Reason, which: Callable[[Id, _Pending], bool]) -> None:
+    def _interrupt(self, reason: _Reason, is_affected: Callable[[Id, _Pending], bool]) -> None:
         with self._lock:
-            found = [each for request_id, each in self._pending.items() if which(request_id, each)]
+            found = [each for request_id, each in self._pending.items() if is_affected(request_id, each)]
         # Start with the last one; otherwise the next one would begin for a moment.
         for each in reversed(found):
             each.interrupt(reason)
 
 
-def _is_same(one: Id, other: object) -> bool:
+def _is_same_id(one: Id, other: object) -> bool:
     """Return whether two ids are equal; in JSON, unlike in Python, true is not 1."""
     return type(one) is type(other) and one == other
 
 
-def number_of(code: str) -> int:
+def get_error_number(code: str) -> int:
     """Return the JSON-RPC error number for a code of a task or request."""
     if code == "cancelled":
         return CANCELLED
@@ -413,13 +417,13 @@ def number_of(code: str) -> int:
     return INTERNAL_ERROR if code.endswith("_failed") else FAILED
 
 
-def _failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
+def _format_failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
     """Return the error response for a task or request that failed with `error`."""
     code = error["code"]
-    return failed(request_id, number_of(code), code, sentence_of(code), error)
+    return format_error(request_id, get_error_number(code), code, get_sentence(code), error)
 
 
-def _introduction() -> Mapping[str, Any]:
+def _build_introduction() -> Mapping[str, Any]:
     """Return the result of `initialize`, which offers only the extension methods, without sessions."""
     methods = [*METHODS, AVAILABILITY]
     return {

@@ -18,7 +18,7 @@ from muniment.errors import (
     InvalidContent,
     InvalidScope,
     JobFailed,
-    LedgerAway,
+    LedgerUnreachable,
     MunimentError,
     PathEscape,
     PendingReview,
@@ -215,7 +215,7 @@ class Erasure(RootModel[answers.Erasure]):
 
 _CONFLICT: Final = 409
 
-AWAY_SECONDS: Final = 5
+DATABASE_RETRY_SECONDS: Final = 5
 """Seconds until a retry, if the database of a fleet does not respond."""
 
 
@@ -245,44 +245,44 @@ class HttpProblem(Exception):
         }
 
 
-def problem_of(error: MunimentError) -> HttpProblem:
+def convert_error(error: MunimentError) -> HttpProblem:
     """Return the response for an error of the library, with the error's own code if users can fix it."""
-    if isinstance(error, LedgerAway):
-        return HttpProblem(error.code, headers={"Retry-After": str(AWAY_SECONDS)})
-    meaning = CODES[error.code]
-    if meaning.status:
-        return HttpProblem(error.code, **fields_of(error))
-    problem = HttpProblem(meaning.answer or "internal_error")
+    if isinstance(error, LedgerUnreachable):
+        return HttpProblem(error.code, headers={"Retry-After": str(DATABASE_RETRY_SECONDS)})
+    code_info = CODES[error.code]
+    if code_info.status:
+        return HttpProblem(error.code, **list_error_fields(error))
+    problem = HttpProblem(code_info.response_code or "internal_error")
     if problem.status == _CONFLICT:
         problem.fields["reason"] = error.code
     return problem
 
 
-def task_error(error: MunimentError, kind: str) -> dict[str, Any]:
+def build_task_error(error: MunimentError, kind: str) -> dict[str, Any]:
     """Return the error of a task that failed with `error`, as clients see it and as the ledger stores it."""
     code = error.code
     if kind == "forget" and code == InvalidContent.code:
         code = "invalid_query"
     elif not CODES[code].sentence:
         code = f"{kind}_failed"
-    return {"code": code, **fields_of(error)}
+    return {"code": code, **list_error_fields(error)}
 
 
-def recall_code(error: MunimentError) -> str:
+def choose_recall_code(error: MunimentError) -> str:
     """Return the code that explains why a recall is empty."""
     # A root was moved or is invalid, or the ledger is on another machine that does not respond.
-    if isinstance(error, PathEscape | InvalidScope | LedgerAway):
+    if isinstance(error, PathEscape | InvalidScope | LedgerUnreachable):
         return "managed_memory_unavailable"
-    code = problem_of(error).code
-    return code if CODES[code].recall else "recall_failed"
+    code = convert_error(error).code
+    return code if CODES[code].recall_sentence else "recall_failed"
 
 
-def sentence_of(code: str) -> str:
+def get_sentence(code: str) -> str:
     """Return the sentence of a code of a task or a response."""
     return CODES[code].sentence
 
 
-def fields_of(error: MunimentError) -> dict[str, Any]:
+def list_error_fields(error: MunimentError) -> dict[str, Any]:
     """Return the fields of an error that a client may see: ids, logical paths, and why a model failed."""
     fields: dict[str, Any] = {}
     match error:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from muniment import events
 from muniment.agent.model import Model
-from muniment.cancelling import Cancel, until_ended
+from muniment.cancelling import Cancel, await_completion
 from muniment.errors import (
     Cancelled,
     ConfigInvalid,
@@ -34,28 +34,28 @@ from muniment.errors import (
     MunimentError,
     NotFound,
     QueueFull,
-    recall_failed,
+    build_recall_failure,
 )
 from muniment.events import TraceParents
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.opening import open_state
-from muniment.operations.place import Place
-from muniment.sandbox.fence.pool import shared_zygote
+from muniment.operations.job_context import JobContext
+from muniment.sandbox.fence.pool import get_shared_zygote
 from muniment.server import lane_tasks
-from muniment.server.contract import HttpProblem, RecallBody, problem_of
-from muniment.server.lane import Submitted
+from muniment.server.contract import HttpProblem, RecallBody, convert_error
+from muniment.server.lane import SubmitResult
 from muniment.server.lane_tasks import NewTask
-from muniment.server.page.door import MADE_WITH, PageDoor
+from muniment.server.page.access import PAGE_PACKAGES, PageAccess
 from muniment.server.runner import LaneRunner
 from muniment.server.stream import Stream
-from muniment.server.tokens import Principal, Shares, Tokens, owner_token
-from muniment.server.work import Metrics, Work, Workspace, workspace_at
+from muniment.server.tokens import Principal, SlotShares, Tokens, load_owner_token
+from muniment.server.work import Metrics, TaskExecutor, Workspace, create_workspace
 from muniment.server.writer import Writer
 from muniment.settings import Settings
 from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.tasks import Originator, QueuedTask
-from muniment.store.watching import looks_of
+from muniment.store.watching import get_watcher
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
@@ -67,20 +67,23 @@ if TYPE_CHECKING:
 #
 # Recalls: search the memory for entries that help with a message, in dedicated threads.
 #
-# R1 A response arrives within `PLACE_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk hangs. If
+# R1 A response arrives within `SLOT_WAIT_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk
+# hangs. If
 # a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at once. One
-# client's token gets at most half of them, and all clients together leave `RESERVE` to the owner. A recall
-# waits `PLACE_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after the
+# client's token gets at most half of them, and all clients together leave `RECALL_RESERVE` to the owner. A
+# recall
+# waits `SLOT_WAIT_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after
+# the
 # ledger has recorded that they are injected, or after that write has failed. R4 When the daemon stops, every
 # recall is cancelled, including later ones.
 
 MAX_RECALLS: Final = 8
 """Maximum concurrent recalls; each takes a millisecond or two, unless a disk or a mount hangs."""
 
-RESERVE: Final = 2
+RECALL_RESERVE: Final = 2
 """Slots that all clients together leave to the owner."""
 
-PLACE_SECONDS: Final = 1.0
+SLOT_WAIT_SECONDS: Final = 1.0
 """Seconds that a recall waits for a free slot; a busy client receives the same `Retry-After`."""
 
 RECALL_SECONDS: Final = 5.0
@@ -88,7 +91,7 @@ RECALL_SECONDS: Final = 5.0
 time.
 """
 
-WHERE: Final = "daemon"
+INJECTION_SITE: Final = "daemon"
 """The place of injection, as recorded in the ledger."""
 
 _LATE_SECONDS: Final = 0.5
@@ -98,35 +101,35 @@ _RECALL_END_SECONDS: Final = 1.0
 """Seconds that recalls have to end after cancellation, which takes them about 50 ms."""
 
 
-class Places:
-    """Shares of slots, for each of which a caller waits `PLACE_SECONDS`. Belongs to one event loop.
+class SlotPool:
+    """Shares of slots, for each of which a caller waits `SLOT_WAIT_SECONDS`. Belongs to one event loop.
 
     Attributes:
         waiting: number of callers that wait for a slot.
 
     Args:
-        cap: as in `Shares`.
-        reserve: as in `Shares`.
+        cap: as in `SlotShares`.
+        reserve: as in `SlotShares`.
     """
 
     def __init__(self, cap: int, reserve: int) -> None:
-        self._shares, self._left = Shares(cap, round(PLACE_SECONDS), reserve), asyncio.Event()
+        self._shares, self._released = SlotShares(cap, round(SLOT_WAIT_SECONDS), reserve), asyncio.Event()
         self.waiting = 0
 
     def __len__(self) -> int:
         """Return the number of slots in use."""
         return len(self._shares)
 
-    async def take(self, token: str) -> None:
+    async def acquire(self, token: str) -> None:
         """Acquire a slot.
 
         Raises:
             HttpProblem: no slot became free in time.
         """
-        deadline = time.monotonic() + PLACE_SECONDS
+        deadline = time.monotonic() + SLOT_WAIT_SECONDS
         while True:
             try:
-                self._shares.take(token)
+                self._shares.acquire(token)
             except HttpProblem:
                 if time.monotonic() >= deadline:
                     raise
@@ -135,32 +138,32 @@ class Places:
             self.waiting += 1
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._left.wait()
+                    await self._released.wait()
             except TimeoutError:
                 pass  # The next attempt raises.
             finally:
                 self.waiting -= 1
 
-    def leave(self, token: str) -> None:
+    def release(self, token: str) -> None:
         """Release a slot."""
-        self._shares.leave(token)
-        self._left.set()  # Wakes all current waiters,
-        self._left.clear()  # but no later ones.
+        self._shares.release(token)
+        self._released.set()  # Wakes all current waiters,
+        self._released.clear()  # but no later ones.
 
     @asynccontextmanager
-    async def held(self, token: str) -> AsyncIterator[None]:
+    async def use_slot(self, token: str) -> AsyncIterator[None]:
         """Acquire a slot for the duration of the block. Raises as `take`."""
-        await self.take(token)
+        await self.acquire(token)
         try:
             yield
         finally:
-            self.leave(token)
+            self.release(token)
 
 
-class Recalling(Protocol):
+class RecallSource(Protocol):
     """A memory from which entries can be recalled."""
 
-    def recalling(self, patience: Patience) -> AbstractContextManager[Recaller]:
+    def open_recaller(self, deadline: Deadline) -> AbstractContextManager[Recaller]:
         """Provide a recaller for the current memory, until the block ends.
 
         Raises:
@@ -178,11 +181,11 @@ class Recalls:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(MAX_RECALLS, "recall")
-        self._places = Places(MAX_RECALLS, RESERVE)
+        self._slots = SlotPool(MAX_RECALLS, RECALL_RESERVE)
         self._running: set[asyncio.Future[Recalled]] = set()
         self._cancel = Cancel()
 
-    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recalled:
+    async def recall(self, workspace: RecallSource, token: str, body: RecallBody) -> Recalled:
         """Return the entries that help with a query (R1 to R4).
 
         Args:
@@ -193,20 +196,20 @@ class Recalls:
         Raises:
             HttpProblem: no slot is free, or the daemon stops.
         """
-        await self._places.take(token)
-        patience = Patience(time.monotonic() + RECALL_SECONDS, self._cancel)
-        work = partial(_recalled, workspace, body, patience)
+        await self._slots.acquire(token)
+        deadline = Deadline(time.monotonic() + RECALL_SECONDS, self._cancel)
+        work = partial(_run_recall, workspace, body, deadline)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         self._running.add(running)
-        running.add_done_callback(partial(self._leave, token))
+        running.add_done_callback(partial(self._release, token))
         await asyncio.wait({running}, timeout=RECALL_SECONDS + _LATE_SECONDS)
-        recalled = _outcome(running)
+        recalled = _convert_outcome(running)
         if isinstance(recalled.error, Cancelled):
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         if recalled.error is not None:
-            self._metrics.recalled("failed")
+            self._metrics.record_recall("failed")
         else:
-            self._metrics.recalled("found" if recalled.entries else "abstained")
+            self._metrics.record_recall("found" if recalled.entries else "abstained")
         return recalled
 
     async def stop(self) -> bool:
@@ -221,30 +224,30 @@ class Recalls:
         self._threads.shutdown()
         self._cancel.close()
 
-    def _leave(self, token: str, running: asyncio.Future[Recalled]) -> None:
+    def _release(self, token: str, running: asyncio.Future[Recalled]) -> None:
         running.exception()  # Retrieves the exception; if this was too late, no other code does.
         self._running.discard(running)
-        self._places.leave(token)
+        self._slots.release(token)
 
 
-def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
+def _run_recall(workspace: RecallSource, body: RecallBody, deadline: Deadline) -> Recalled:
     """Recall in a worker thread.
 
     Raises:
-        MunimentError: as `Workspace.place`; `_outcome` converts it for the caller.
+        MunimentError: as `Workspace.open_context`; `_convert_outcome` converts it for the caller.
     """
-    with workspace.recalling(patience) as recaller:
-        exclude = recaller.keys_of(body.exclude)
+    with workspace.open_recaller(deadline) as recaller:
+        exclude = recaller.read_keys(body.exclude)
         scopes = None if body.scope is None else [body.scope]
         recalled = recaller.recall(
-            body.query, exclude=exclude, scopes=scopes, limit=body.limit, patience=patience
+            body.query, exclude=exclude, scopes=scopes, limit=body.limit, deadline=deadline
         )
         if recalled.entries:
-            recaller.record(recalled, WHERE)
+            recaller.record(recalled, INJECTION_SITE)
         return recalled
 
 
-def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
+def _convert_outcome(running: asyncio.Future[Recalled]) -> Recalled:
     """Return the result of a recall; an empty one with the error if it hangs or raised (R1)."""
     from muniment.types import Recalled
 
@@ -257,7 +260,7 @@ def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
             return Recalled(error=error)
         case _:
             events.emit_defect("memory_retrieval_failed", error)
-            return Recalled(error=recall_failed(type(error).__name__))
+            return Recalled(error=build_recall_failure(type(error).__name__))
 
 
 # -- core --------------------------------------------------------------------------------------------
@@ -280,15 +283,15 @@ MAX_READS: Final = 4
 _READ_RESERVE: Final = 1
 """Read slots that all clients together leave to the owner."""
 
-MAX_OWNER: Final = 8
+MAX_OWNER_OPERATIONS: Final = 8
 """Maximum concurrent operations of the owner; each may wait a minute for the locks of its roots."""
 
-TRIES: Final = 4
+MAX_LONG_OPERATIONS: Final = 4
 """Limit of running operations below which a long operation with a model may start, so that others find a
 slot.
 """
 
-_END_SECONDS: Final = 2.0
+_THREAD_END_SECONDS: Final = 2.0
 """Seconds that the threads have to end; they need longer only if a disk or a mount hangs."""
 
 FIND_SECONDS: Final = 1.0
@@ -303,16 +306,18 @@ _THREADS: Final = 8
 T = TypeVar("T")
 
 
-def _key_of(home: Path, unsafe_path: str, known: str = "") -> str:
-    """Return the key of the project that contains a directory; empty if it is not bound and not `known`."""
+def _find_project_key(home: Path, unsafe_path: str, served_key: str = "") -> str:
+    """Return the key of the project that contains a directory; empty if it is not bound and not
+    `served_key`.
+    """
     try:
         found = find_project(home, Path(unsafe_path))
     except ConfigInvalid:
         return ""
-    return found.key if found.is_bound or found.key == known else ""
+    return found.key if found.is_bound or found.key == served_key else ""
 
 
-class ServedWorkspace(Recalling, Protocol):
+class ServedWorkspace(RecallSource, Protocol):
     """The interface of a workspace that routes use."""
 
     @property
@@ -349,7 +354,7 @@ class ServedCore:
     """
 
     recalls: Recalls
-    _reads: Ledger
+    _ledger_reader: Ledger
     mcp: McpEndpoint | None = None
     open_paths: frozenset[str] = frozenset()
     workspaces: Mapping[str, Workspace] = MappingProxyType({})
@@ -357,14 +362,14 @@ class ServedCore:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
-        self.reads = Places(MAX_READS, _READ_RESERVE)
+        self.read_slots = SlotPool(MAX_READS, _READ_RESERVE)
 
     @property
     def is_draining(self) -> bool:
         """Return whether the core no longer accepts requests."""
         return self._is_draining
 
-    def any_workspace(self) -> ServedWorkspace | None:
+    def get_any_workspace(self) -> ServedWorkspace | None:
         """Return one of its workspaces, which all have the same scopes."""
         return next(iter(self.workspaces.values()), None)
 
@@ -377,31 +382,31 @@ class ServedCore:
         del unsafe_name
         raise HttpProblem("untrusted_workspace")
 
-    async def problems(self) -> dict[str, str | None]:
+    async def list_problems(self) -> dict[str, str | None]:
         """Return for each workspace the code of the problem that prevents tasks, or None."""
         return {}
 
-    async def known(self) -> tuple[Principal, ...]:
+    async def list_principals(self) -> tuple[Principal, ...]:
         """Return the principals of the client tokens."""
         return ()
 
-    async def still_knows(self, principal: Principal) -> bool:
+    async def is_still_valid(self, principal: Principal) -> bool:
         """Return whether a token is still valid: not revoked and not replaced."""
         return principal.is_owner
 
-    async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Return a proof that a token is known, see `Tokens.proof`."""
+    async def create_proof(self, unsafe_name: str, nonce: str, address: str) -> str:
+        """Return a proof that a token is known, see `Tokens.create_proof`."""
         raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageDoor.invite`.
+        """Return the page's URL and a sign-in code, see `PageAccess.invite`.
 
         Raises:
             HttpProblem: the page is not available.
         """
         raise HttpProblem("not_found")
 
-    async def followed(self) -> Stream:
+    async def open_stream(self) -> Stream:
         """Return the stream of events."""
         raise HttpProblem("untrusted_workspace")
 
@@ -413,25 +418,26 @@ class ServedCore:
         """
         raise NotImplementedError
 
-    async def at(
+    async def run_in_context(
         self,
         workspace: ServedWorkspace,
-        body: Callable[[Place, Cancel], T],
+        operation: Callable[[JobContext, Cancel], T],
         *,
-        is_long: bool = False,
-        writes: bool = True,
+        can_query_model: bool = False,
+        can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task, with the `Place` of a workspace; cancelled with its caller.
+        """Run an operation that is not a task, with the `JobContext` of a workspace; cancelled with its
+        caller.
 
         Args:
             workspace: the workspace.
-            body: ends early if it is cancelled, which happens when the daemon stops.
-            is_long: whether it may query a model (`TRIES`).
-            writes: whether it may change the memory; ignored if no other machine can change it.
+            operation: ends early if it is cancelled, which happens when the daemon stops.
+            can_query_model: whether it may query a model (`MAX_LONG_OPERATIONS`).
+            can_write: whether it may change the memory; ignored if no other machine can change it.
 
         Raises:
             HttpProblem: the daemon stops, or too many operations run at once.
-            MunimentError: raised by `body`, or the memory is not available.
+            MunimentError: raised by `operation`, or the memory is not available.
         """
         raise NotImplementedError
 
@@ -445,13 +451,13 @@ class ServedCore:
         return await self.recalls.recall(workspace, token, body)
 
     async def submit(
-        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str] = ()
-    ) -> Submitted:
+        self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str] = ()
+    ) -> SubmitResult:
         """Accept a task (C1, C2).
 
         Args:
             workspace: the workspace.
-            asked: the task.
+            new_task: the task.
             traceparent: the headers of that name.
 
         Raises:
@@ -459,11 +465,11 @@ class ServedCore:
         """
         self.require_open()
         try:
-            return await self._submit(workspace, asked, traceparent)
+            return await self._submit(workspace, new_task, traceparent)
         except QueueFull:
             raise HttpProblem("remember_queue_full", headers={"Retry-After": str(RETRY_SECONDS)}) from None
         except MunimentError as error:
-            raise problem_of(error) from None
+            raise convert_error(error) from None
 
     async def cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task; return it once it is over, or as it is after a few seconds.
@@ -477,7 +483,7 @@ class ServedCore:
         except NotFound:
             raise
         except MunimentError as error:
-            raise problem_of(error) from None
+            raise convert_error(error) from None
         return await self.wait(workspace, task_id, _CANCEL_SECONDS)
 
     async def wait(self, workspace: ServedWorkspace, task_id: str, seconds: float) -> QueuedTask:
@@ -486,22 +492,28 @@ class ServedCore:
         Raises:
             NotFound: the task does not exist or was deleted.
         """
-        stream = await self.followed()
+        stream = await self.open_stream()
         deadline = time.monotonic() + seconds
         while True:
-            task = await self._asked(partial(lane_tasks.read_task, self._reads, workspace.key, task_id))
+            task = await self._run_query(
+                partial(lane_tasks.read_task, self._ledger_reader, workspace.key, task_id)
+            )
             left = deadline - time.monotonic()
-            if task.is_over or left <= 0 or stream.is_closed:
+            if task.is_finished or left <= 0 or stream.is_closed:
                 return task
-            await stream.changed(left)
+            await stream.wait_for_change(left)
 
     async def find(self, workspace: ServedWorkspace, task_id: str) -> QueuedTask | None:
         """Return a task of a workspace, or None if the id is unknown."""
-        return await self._asked(partial(lane_tasks.find, self._reads, workspace.key, task_id))
+        return await self._run_query(
+            partial(lane_tasks.find_task, self._ledger_reader, workspace.key, task_id)
+        )
 
     async def tasks(self, workspace: ServedWorkspace, *, before: int | None) -> tuple[QueuedTask, ...]:
-        """Return the tasks of a workspace, newest first; see `server.lane_tasks.tasks`."""
-        return await self._asked(partial(lane_tasks.tasks, self._reads, workspace.key, before=before))
+        """Return the tasks of a workspace, newest first; see `server.lane_tasks.list_tasks`."""
+        return await self._run_query(
+            partial(lane_tasks.list_tasks, self._ledger_reader, workspace.key, before=before)
+        )
 
     def require_open(self) -> None:
         """Reject requests while draining.
@@ -513,16 +525,16 @@ class ServedCore:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
 
     async def _submit(
-        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
-    ) -> Submitted:
+        self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str]
+    ) -> SubmitResult:
         raise NotImplementedError
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
         raise NotImplementedError
 
-    async def _asked(self, ask: Callable[[], T]) -> T:
-        """Run `ask`, which reads the ledger, and return its result; here on the event loop."""
-        return ask()
+    async def _run_query(self, query: Callable[[], T]) -> T:
+        """Run `query`, which reads the ledger, and return its result; here on the event loop."""
+        return query()
 
 
 class ServingCore(ServedCore, ABC):
@@ -538,18 +550,18 @@ class ServingCore(ServedCore, ABC):
 
     def __init__(self, settings: Settings, model: Model) -> None:
         super().__init__(Metrics())
-        self._settings, self.model, self.door = settings, model, PageDoor()
+        self._settings, self.model, self.page_access = settings, model, PageAccess()
         self._opened = AsyncExitStack()
-        self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
-        self._owners: dict[asyncio.Future[Any], Cancel] = {}
+        self._operation_threads = ThreadPoolExecutor(MAX_OWNER_OPERATIONS, "owner")
+        self._operations: dict[asyncio.Future[Any], Cancel] = {}
         self._last_task = time.monotonic()
 
     @abstractmethod
-    def of(self, principal: Principal) -> ServedCore:
+    def get_core(self, principal: Principal) -> ServedCore:
         """Return the core that serves this principal."""
 
     @abstractmethod
-    async def whose(self, unsafe_token: str) -> Principal | None:
+    async def find_principal(self, unsafe_token: str) -> Principal | None:
         """Return the principal of a token, or None if the token is unknown."""
 
     @abstractmethod
@@ -561,32 +573,34 @@ class ServingCore(ServedCore, ABC):
         """Stop accepting requests and give running ones `grace` seconds; return whether all have ended."""
 
     @abstractmethod
-    def end_followers(self) -> None:
+    def disconnect_followers(self) -> None:
         """Disconnect all clients that follow or wait for events."""
 
     async def close(self) -> None:
         """Release all resources; call it after `stop`, once no client follows events."""
         await self._opened.aclose()
 
-    async def _carried_out(self, body: Callable[[Cancel], T], ended: Callable[[], None] = lambda: None) -> T:
+    async def _run_operation(
+        self, operation: Callable[[Cancel], T], on_end: Callable[[], None] = lambda: None
+    ) -> T:
         """Run an operation that is not a task in a thread; cancel it if its caller is cancelled."""
         cancel = Cancel()
 
-        def done(asked: asyncio.Future[T]) -> None:
-            self._owners.pop(asked).close()
-            ended()
+        def done(future: asyncio.Future[T]) -> None:
+            self._operations.pop(future).close()
+            on_end()
 
-        asked = asyncio.get_running_loop().run_in_executor(self._owner_threads, body, cancel)
-        self._owners[asked] = cancel
-        asked.add_done_callback(done)
-        return await until_ended(asked, cancel)
+        future = asyncio.get_running_loop().run_in_executor(self._operation_threads, operation, cancel)
+        self._operations[future] = cancel
+        future.add_done_callback(done)
+        return await await_completion(future, cancel)
 
-    async def _rest(self) -> None:
+    async def _end_idle_zygote(self) -> None:
         """End the zygote after each idle period, until cancelled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 10)
             if time.monotonic() - self._last_task >= IDLE_SECONDS:
-                await asyncio.to_thread(shared_zygote().rest)
+                await asyncio.to_thread(get_shared_zygote().stop_if_idle)
 
 
 class DaemonCore(ServingCore):
@@ -601,7 +615,7 @@ class DaemonCore(ServingCore):
         self._in_process = in_process
         self._runners: dict[str, LaneRunner] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "core")
-        self._finders, self._own_finder = (ThreadPoolExecutor(each, "finder") for each in (_FINDERS, 1))
+        self._finders, self._served_finder = (ThreadPoolExecutor(each, "finder") for each in (_FINDERS, 1))
         self._parents = TraceParents()
         self.workspaces: dict[str, Workspace] = {}
 
@@ -617,18 +631,18 @@ class DaemonCore(ServingCore):
             self.recalls = Recalls(self.metrics)
             opened.push_async_callback(self._end_threads)
             self.state = opened.enter_context(await asyncio.to_thread(open_state, self._settings))
-            self._reads = self.state.reads()
+            self._reads = self.state.open_reader()
             opened.callback(self._reads.close)
             self.tokens = Tokens(self.state, self._reads)
-            self._owner_token = owner_token(self.state.directory)
-            self.stream = Stream(self._reads, tasks.span(self._reads))
+            self._owner_token = load_owner_token(self.state.directory)
+            self.stream = Stream(self._reads, tasks.read_range(self._reads))
             self.epoch = self.stream.epoch
-            self.writer = Writer(self.state.ledger, committed=self._wake)
+            self.writer = Writer(self.state.ledger, on_commit=self._wake_stream)
             opened.callback(self.writer.close)
             for directory in directories:
-                await self._add(directory, opened)
-            opened.callback(looks_of(self.state).close)  # Close this before the roots that it watches.
-            for task in (self.stream.watch(), self._rest()):
+                await self._add_workspace(directory, opened)
+            opened.callback(get_watcher(self.state).close)  # Close this before the roots that it watches.
+            for task in (self.stream.watch(), self._end_idle_zygote()):
                 running = asyncio.create_task(task)
                 opened.callback(running.cancel)
             for runner in self._runners.values():
@@ -647,52 +661,52 @@ class DaemonCore(ServingCore):
         with ThreadPoolExecutor(max_workers=max(1, len(runners))) as threads:
             stopping = [self._loop.run_in_executor(threads, runner.stop, grace) for runner in runners]
             at_rest = all(await asyncio.gather(*stopping))
-        for cancel in self._owners.values():
+        for cancel in self._operations.values():
             cancel.set()
         has_recalled = await self.recalls.stop()
-        if self._owners:
-            await asyncio.wait(self._owners, timeout=_OWNER_SECONDS)
-        return at_rest and has_recalled and not self._owners
+        if self._operations:
+            await asyncio.wait(self._operations, timeout=_OWNER_SECONDS)
+        return at_rest and has_recalled and not self._operations
 
-    def end_followers(self) -> None:
+    def disconnect_followers(self) -> None:
         """Disconnect all clients that follow or wait for events."""
         self.stream.close()
 
-    async def whose(self, unsafe_token: str) -> Principal | None:
+    async def find_principal(self, unsafe_token: str) -> Principal | None:
         """Return the principal of a token, or None if the token is unknown."""
-        return self.tokens.principal(unsafe_token, self._owner_token)
+        return self.tokens.find_principal(unsafe_token, self._owner_token)
 
-    async def still_knows(self, principal: Principal) -> bool:
+    async def is_still_valid(self, principal: Principal) -> bool:
         """Return whether a token is still valid: not revoked and not replaced."""
-        return principal.is_owner or principal in self.tokens.all()
+        return principal.is_owner or principal in self.tokens.list_principals()
 
-    def of(self, principal: Principal) -> DaemonCore:
+    def get_core(self, principal: Principal) -> DaemonCore:
         """Return the core that serves this principal."""
         del principal
         return self
 
-    async def problems(self) -> dict[str, str | None]:
+    async def list_problems(self) -> dict[str, str | None]:
         """Return for each workspace the code of the problem that prevents tasks, or None."""
-        found = await asyncio.gather(*(self.reason(each) for each in self.workspaces.values()))
+        found = await asyncio.gather(*(self.find_problem_code(each) for each in self.workspaces.values()))
         return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageDoor.invite`.
+        """Return the page's URL and a sign-in code, see `PageAccess.invite`.
 
         Raises:
-            HttpProblem: the packages of the page are not installed; also as `PageDoor.invite`.
+            HttpProblem: the packages of the page are not installed; also as `PageAccess.invite`.
         """
-        if None in map(importlib.util.find_spec, MADE_WITH):
+        if None in map(importlib.util.find_spec, PAGE_PACKAGES):
             raise HttpProblem("ui_not_installed")
-        return self.door.invite()
+        return self.page_access.create_code()
 
-    async def known(self) -> tuple[Principal, ...]:
+    async def list_principals(self) -> tuple[Principal, ...]:
         """Return the principals of the client tokens."""
-        return self.tokens.all()
+        return self.tokens.list_principals()
 
-    async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Return a proof that a token is known, see `Tokens.proof`."""
-        return self.tokens.proof(unsafe_name, nonce, address, self._owner_token)
+    async def create_proof(self, unsafe_name: str, nonce: str, address: str) -> str:
+        """Return a proof that a token is known, see `Tokens.create_proof`."""
+        return self.tokens.create_proof(unsafe_name, nonce, address, self._owner_token)
 
     async def workspace(self, unsafe_name: str | None) -> Workspace:
         """Return the workspace with a key, or of a path in any checkout of its project; None: the only one.
@@ -706,12 +720,12 @@ class DaemonCore(ServingCore):
             if unsafe_name in {None, each.key}:
                 return each
         served = next((each.key for each in self.workspaces.values() if str(each.path) == unsafe_name), "")
-        found = self.workspaces.get(await self._key_at(unsafe_name or "", served))
+        found = self.workspaces.get(await self._find_key(unsafe_name or "", served))
         if found is None:
             raise HttpProblem("untrusted_workspace")
         return found
 
-    async def _key_at(self, unsafe_path: str, served: str) -> str:
+    async def _find_key(self, unsafe_path: str, served_key: str) -> str:
         """Return the key of the project around a directory; empty without one, or if the lookup timed out.
 
         The directory of a served workspace may contain a different repository by now. For such a path a
@@ -719,94 +733,94 @@ class DaemonCore(ServingCore):
         """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""
-        look = partial(_key_of, self._settings.home, unsafe_path, served)
-        finders = self._own_finder if served else self._finders
+        lookup = partial(_find_project_key, self._settings.home, unsafe_path, served_key)
+        finders = self._served_finder if served_key else self._finders
         try:
-            return await asyncio.wait_for(self._loop.run_in_executor(finders, look), FIND_SECONDS)
+            return await asyncio.wait_for(self._loop.run_in_executor(finders, lookup), FIND_SECONDS)
         except TimeoutError:
             return ""
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
         """Check that a task could run now; see `ServedCore`."""
         try:
-            reason = await self.reason(workspace)
+            reason = await self.find_problem_code(workspace)
         except Exception as defect:
             raise HttpProblem(f"{kind}_failed") from defect
         if reason is not None:
             raise HttpProblem("managed_memory_unavailable", reason=reason)
 
-    async def reason(self, workspace: ServedWorkspace) -> str | None:
+    async def find_problem_code(self, workspace: ServedWorkspace) -> str | None:
         """Return the code of the problem that prevents tasks of a workspace, or None if it accepts tasks."""
         if self.stream.is_lost:
             return "ledger_gone"
         if not self._runners[workspace.key].is_alive:
             return "lane_dead"
-        error = await self._in_thread(self.workspaces[workspace.key].problem)
+        error = await self._run_in_thread(self.workspaces[workspace.key].problem)
         return None if error is None else error.code
 
-    async def at(
+    async def run_in_context(
         self,
         workspace: ServedWorkspace,
-        body: Callable[[Place, Cancel], T],
+        operation: Callable[[JobContext, Cancel], T],
         *,
-        is_long: bool = False,
-        writes: bool = True,
+        can_query_model: bool = False,
+        can_write: bool = True,
     ) -> T:
         """Run an operation that is not a task; see `ServedCore`."""
-        del writes
+        del can_write
         self.require_open()
-        if len(self._owners) >= (TRIES if is_long else MAX_OWNER):
+        if len(self._operations) >= (MAX_LONG_OPERATIONS if can_query_model else MAX_OWNER_OPERATIONS):
             raise HttpProblem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
-        place = self.workspaces[workspace.key].place
-        return await self._carried_out(lambda cancel: body(place(), cancel))
+        open_context = self.workspaces[workspace.key].open_context
+        return await self._run_operation(lambda cancel: operation(open_context(), cancel))
 
     async def _submit(
-        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
-    ) -> Submitted:
+        self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str]
+    ) -> SubmitResult:
         self._last_task = time.monotonic()
-        submitted = self.writer.submit(lambda: self._submitted(workspace.key, asked, traceparent))
+        submitted = self.writer.submit(lambda: self._submit_to_lane(workspace.key, new_task, traceparent))
         # Also if the client has disconnected by then: its task is accepted anyway.
         submitted.add_done_callback(lambda _: self._runners[workspace.key].wake())
         return await asyncio.wrap_future(submitted)
 
-    def _submitted(self, key: str, asked: NewTask, traceparent: Sequence[str]) -> Submitted:
-        submitted = self.workspaces[key].lane.submit(asked)
-        if not submitted.repeated:
-            self._parents.keep(submitted.task.id, traceparent)  # Before a runner can read the task.
+    def _submit_to_lane(self, key: str, new_task: NewTask, traceparent: Sequence[str]) -> SubmitResult:
+        submitted = self.workspaces[key].lane.submit(new_task)
+        if not submitted.is_repeated:
+            self._parents.store(submitted.task.id, traceparent)  # Before a runner can read the task.
         return submitted
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
-        await self._in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
+        await self._run_in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
 
-    async def followed(self) -> Stream:
+    async def open_stream(self) -> Stream:
         """Return the stream of events; see `ServedCore`."""
         return self.stream
 
-    async def _add(self, directory: Path, opened: AsyncExitStack) -> None:
-        workspace = workspace_at(directory, self._settings, self.state, in_process=self._in_process)
-        if (known := self.workspaces.get(workspace.key)) is not None:
-            if known.path == workspace.path:
+    async def _add_workspace(self, directory: Path, opened: AsyncExitStack) -> None:
+        workspace = create_workspace(directory, self._settings, self.state, in_process=self._in_process)
+        if (existing := self.workspaces.get(workspace.key)) is not None:
+            if existing.path == workspace.path:
                 raise ConfigInvalid(f"duplicate workspace {workspace.path}: list it once")
             return  # Another worktree of the same clone, with the same memory.
         opened.callback(workspace.close)
-        await self._in_thread(workspace.problem)  # If it cannot be opened now, each task tries again.
+        await self._run_in_thread(workspace.problem)  # If it cannot be opened now, each task tries again.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
-        work = Work(workspace, self.model, self.metrics, self._parents)
+        work = TaskExecutor(workspace, self.model, self.metrics, self._parents)
         self._runners[workspace.key] = LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(
             workspace.key, lambda: sum(lane_tasks.count_pending(self._reads, workspace.key).values())
         )
 
-    async def _in_thread(self, ask: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._threads, ask)
+    async def _run_in_thread(self, query: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._threads, query)
 
     async def _end_threads(self) -> None:
         """Wait for the threads to end, with a time limit: a hanging thread must not block the shutdown."""
         ended = asyncio.Event()
 
         def end() -> None:
-            for pool in (self._threads, self._owner_threads, self._finders, self._own_finder):
+            for pool in (self._threads, self._operation_threads, self._finders, self._served_finder):
                 pool.shutdown()
             self.recalls.close()
             with suppress(RuntimeError):  # The loop was closed in the meantime.
@@ -815,9 +829,9 @@ class DaemonCore(ServingCore):
         ending = threading.Thread(target=end, daemon=True)
         ending.start()
         with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), _END_SECONDS)
+            await asyncio.wait_for(ended.wait(), _THREAD_END_SECONDS)
             ending.join()
 
-    def _wake(self) -> None:
+    def _wake_stream(self) -> None:
         """Wake the stream to read new events; called by the writer's thread."""
         self._loop.call_soon_threadsafe(self.stream.wake)

@@ -23,9 +23,9 @@ from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent, TooLarge
 from muniment.operations import edit as editing
 from muniment.operations import exporting, listing, owner, review
-from muniment.operations.place import Place
+from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader, Visibility
-from muniment.server import asking
+from muniment.server import requests
 from muniment.server.contract import (
     EditBody,
     ExportQuery,
@@ -36,10 +36,10 @@ from muniment.server.contract import (
     PathQuery,
     PinBody,
 )
-from muniment.server.http import BASE, Call, Operation, Parameter, answered
-from muniment.server.owner import REFUSED, UNAVAILABLE, at_place
+from muniment.server.http import BASE, Call, Operation, Parameter, build_response
+from muniment.server.owner import REFUSED, UNAVAILABLE, run_in_context
 from muniment.types import ExportResult
-from muniment.types.documents import document
+from muniment.types.documents import create_document
 
 T = TypeVar("T")
 
@@ -58,44 +58,46 @@ EXPORT_HEADER: Final = "X-Muniment-Export"
 TAR: Final = "application/x-tar"
 LINES: Final = "application/jsonl"
 
-_OF_PATH: Final = (*UNAVAILABLE, "bad_name", "path_escape", "refused", "not_found")
+_PATH_CODES: Final = (*UNAVAILABLE, "bad_name", "path_escape", "refused", "not_found")
 _SCOPE: Final = Parameter("scope", "query", "The only scope; default: all.")
 _PATH: Final = Parameter(
     "path", "query", "An entry, such as user/editor.md, or its address.", is_required=True
 )
 
 
-async def _read(call: Call, body: Callable[[Place, Reader, Cancel], T]) -> T:
+async def _read_memory(call: Call, operation: Callable[[JobContext, Reader, Cancel], T]) -> T:
     """Read the memory for the caller (E1).
 
     Raises:
-        MunimentError: raised by `body`.
-        HttpProblem: as `at_place`, or the token was revoked in the meantime.
+        MunimentError: raised by `operation`.
+        HttpProblem: as `run_in_context`, or the token was revoked in the meantime.
     """
     reader = Reader(call.principal.trust)
 
     async def read() -> T:
-        async with call.core.reads.held(call.principal.share):
-            return await at_place(call, lambda place, cancel: body(place, reader, cancel), writes=False)
+        async with call.core.read_slots.use_slot(call.principal.share):
+            return await run_in_context(
+                call, lambda context, cancel: operation(context, reader, cancel), writes=False
+            )
 
-    found = await _while_connected(call, read())
-    if not await call.is_still_known():
+    found = await _run_while_connected(call, read())
+    if not await call.is_token_valid():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     return found
 
 
-async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
-    """Return the result of `asked`; cancel it if the client disconnects (E3).
+async def _run_while_connected(call: Call, work: Coroutine[None, None, T]) -> T:
+    """Return the result of `work`; cancel it if the client disconnects (E3).
 
     Raises:
         HttpProblem: the client disconnected, so that the response reaches no one.
     """
 
-    async def closed() -> None:
+    async def wait_for_disconnect() -> None:
         while (await call.request.receive())["type"] != "http.disconnect":
             pass
 
-    reading, closing = asyncio.ensure_future(asked), asyncio.ensure_future(closed())
+    reading, closing = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect())
     try:
         await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
         if not reading.done():
@@ -120,29 +122,31 @@ async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
 )
 async def list_entries(call: Call) -> Response:
     """List the entries, sorted by path."""
-    asked = asking.query(ListQuery, call.request.query_params, call.workspace)
+    query = requests.parse_query(ListQuery, call.request.query_params, call.workspace)
 
-    def body(place: Place, reader: Reader, cancel: Cancel) -> results.EntryList:
+    def body(context: JobContext, reader: Reader, cancel: Cancel) -> results.EntryList:
         found = listing.list_entries(
-            place,
+            context,
             reader,
-            scope=asked.scope,
-            limit=asked.limit,
-            expired=asked.expired and reader.is_owner,
-            after=asked.cursor,
+            scope=query.scope,
+            limit=query.limit,
+            expired=query.expired and reader.is_owner,
+            after=query.cursor,
             cancel=cancel,
         )
-        shows = Visibility(place, reader).shows
-        return replace(found, skipped=tuple(each for each in found.skipped if shows(each.path)))
+        is_visible = Visibility(context, reader).is_path_visible
+        return replace(found, skipped=tuple(each for each in found.skipped if is_visible(each.path)))
 
-    return answered(await _read(call, body))
+    return build_response(await _read_memory(call, body))
 
 
-@Operation("GET", f"{BASE}/entry", results.EntryShown, (*_OF_PATH, "invalid_request"), parameters=(_PATH,))
+@Operation("GET", f"{BASE}/entry", results.EntryShown, (*_PATH_CODES, "invalid_request"), parameters=(_PATH,))
 async def show_entry(call: Call) -> Response:
     """Show one entry."""
-    asked = asking.query(PathQuery, call.request.query_params, call.workspace)
-    return answered(await _read(call, lambda place, reader, _: listing.show(place, asked.path, reader)))
+    query = requests.parse_query(PathQuery, call.request.query_params, call.workspace)
+    return build_response(
+        await _read_memory(call, lambda context, reader, _: listing.show_entry(context, query.path, reader))
+    )
 
 
 @Operation(
@@ -162,34 +166,38 @@ async def show_entry(call: Call) -> Response:
 )
 async def export(call: Call) -> Response:
     """Export the entries, with their origin, as one file that can be imported."""
-    asked = asking.query(ExportQuery, call.request.query_params, call.workspace)
+    query = requests.parse_query(ExportQuery, call.request.query_params, call.workspace)
 
-    def body(place: Place, reader: Reader, cancel: Cancel) -> tuple[bytes, ExportResult]:
-        kind = exporting.as_format(asked.format)
+    def body(context: JobContext, reader: Reader, cancel: Cancel) -> tuple[bytes, ExportResult]:
+        kind = exporting.parse_format(query.format)
         outgoing = exporting.collect_visible(
-            place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES, cancel=cancel
+            context, reader, kind, scope=query.scope, max_bytes=MAX_EXPORT_BYTES, cancel=cancel
         )
         file = exporting.BoundedFile(MAX_EXPORT_BYTES)
         exporting.write(outgoing, file, kind)
         return file.getvalue(), ExportResult(entries=len(outgoing.entries), notes=outgoing.notes)
 
     try:
-        data, result = await _read(call, body)
+        data, result = await _read_memory(call, body)
     except ConfigInvalid as error:
         raise HttpProblem("invalid_request", field="format", detail=str(error)) from None
     except TooLarge as error:
         raise HttpProblem("body_too_large", detail=f"{error}; export scopes, or use the command") from None
-    media_type = TAR if asked.format == "tar" else LINES
-    return Response(data, headers={EXPORT_HEADER: _as_header(result)}, media_type=media_type)
+    media_type = TAR if query.format == "tar" else LINES
+    return Response(data, headers={EXPORT_HEADER: _format_header(result)}, media_type=media_type)
 
 
-def _as_header(result: ExportResult) -> str:
+def _format_header(result: ExportResult) -> str:
     """Return the result of an export as a header value, with as many notes as fit."""
     notes = list(result.notes[:MAX_NOTES])
     while True:
-        left = len(result.notes) - len(notes)
-        told = (*notes, f"{left} more notes; `muniment export` prints them") if left else tuple(notes)
-        text = json.dumps(document(ExportResult(entries=result.entries, notes=told)))
+        omitted_count = len(result.notes) - len(notes)
+        sent_notes = (
+            (*notes, f"{omitted_count} more notes; `muniment export` prints them")
+            if omitted_count
+            else tuple(notes)
+        )
+        text = json.dumps(create_document(ExportResult(entries=result.entries, notes=sent_notes)))
         if len(text) <= MAX_NOTE_BYTES or not notes:
             return text
         notes.pop()
@@ -199,29 +207,33 @@ def _as_header(result: ExportResult) -> str:
     "GET",
     f"{BASE}/history",
     results.HistoryList,
-    (*_OF_PATH, "invalid_request"),
+    (*_PATH_CODES, "invalid_request"),
     parameters=(Parameter("path", "query", "An entry, folder or scope; default: everything."),),
-    owner_only=True,
+    is_owner_only=True,
 )
 async def history(call: Call) -> Response:
     """List the committed changes, newest first."""
-    asked = asking.query(HistoryQuery, call.request.query_params, call.workspace)
-    found = await at_place(call, lambda place, _: review.history_of(place, asked.path), writes=False)
-    return answered(results.HistoryList(steps=found))
+    query = requests.parse_query(HistoryQuery, call.request.query_params, call.workspace)
+    found = await run_in_context(
+        call, lambda context, _: review.load_history(context, query.path), writes=False
+    )
+    return build_response(results.HistoryList(steps=found))
 
 
 @Operation(
     "GET",
     f"{BASE}/why",
     results.Origin,
-    (*_OF_PATH, "invalid_request", "erased"),
+    (*_PATH_CODES, "invalid_request", "erased"),
     parameters=(_PATH,),
-    owner_only=True,
+    is_owner_only=True,
 )
 async def why(call: Call) -> Response:
     """Return the origin of an entry."""
-    asked = asking.query(PathQuery, call.request.query_params, call.workspace)
-    return answered(await at_place(call, lambda place, _: review.why_of(place, asked.path), writes=False))
+    query = requests.parse_query(PathQuery, call.request.query_params, call.workspace)
+    return build_response(
+        await run_in_context(call, lambda context, _: review.load_origin(context, query.path), writes=False)
+    )
 
 
 @Operation(
@@ -230,21 +242,26 @@ async def why(call: Call) -> Response:
     results.EditResult,
     (*UNAVAILABLE, *REFUSED, "not_found", "pending_review", "invalid_content"),
     body=EditBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def edit(call: Call) -> Response:
     """Replace the text of an entry."""
-    asked = await call.body(EditBody)
+    request = await call.body(EditBody)
     try:
-        done = await at_place(
+        done = await run_in_context(
             call,
-            lambda place, cancel: editing.edit(
-                place, asked.path, asked.text, read_digest=asked.digest, dry_run=asked.dry_run, cancel=cancel
+            lambda context, cancel: editing.edit_entry(
+                context,
+                request.path,
+                request.text,
+                read_digest=request.digest,
+                dry_run=request.dry_run,
+                cancel=cancel,
             ),
         )
     except InvalidContent as error:
         raise HttpProblem("invalid_content", field="text", detail=str(error)) from None
-    return answered(done)
+    return build_response(done)
 
 
 @Operation(
@@ -253,18 +270,18 @@ async def edit(call: Call) -> Response:
     results.PinResult,
     (*UNAVAILABLE, *REFUSED, "not_found"),
     body=PinBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def pin(call: Call) -> Response:
     """Pin an entry, or unpin a pinned one."""
-    asked = await call.body(PinBody)
-    done = await at_place(
+    request = await call.body(PinBody)
+    done = await run_in_context(
         call,
-        lambda place, cancel: editing.pin(
-            place, asked.path, recallable_only=True, dry_run=asked.dry_run, cancel=cancel
+        lambda context, cancel: editing.toggle_pin(
+            context, request.path, recallable_only=True, dry_run=request.dry_run, cancel=cancel
         ),
     )
-    return answered(done)
+    return build_response(done)
 
 
 @Operation(
@@ -273,15 +290,15 @@ async def pin(call: Call) -> Response:
     results.IndexResult,
     (*UNAVAILABLE, "store_conflict", "quota", "path_escape"),
     body=IndexBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def index(call: Call) -> Response:
     """Rebuild the indexes; with `dryRun`, only verify them."""
-    asked = await call.body(IndexBody)
-    done = await at_place(
-        call, lambda place, cancel: owner.index(place, dry_run=asked.dry_run, cancel=cancel)
+    request = await call.body(IndexBody)
+    done = await run_in_context(
+        call, lambda context, cancel: owner.rebuild_indexes(context, dry_run=request.dry_run, cancel=cancel)
     )
-    return answered(done)
+    return build_response(done)
 
 
 ENTRY_OPERATIONS: Final = (list_entries, show_entry, export, history, why, edit, pin, index)

@@ -46,9 +46,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from muniment import events
 from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.kernel.names import Trust
-from muniment.server.contract import HttpProblem, problem_of
-from muniment.server.page.door import PAGE_HEADERS, PageDoor
-from muniment.server.tokens import THE_OWNER, Principal, Shares
+from muniment.server.contract import HttpProblem, convert_error
+from muniment.server.page.access import PAGE_HEADERS, PageAccess
+from muniment.server.tokens import OWNER_PRINCIPAL, Principal, SlotShares
 
 # -- protocol ----------------------------------------------------------------------------------------
 #
@@ -74,7 +74,7 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 """Maximum bytes of a header; browsers send about 2 KiB."""
 
 MAX_CONNECTIONS: Final = 512
-"""Maximum connections: 200 that follow events and as many other requests; see `connections_allowed`."""
+"""Maximum connections: 200 that follow events and as many other requests; see `compute_max_connections`."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 """Names that are always accepted in a Host header; a page that rebinds a name sends another one."""
@@ -93,7 +93,7 @@ HEADERS: Final = (
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-def connections_allowed() -> int:
+def compute_max_connections() -> int:
     """Return the maximum number of connections; half of the descriptors stay free for other work."""
     return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
@@ -104,19 +104,19 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, unless there are too many."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, PEER: _peer(transport.get_extra_info("socket"))}
+        self.app_state = {**self.app_state, PEER: _read_peer(transport.get_extra_info("socket"))}
         self._header_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
-        if len(self.connections) > connections_allowed():
-            ours = [each for each in self.connections if isinstance(each, Protocol)]
-            idle = {each: since for each in ours if (since := each.idle_since()) is not None}
+        if len(self.connections) > compute_max_connections():
+            connections = [each for each in self.connections if isinstance(each, Protocol)]
+            idle = {each: since for each in connections if (since := each.get_idle_since()) is not None}
             if not idle:
                 self.drop()
                 return
             min(idle, key=idle.__getitem__).drop()
         self._expect_header()
 
-    def idle_since(self) -> float | None:
+    def get_idle_since(self) -> float | None:
         """Return since when the connection has waited for a request, by the loop's clock, or None."""
         if self._header_timer is not None:
             return self._header_timer.when() - HEADER_SECONDS
@@ -164,7 +164,7 @@ class Protocol(H11Protocol):
             self.transport.close()
             return
         problem = HttpProblem("invalid_http")
-        headers, body = _rendered(problem)
+        headers, body = _render_problem(problem)
         headers = [*HEADERS, *headers, _CLOSE]
         for event in (
             h11.Response(status_code=problem.status, headers=headers, reason=b"Bad Request"),
@@ -183,7 +183,7 @@ class Protocol(H11Protocol):
             self._header_timer = None
 
 
-def _peer(connection: Any) -> int | None:
+def _read_peer(connection: Any) -> int | None:
     """Return the user id of the peer of a Unix socket, as of the time it connected."""
     if connection.family != socket.AF_UNIX:
         return None
@@ -216,7 +216,7 @@ EXPOSED_HEADERS: Final = (
 standard ones.
 """
 
-_GRANT: Final = (
+_PREFLIGHT_HEADERS: Final = (
     (b"access-control-allow-methods", ALLOWED_METHODS.encode()),
     (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
     (b"access-control-max-age", b"600"),
@@ -237,7 +237,7 @@ the page its session (None: not signed in).
 """
 
 _HEADERS: Final = "headers"
-_GRANTED: Final = "granted"
+_CORS_HEADERS: Final = "granted"
 """Keys of a request's state: the response headers, and those that let a page of an allowed origin read the
 response.
 """
@@ -247,14 +247,14 @@ HELLO: Final = "/hello"
 MAX_HELLOS: Final = 256
 """Maximum proofs per second; a client needs one for each connection. A rejected client retries."""
 
-_NOBODY: Final = Principal("", Trust.EXTERNAL, frozenset())
+_ANONYMOUS: Final = Principal("", Trust.EXTERNAL, frozenset())
 
 _CLOSE: Final = (b"connection", b"close")
 _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
-_NO_NAMES: Final = frozenset({"", ".", ".."})
-_OUR_SITES: Final = frozenset({"same-origin", "none"})
+_INVALID_SEGMENTS: Final = frozenset({"", ".", ".."})
+_ALLOWED_SITES: Final = frozenset({"same-origin", "none"})
 
-WhoseToken = Callable[[str], Awaitable[Principal | None]]
+FindPrincipal = Callable[[str], Awaitable[Principal | None]]
 
 
 @dataclass(slots=True)
@@ -263,33 +263,33 @@ class Slot:
 
     guard: Guard
     token: str
-    _shares: Shares | None = None
+    _shares: SlotShares | None = None
 
-    def answer(self) -> None:
+    def begin(self) -> None:
         """Count the request among those in progress.
 
         Raises:
             HttpProblem: there are too many; the other methods raise it too.
         """
-        self._take(self.guard.answering)
+        self._move_to(self.guard.in_progress)
 
     def wait(self) -> None:
         """Count the request among those that wait."""
-        self._take(self.guard.waiting)
+        self._move_to(self.guard.waiting)
 
     def follow(self) -> None:
         """Count the request among those that follow events."""
-        self._take(self.guard.following)
+        self._move_to(self.guard.following)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the slot, because the request is over."""
         if self._shares is not None:
-            self._shares.leave(self.token)
+            self._shares.release(self.token)
             self._shares = None
 
-    def _take(self, shares: Shares) -> None:
-        shares.take(self.token)
-        self.leave()
+    def _move_to(self, shares: SlotShares) -> None:
+        shares.acquire(self.token)
+        self.release()
         self._shares = shares
 
 
@@ -300,7 +300,7 @@ class Guard:
         app: the application that it guards.
         whose: returns the principal of a token.
         hosts: allowed values of the Host header, in lower case.
-        origins: origins of other pages that may call, in the form of `as_origin`.
+        origins: origins of other pages that may call, in the form of `normalize_origin`.
         door: access to the daemon's page (G7).
         open_paths: paths in addition to `HELLO` that need no token for GET.
 
@@ -311,17 +311,17 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        whose: WhoseToken,
+        find_principal: FindPrincipal,
         hosts: frozenset[str],
         origins: frozenset[str] = frozenset(),
-        door: PageDoor | None = None,
+        page_access: PageAccess | None = None,
         open_paths: Collection[str] = (),
     ) -> None:
-        self._app, self._whose, self.hosts, self._origins = app, whose, hosts, origins
-        self._door, self._open = door or PageDoor(), frozenset(open_paths)
-        self.answering, self.waiting = Shares(MAX_REQUESTS, 1), Shares(MAX_WAITING, 1)
-        self.following = Shares(MAX_FOLLOWERS, 5)
-        self._us = _this_user()
+        self._app, self._find_principal, self.hosts, self._origins = app, find_principal, hosts, origins
+        self._page_access, self._open = page_access or PageAccess(), frozenset(open_paths)
+        self.in_progress, self.waiting = SlotShares(MAX_REQUESTS, 1), SlotShares(MAX_WAITING, 1)
+        self.following = SlotShares(MAX_FOLLOWERS, 5)
+        self._user_id = _read_user_id()
         self._second, self._hellos = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -329,42 +329,44 @@ class Guard:
         started, is_read = False, not _has_body(scope)
         slot: Slot | None = None
 
-        async def reading() -> Message:
+        async def receive_tracked() -> Message:
             nonlocal is_read
             message = await receive()
             is_read = not message.get("more_body", False)
             return message
 
-        async def guarded(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 closing = [] if is_read else [_CLOSE]
                 state = scope["state"]
-                more = (*state.get(_HEADERS, HEADERS), *state.get(_GRANTED, ()), *closing)
+                more = (*state.get(_HEADERS, HEADERS), *state.get(_CORS_HEADERS, ()), *closing)
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
         try:
             state = await self._admit(scope)
             if state is None:
-                await guarded({"type": "http.response.start", "status": 204, "headers": [*_GRANT]})
-                await guarded({"type": "http.response.body"})
+                await send_guarded(
+                    {"type": "http.response.start", "status": 204, "headers": [*_PREFLIGHT_HEADERS]}
+                )
+                await send_guarded({"type": "http.response.body"})
                 return
             slot = Slot(self, state[PRINCIPAL].share)
-            slot.answer()
+            slot.begin()
             scope["state"] |= {**state, SLOT: slot}
-            await self._app(scope, reading, guarded)
+            await self._app(scope, receive_tracked, send_guarded)
         except (Exception, asyncio.CancelledError) as error:
-            problem = _problem(error, scope["method"])
+            problem = _convert_error(error, scope["method"])
             if started:
                 raise
-            await _answer(problem, guarded)
+            await _send_problem(problem, send_guarded)
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
             if slot is not None:
-                slot.leave()
+                slot.release()
 
     async def _admit(self, scope: Scope) -> dict[str, Any] | None:
         """Apply G1 to G4 and G7; return the entries for the request's state, and set its path.
@@ -374,40 +376,40 @@ class Guard:
         is_local = scope["state"][PEER] is not None
         try:
             _check_header(scope)
-            host = _values(scope, b"host")
-            if not is_local and len(host) == 1 and self._door.is_at(host[0].lower()):
-                return self._at_door(scope)
+            host = _list_values(scope, b"host")
+            if not is_local and len(host) == 1 and self._page_access.is_page_host(host[0].lower()):
+                return self._admit_to_page(scope)
             self._check_host(host, is_local=is_local)
             origin = self._check_origin(scope)
             if origin is not None:
-                scope["state"][_GRANTED] = _for_page(origin)
-                if scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method"):
+                scope["state"][_CORS_HEADERS] = _build_cors_headers(origin)
+                if scope["method"] == "OPTIONS" and _list_values(scope, b"access-control-request-method"):
                     return None
-            workspace, path = _path(scope["raw_path"])
+            workspace, path = _split_path(scope["raw_path"])
             _check_body(scope)
             if path == HELLO and scope["method"] == "GET":
                 self._count_hello()
-                principal = _NOBODY
+                principal = _ANONYMOUS
             elif path in self._open and scope["method"] == "GET":
-                principal = _NOBODY
+                principal = _ANONYMOUS
             else:
-                principal = await self._principal(scope)
+                principal = await self._authenticate(scope)
         except HttpProblem as problem:
             problem.headers["Connection"] = "close"
             raise
         scope["path"] = path
         return {PRINCIPAL: principal, WORKSPACE: workspace}
 
-    def _at_door(self, scope: Scope) -> dict[str, Any]:
+    def _admit_to_page(self, scope: Scope) -> dict[str, Any]:
         """Apply G7."""
         scope["state"][_HEADERS] = PAGE_HEADERS
-        workspace, scope["path"] = _path_of_page(scope["raw_path"])
+        workspace, scope["path"] = _split_page_path(scope["raw_path"])
         _check_body(scope)
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        session = self._door.admit(scope["method"], headers)
-        principal = _NOBODY if session is None else THE_OWNER
+        session = self._page_access.admit(scope["method"], headers)
+        principal = _ANONYMOUS if session is None else OWNER_PRINCIPAL
         return {PRINCIPAL: principal, WORKSPACE: workspace, SESSION: session}
 
     def _check_host(self, sent: list[str], *, is_local: bool) -> None:
@@ -416,13 +418,13 @@ class Guard:
 
     def _check_origin(self, scope: Scope) -> str | None:
         """Return the allowed origin of a request; None for the daemon's own origin, or if no page sent it."""
-        origins = _values(scope, b"origin")
+        origins = _list_values(scope, b"origin")
         if len(origins) == 1 and origins[0] in self._origins:
             return origins[0]
-        ours = {f"http://{host}" for host in self.hosts}
-        if any(origin.lower() not in ours for origin in origins) or len(origins) > 1:
+        own_origins = {f"http://{host}" for host in self.hosts}
+        if any(origin.lower() not in own_origins for origin in origins) or len(origins) > 1:
             raise HttpProblem("foreign_origin")
-        if not _OUR_SITES.issuperset(_values(scope, b"sec-fetch-site")):
+        if not _ALLOWED_SITES.issuperset(_list_values(scope, b"sec-fetch-site")):
             raise HttpProblem("foreign_origin")
         return None
 
@@ -433,20 +435,25 @@ class Guard:
         if self._hellos > MAX_HELLOS:
             raise HttpProblem("busy", headers={"Retry-After": "1"})
 
-    async def _principal(self, scope: Scope) -> Principal:
-        sent, state = _values(scope, b"authorization"), scope["state"]
-        if not sent and _GRANTED not in state and state[PEER] is not None and state[PEER] == self._us:
-            return THE_OWNER
+    async def _authenticate(self, scope: Scope) -> Principal:
+        sent, state = _list_values(scope, b"authorization"), scope["state"]
+        if (
+            not sent
+            and _CORS_HEADERS not in state
+            and state[PEER] is not None
+            and state[PEER] == self._user_id
+        ):
+            return OWNER_PRINCIPAL
         found = None
         if len(sent) == 1:
             scheme, _, token = sent[0].partition(" ")
-            found = await self._whose(token.strip(" ")) if scheme.lower() == "bearer" else None
+            found = await self._find_principal(token.strip(" ")) if scheme.lower() == "bearer" else None
         if found is None:
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
         return found
 
 
-def as_origin(text: str) -> str:
+def normalize_origin(text: str) -> str:
     """Return an origin as browsers send it: in lower case, and without the default port of its scheme.
 
     Args:
@@ -459,14 +466,16 @@ def as_origin(text: str) -> str:
     """
     found = _ORIGIN.fullmatch(text)
     if found is None or int(found[3] or 0) > _MAX_PORT:
-        what = "invalid origin; use one such as https://memory.example.org:8443, without a slash at its end"
-        raise ConfigInvalid(f"--allow-origin {printable(text)}: {what}")
+        explanation = (
+            "invalid origin; use one such as https://memory.example.org:8443, without a slash at its end"
+        )
+        raise ConfigInvalid(f"--allow-origin {printable(text)}: {explanation}")
     scheme, host, port = (part and part.lower() for part in found.groups())
-    is_told = port is not None and (scheme, port) not in _USUAL_PORTS
-    return f"{scheme}://{host}:{port}" if is_told else f"{scheme}://{host}"
+    has_explicit_port = port is not None and (scheme, port) not in _USUAL_PORTS
+    return f"{scheme}://{host}:{port}" if has_explicit_port else f"{scheme}://{host}"
 
 
-def _for_page(origin: str) -> tuple[tuple[bytes, bytes], ...]:
+def _build_cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
     """Return the headers that let a page of this origin read a response; cookies are not used."""
     return (
         (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -475,13 +484,13 @@ def _for_page(origin: str) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def _problem(error: BaseException, method: str) -> HttpProblem:
+def _convert_error(error: BaseException, method: str) -> HttpProblem:
     """Return the response for an exception; log it if it is a defect."""
     match error:
         case HttpProblem():
             return error
         case MunimentError():
-            return problem_of(error)
+            return convert_error(error)
         case asyncio.CancelledError():  # Raised when the server stops.
             return HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         case _:
@@ -489,13 +498,13 @@ def _problem(error: BaseException, method: str) -> HttpProblem:
             return HttpProblem("internal_error")
 
 
-async def _answer(problem: HttpProblem, send: Callable[[Message], Awaitable[None]]) -> None:
-    headers, body = _rendered(problem)
+async def _send_problem(problem: HttpProblem, send: Callable[[Message], Awaitable[None]]) -> None:
+    headers, body = _render_problem(problem)
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _rendered(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _render_problem(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Return the headers and the body of a problem."""
     body = json.dumps(problem.body()).encode()
     about = {"content-type": "application/problem+json", "content-length": str(len(body))}
@@ -503,7 +512,7 @@ def _rendered(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()], body
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
+def _list_values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
@@ -516,58 +525,58 @@ def _check_header(scope: Scope) -> None:
 
 
 def _has_body(scope: Scope) -> bool:
-    sizes = [value for value in _values(scope, b"content-length") if value.strip("0")]
-    return bool(sizes or _values(scope, b"transfer-encoding"))
+    sizes = [value for value in _list_values(scope, b"content-length") if value.strip("0")]
+    return bool(sizes or _list_values(scope, b"transfer-encoding"))
 
 
 def _check_body(scope: Scope) -> None:
     """Reject a body that no route would read, and one whose length other parsers could read differently."""
-    is_chunked = bool(_values(scope, b"transfer-encoding"))
-    is_doubtful = _values(scope, b"content-length") or scope["http_version"] != "1.1"
+    is_chunked = bool(_list_values(scope, b"transfer-encoding"))
+    is_doubtful = _list_values(scope, b"content-length") or scope["http_version"] != "1.1"
     if (scope["method"] != "POST" and _has_body(scope)) or (is_chunked and is_doubtful):
         raise HttpProblem("invalid_http")
 
 
-def _path(raw: bytes) -> tuple[str | None, str]:
+def _split_path(raw: bytes) -> tuple[str | None, str]:
     """Return the workspace in a path, and the path without it (G3)."""
     before, *segments = raw.decode("ascii").split("/")
     workspace: str | None = None
     if len(segments) > 2 and segments[0] == "workspaces" and segments[2] == "memory":  # noqa: PLR2004
-        workspace = _decoded(segments[1])
+        workspace = _decode_segment(segments[1])
         segments = ["workspace", *segments[2:]]
     elif len(segments) == 3 and segments[0] == "workspaces" and segments[2] == "mcp":  # noqa: PLR2004
-        workspace, segments = _decoded(segments[1]), ["mcp"]
+        workspace, segments = _decode_segment(segments[1]), ["mcp"]
     elif len(segments) == 3 and segments[0] == "session" and segments[2] == "events":  # noqa: PLR2004
-        if _decoded(segments[1]) in _NO_NAMES:
+        if _decode_segment(segments[1]) in _INVALID_SEGMENTS:
             raise HttpProblem("not_found")
         segments = ["workspace", "memory", "events"]
     if before:  # The target is not a path, but for example a URL.
         raise HttpProblem("not_found")
     for segment in segments:
-        if _decoded(segment) != segment or segment in _NO_NAMES:
+        if _decode_segment(segment) != segment or segment in _INVALID_SEGMENTS:
             raise HttpProblem("not_found")
     return workspace, "/" + "/".join(segments)
 
 
-def _path_of_page(raw: bytes) -> tuple[str | None, str]:
+def _split_page_path(raw: bytes) -> tuple[str | None, str]:
     """Return the workspace in a path of the page (`/w/{workspace}/…` or `/`), and the path without it."""
     if raw == b"/":
         return None, "/"
-    _, path = _path(raw)
+    _, path = _split_path(raw)
     _, first, *rest = path.split("/")
     if first == "w" and len(rest) > 1:
         return rest[0], "/" + "/".join(rest[1:])
     return None, path
 
 
-def _decoded(segment: str) -> str:
+def _decode_segment(segment: str) -> str:
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError:
         raise HttpProblem("not_found") from None
 
 
-def _this_user() -> int | None:
+def _read_user_id() -> int | None:
     """Return the user that the Unix socket serves, or None if it is the overflow user."""
     user = os.geteuid()
     try:

@@ -16,13 +16,13 @@ from muniment.content.exact_json import NotJson, parse_json
 from muniment.errors import CODES
 from muniment.kernel.change import digest
 from muniment.names import __version__
-from muniment.server.asking import M, parsed
 from muniment.server.contract import MAX_BODY_BYTES, Erasure, HttpProblem
 from muniment.server.core import ServedCore, ServedWorkspace
 from muniment.server.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
+from muniment.server.requests import M, validate_document
 from muniment.server.tokens import Principal
 from muniment.store.tasks import Originator
-from muniment.types.documents import WireAnswer, document
+from muniment.types.documents import WireDocument, create_document
 
 # -- body --------------------------------------------------------------------------------------------
 #
@@ -51,7 +51,7 @@ async def read_json(request: Request) -> Any:
     if media_type != "application/json":
         raise HttpProblem("unsupported_media_type")
     try:
-        return parse_json(data, marked=False, repair=True)
+        return parse_json(data, allow_byte_order_mark=False, repair=True)
     except NotJson:
         raise HttpProblem("invalid_json") from None
 
@@ -94,7 +94,7 @@ CLIENT_HEADERS: Final = (ORIGINAL_CLIENT, "x-muniment-client-id")
 TRUST_HEADER: Final = "x-muniment-trust"
 """Header that limits the trust of the sent facts to less than that of the token."""
 
-EVERYWHERE: Final = (
+COMMON_CODES: Final = (
     "invalid_http",
     "token_required",
     "foreign_origin",
@@ -132,7 +132,7 @@ class Call:
         """
         self.workspace = await self.core.workspace(getattr(self.request.state, WORKSPACE))
 
-    async def originator(self) -> Originator:
+    async def find_originator(self) -> Originator:
         """Return the originator of the request.
 
         Raises:
@@ -144,7 +144,9 @@ class Call:
         client = sent.pop()
         known = self.principal.clients
         if known is None:
-            known = frozenset(each for other in await self.core.known() for each in other.clients or ())
+            known = frozenset(
+                each for other in await self.core.list_principals() for each in other.clients or ()
+            )
         if sent or client not in known:
             raise HttpProblem("invalid_client_id")
         return Originator(self.principal.name, client)
@@ -158,9 +160,9 @@ class Call:
         is_of_session: bool = self.request.scope["raw_path"].startswith(b"/session/")
         return is_of_session or ORIGINAL_CLIENT in self.request.headers
 
-    async def is_still_known(self) -> bool:
+    async def is_token_valid(self) -> bool:
         """Return whether the token is still valid: not revoked and not replaced."""
-        return await self.core.still_knows(self.principal)
+        return await self.core.is_still_valid(self.principal)
 
     async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
         """Return the JSON object in the body; empty if the body is empty.
@@ -182,7 +184,7 @@ class Call:
         Raises:
             HttpProblem: invalid body.
         """
-        return parsed(model, await self.json())
+        return validate_document(model, await self.json())
 
     def wait(self) -> None:
         """Count this request among those that wait, and no longer among those in progress.
@@ -218,8 +220,8 @@ class Parameter:
     """
 
     name: str
-    where: Literal["query", "header"]
-    meaning: str
+    location: Literal["query", "header"]
+    description: str
     schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
     is_required: bool = False
 
@@ -234,7 +236,7 @@ MCP: Final = "/mcp"
 """Path of the MCP endpoint."""
 
 
-async def _nothing(_: Call) -> Response:
+async def _raise_not_found(_: Call) -> Response:
     raise HttpProblem("not_found")
 
 
@@ -244,13 +246,14 @@ class Operation:
 
     Attributes:
         path: path with variable segments in braces.
-        answer: class of its response body, or its media types.
-        codes: error codes that it may return in addition to `EVERYWHERE`.
+        response: class of its response body, or its media types.
+        codes: error codes that it may return in addition to `COMMON_CODES`.
         status: status of a successful response.
         body: model of the request body.
         parameters: query parameters and headers.
-        owner_only: other callers get `owner_required`.
-        of_all: it concerns everything served here; the owner of one home of a fleet gets `owner_required`.
+        is_owner_only: other callers get `create_owner_problem`.
+        is_global: it concerns everything served here; the owner of one home of a fleet gets
+            `create_owner_problem`.
         is_open: it needs no token.
         summary: one sentence.
         of_workspace: it concerns one workspace, which must be known, and also has a long path.
@@ -258,23 +261,23 @@ class Operation:
 
     method: str
     path: str
-    answer: type[WireAnswer | Erasure] | str
+    response: type[WireDocument | Erasure] | str
     codes: tuple[str, ...] = ()
     status: int = 200
     body: type[BaseModel] | None = None
     parameters: tuple[Parameter, ...] = ()
-    owner_only: bool = False
-    of_all: bool = False
+    is_owner_only: bool = False
+    is_global: bool = False
     is_open: bool = False
     summary: str = ""
-    endpoint: Endpoint = _nothing
+    endpoint: Endpoint = _raise_not_found
 
     def __call__(self, endpoint: Endpoint) -> Operation:
         """Return the operation with an endpoint."""
         return replace(self, endpoint=endpoint, summary=endpoint.__doc__ or "")
 
     @property
-    def of_workspace(self) -> bool:
+    def is_workspace_operation(self) -> bool:
         """Return whether its long path accepts any workspace."""
         return self.path.startswith("/workspace/") or self.path == MCP
 
@@ -285,30 +288,30 @@ class Operation:
         if self.body is not None:
             codes += ["invalid_json", "invalid_request", "body_too_large", "unsupported_media_type"]
             codes += ["request_timeout"]
-        if self.owner_only:
+        if self.is_owner_only:
             codes.append("owner_required")
-        if self.of_workspace:
+        if self.is_workspace_operation:
             codes += ["workspace_required", "untrusted_workspace"]
-        everywhere = [code for code in EVERYWHERE if not (self.is_open and code == "token_required")]
+        everywhere = [code for code in COMMON_CODES if not (self.is_open and code == "token_required")]
         return tuple(dict.fromkeys((*codes, *everywhere)))
 
 
-def answered(
-    answer: WireAnswer,
+def build_response(
+    value: WireDocument,
     *,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
     etag: str | None = None,
 ) -> Response:
-    """Return the response with `answer` as its body.
+    """Return the response with `value` as its body.
 
     Args:
-        answer: the body.
+        value: the body.
         status: the status.
         headers: additional headers.
         etag: the client's `If-None-Match`; if it matches, the response is 304 without a body.
     """
-    body = json.dumps(document(answer)).encode()
+    body = json.dumps(create_document(value)).encode()
     tag = f'"{digest(body)[:32]}"'
     sent = {**(headers or {}), "ETag": tag}
     if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
@@ -354,22 +357,22 @@ _PROBLEM: Final[Mapping[str, Any]] = {
 """JSON Schema of `HttpProblem.body`."""
 
 
-def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
+def build_openapi(operations: Iterable[Operation]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of `operations`."""
     known = tuple(operations)
-    bodies, told = {each.body for each in known}, {each.answer for each in known}
-    models = [model for model in bodies | told if isinstance(model, type)]
-    _, made = TypeAdapter.json_schemas(
+    bodies, responses = {each.body for each in known}, {each.response for each in known}
+    models = [model for model in bodies | responses if isinstance(model, type)]
+    _, generated = TypeAdapter.json_schemas(
         [
             (model.__name__, "validation" if model in bodies else "serialization", TypeAdapter[Any](model))
             for model in sorted(models, key=lambda model: model.__name__)
         ],
         ref_template=_REFERENCE,
     )
-    schemas = {"Problem": dict(_PROBLEM), **made["$defs"]}
+    schemas = {"Problem": dict(_PROBLEM), **generated["$defs"]}
     paths: dict[str, dict[str, Any]] = {}
     for each in known:
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+        paths.setdefault(each.path, {})[each.method.lower()] = _describe_operation(each)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -387,65 +390,67 @@ def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _describe_operation(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": _id(operation),
+        "operationId": _build_operation_id(operation),
         "summary": operation.summary,
-        "parameters": list(_parameters(operation)),
-        "responses": {**_answers(operation), **dict(_problems(operation))},
+        "parameters": list(_describe_parameters(operation)),
+        "responses": {**_describe_responses(operation), **dict(_describe_problems(operation))},
     }
     if operation.is_open:
         described["security"] = []
-    if operation.owner_only:
+    if operation.is_owner_only:
         described["description"] = "Requires the owner's token."
     if operation.body is not None:
         described["requestBody"] = {
             "required": any(field.is_required() for field in operation.body.model_fields.values()),
-            "content": {JSON: {"schema": _reference(operation.body.__name__)}},
+            "content": {JSON: {"schema": _build_reference(operation.body.__name__)}},
         }
     return described
 
 
-def _id(operation: Operation) -> str:
-    words = [part for part in operation.path.replace(".", "/").split("/") if part and part != "workspace"]
-    return "_".join([operation.method.lower(), *(word.strip("{}") for word in words)])
+def _build_operation_id(operation: Operation) -> str:
+    path_parts = [
+        part for part in operation.path.replace(".", "/").split("/") if part and part != "workspace"
+    ]
+    return "_".join([operation.method.lower(), *(word.strip("{}") for word in path_parts)])
 
 
-def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+def _describe_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for segment in operation.path.split("/"):
         if segment.startswith("{"):
             yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": {"type": "string"}}
     for each in operation.parameters:
         yield {
             "name": each.name,
-            "in": each.where,
+            "in": each.location,
             "required": each.is_required,
-            "description": each.meaning,
+            "description": each.description,
             "schema": dict(each.schema),
         }
 
 
-def _answers(operation: Operation) -> dict[str, Any]:
-    told = operation.answer
-    if isinstance(told, str):
-        schema = {"type": "object" if told == JSON else "string"}
-        content: dict[str, Any] = {media_type: {"schema": schema} for media_type in told.split(", ")}
+def _describe_responses(operation: Operation) -> dict[str, Any]:
+    response = operation.response
+    if isinstance(response, str):
+        schema = {"type": "object" if response == JSON else "string"}
+        content: dict[str, Any] = {media_type: {"schema": schema} for media_type in response.split(", ")}
     else:
-        content = {JSON: {"schema": _reference(told.__name__)}}
-    answers = {str(operation.status): {"description": operation.summary, "content": content}}
+        content = {JSON: {"schema": _build_reference(response.__name__)}}
+    descriptions = {str(operation.status): {"description": operation.summary, "content": content}}
     if any(each.name == "If-None-Match" for each in operation.parameters):
-        answers["304"] = {"description": "Unchanged: the client has the current version."}
-    return answers
+        descriptions["304"] = {"description": "Unchanged: the client has the current version."}
+    return descriptions
 
 
-def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
+def _describe_problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     by_status: dict[int, list[str]] = {}
     for code in operation.all_codes:
         by_status.setdefault(CODES[code].status, []).append(code)
     for status, codes in sorted(by_status.items()):
         schema = {
             "allOf": [
-                _reference("Problem"),
+                _build_reference("Problem"),
                 {"properties": {"code": {"enum": codes}, "status": {"const": status}}},
             ]
         }
@@ -458,5 +463,5 @@ def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
         )
 
 
-def _reference(model: str) -> dict[str, str]:
+def _build_reference(model: str) -> dict[str, str]:
     return {"$ref": _REFERENCE.format(model=model)}

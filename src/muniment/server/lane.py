@@ -29,23 +29,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from muniment.content.gates import drop_invisible
-from muniment.content.secrets import find_secret, redacted
+from muniment.content.secrets import find_secret, redact_secrets
 from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound, QueueFull
 from muniment.server.lane_tasks import (
-    FOREMOST,
+    NEXT_FIRST,
     PENDING,
-    Ended,
     NewTask,
-    find,
-    find_repeated,
+    TaskOutcome,
+    find_by_key,
+    find_task,
+    list_running,
     read_task,
-    running,
 )
 from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp
-from muniment.store.ledger import of_task
+from muniment.store.ledger import find_commit
 from muniment.store.state import LedgerState
-from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, event_of
+from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, build_event
 
 MAX_PENDING: Final = 16
 """Maximum tasks that wait or run. One may take five minutes: the seventeenth would wait over an hour."""
@@ -71,24 +71,24 @@ MAX_CLAIMS: Final = 20
 REPEAT_HOURS: Final = 24
 """Hours for which a key identifies a task."""
 
-_OVER: Final = "status IN ('completed', 'failed', 'cancelled')"
-_LAPSED: Final = "(repeat IS NULL OR created <= ?)"
-_ALWAYS: Final = "~"
+_IS_FINISHED: Final = "status IN ('completed', 'failed', 'cancelled')"
+_IS_KEY_EXPIRED: Final = "(repeat IS NULL OR created <= ?)"
+_LATEST: Final = "~"
 """Later than any timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmitResult:
     """The result of `submit`.
 
     Attributes:
-        repeated: the task existed already.
-        is_alone: no task of its lane was pending before it.
+        is_repeated: the task existed already.
+        is_only_pending: no task of its lane was pending before it.
     """
 
     task: QueuedTask
-    repeated: bool = False
-    is_alone: bool = False
+    is_repeated: bool = False
+    is_only_pending: bool = False
 
 
 class Lane:
@@ -105,7 +105,7 @@ class Lane:
     ) -> None:
         self._state, self.workspace, self._now = state, workspace, now
 
-    def submit(self, asked: NewTask) -> Submitted:
+    def submit(self, new_task: NewTask) -> SubmitResult:
         """Accept a task durably.
 
         Raises:
@@ -117,44 +117,48 @@ class Lane:
         """
         now = timestamp(self._now())
         with self._state.ledger.transaction() as connection:
-            repeat, repeated = self._repeat_of(asked)
-            if repeat is not None:
-                found = find_repeated(self._state.ledger, repeat)
-                if found is not None and found.created > self._hours_ago(REPEAT_HOURS):
-                    if found.repeated != repeated:
+            key_digest, request_digest = self._digest_request(new_task)
+            if key_digest is not None:
+                found = find_by_key(self._state.ledger, key_digest)
+                if found is not None and found.created > self._compute_time(REPEAT_HOURS):
+                    if found.repeated != request_digest:
                         raise IdempotencyMismatch(found.id)
-                    return Submitted(found, repeated=True)
-                connection.execute("UPDATE task SET repeat = NULL WHERE repeat = ?", (repeat,))
-            pending, kept = self._counted()
-            _check_caps(asked.kind, pending)
-            new = QueuedTask(
+                    return SubmitResult(found, is_repeated=True)
+                connection.execute("UPDATE task SET repeat = NULL WHERE repeat = ?", (key_digest,))
+            pending, stored_count = self._count_tasks()
+            _check_caps(new_task.kind, pending)
+            row = QueuedTask(
                 seq=0,
-                id=f"{asked.kind}-{uuid.uuid4()}",
-                kind=asked.kind,
+                id=f"{new_task.kind}-{uuid.uuid4()}",
+                kind=new_task.kind,
                 status="queued",
-                originator=asked.originator,
-                trust=asked.trust,
+                originator=new_task.originator,
+                trust=new_task.trust,
                 attempt=0,
                 created=now,
                 updated=now,
-                shown=asked.shown,
-                arguments=_withheld(asked.arguments),
+                shown=new_task.public_arguments,
+                arguments=_redact_arguments(new_task.arguments),
                 workspace=self.workspace,
-                repeat=repeat,
-                repeated=repeated,
+                repeat=key_digest,
+                repeated=request_digest,
             )
-            task = TASKS.add(self._state.ledger, new)
-            body = {"kind": asked.kind, "token": asked.originator.token, "client": asked.originator.client}
+            task = TASKS.add(self._state.ledger, row)
+            body = {
+                "kind": new_task.kind,
+                "token": new_task.originator.token,
+                "client": new_task.originator.client,
+            }
             append(
                 self._state,
                 now,
                 "accepted",
                 task.id,
-                {**body, "trust": asked.trust, "ref": _cleared(asked.ref)},
+                {**body, "trust": new_task.trust, "ref": _redact_text(new_task.ref)},
             )
-            self._tell(task)
-            self._evict(kept + 1)
-            return Submitted(task, is_alone=not pending)
+            self._add_transition_event(task)
+            self._evict(stored_count + 1)
+            return SubmitResult(task, is_only_pending=not pending)
 
     def claim(self) -> QueuedTask | None:
         """Begin the next task; return None if no task waits, or one is running.
@@ -162,15 +166,15 @@ class Lane:
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. No task was begun.
         """
-        return self._moved(
-            f"id = (SELECT id FROM task {FOREMOST} LIMIT 1) AND status = 'queued'",  # noqa: S608  constants
+        return self._update_matching(
+            f"id = (SELECT id FROM task {NEXT_FIRST} LIMIT 1) AND status = 'queued'",  # noqa: S608  constants
             (self.workspace,),
             "running",
             {},
             "attempt = attempt + 1, claim = claim + 1",
         )
 
-    def finish(self, begun: QueuedTask, ended: Ended) -> QueuedTask | None:
+    def finish(self, begun: QueuedTask, ended: TaskOutcome) -> QueuedTask | None:
         """Record the outcome of an attempt; return None, without a change, if it was abandoned before (L4).
 
         Args:
@@ -185,7 +189,7 @@ class Lane:
             result = None if ended.result is None else json.dumps(dict(ended.result))
             error = None if ended.error is None else json.dumps(dict(ended.error))
             columns = {"arguments": None, "result": result, "error": error}
-            return self._moved(
+            return self._update_matching(
                 "id = ? AND status = 'running' AND claim = ?", (begun.id, begun.claim), ended.status, columns
             )
 
@@ -198,14 +202,14 @@ class Lane:
             ManagedMemoryUnavailable: as `finish`.
         """
         with self._state.ledger.transaction():
-            current = self._current(begun)
+            current = self._find_current(begun)
             if current is None:
                 return None
             if current.cancelled_by is not None and not self._has_committed(begun):
-                return self._move(begun, "cancelled", arguments=None)
-            return self._move(begun, "queued", attempt=begun.attempt - 1)
+                return self._set_status(begun, "cancelled", arguments=None)
+            return self._set_status(begun, "queued", attempt=begun.attempt - 1)
 
-    def tell(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
+    def add_event(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
         """Add an event about a running attempt, for its originator and the owner; ignored later (L4).
 
         Args:
@@ -216,8 +220,8 @@ class Lane:
             ManagedMemoryUnavailable: the ledger cannot be written. No event was added.
         """
         with self._state.ledger.transaction():
-            if self._current(begun) is not None:
-                outbox.append(self._state, event_of(begun, timestamp(self._now()), data))
+            if self._find_current(begun) is not None:
+                outbox.append_event(self._state, build_event(begun, timestamp(self._now()), data))
 
     def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task: a waiting one immediately; for a running one, record the request for its runner.
@@ -231,15 +235,15 @@ class Lane:
         """
         with self._state.ledger.transaction() as connection:
             task = self.get(task_id)
-            if task.is_over or task.cancelled_by is not None:
+            if task.is_finished or task.cancelled_by is not None:
                 return task
-            who = json.dumps([by.token, by.client])
-            connection.execute("UPDATE task SET cancelled_by = ? WHERE id = ?", (who, task_id))
+            canceller = json.dumps([by.token, by.client])
+            connection.execute("UPDATE task SET cancelled_by = ? WHERE id = ?", (canceller, task_id))
             if task.claim:  # Otherwise a client could fill the audit log by cancelling its own waiting tasks.
                 body = {"token": by.token, "client": by.client}
                 append(self._state, timestamp(self._now()), "cancelled", task_id, body)
             if task.status == "queued" and not self._has_committed(task):
-                return self._move(task, "cancelled", arguments=None)
+                return self._set_status(task, "cancelled", arguments=None)
             return self.get(task_id)
 
     def recover(self) -> tuple[QueuedTask, ...]:
@@ -251,12 +255,12 @@ class Lane:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was abandoned.
         """
         with self._state.ledger.transaction():
-            return tuple(map(self._recovered, running(self._state.ledger, self.workspace)))
+            return tuple(map(self._recover_task, list_running(self._state.ledger, self.workspace)))
 
-    def tidy(self) -> bool:
+    def try_truncate_log(self) -> bool:
         """Remove finished tasks from the ledger's log (L8); return False if a reader prevents it."""
         try:
-            return self._state.ledger.tidy()
+            return self._state.ledger.try_truncate_log()
         except ManagedMemoryUnavailable:
             return True  # The next write reports it.
 
@@ -274,103 +278,110 @@ class Lane:
         """
         return read_task(self._state.ledger, self.workspace, task_id)
 
-    def _current(self, begun: QueuedTask) -> QueuedTask | None:
+    def _find_current(self, begun: QueuedTask) -> QueuedTask | None:
         """Return the current task of an attempt, or None if that attempt no longer runs."""
-        task = find(self._state.ledger, self.workspace, begun.id)
+        task = find_task(self._state.ledger, self.workspace, begun.id)
         is_current = task is not None and task.status == "running" and task.claim == begun.claim
         return task if is_current else None
 
-    def _move(self, task: QueuedTask, status: Status, **columns: object) -> QueuedTask:
+    def _set_status(self, task: QueuedTask, status: Status, **columns: object) -> QueuedTask:
         """Change the status of a task, and add the event."""
-        moved = self._moved("id = ?", (task.id,), status, columns)
-        if moved is None:
+        updated = self._update_matching("id = ?", (task.id,), status, columns)
+        if updated is None:
             raise NotFound("task not found")
-        return moved
+        return updated
 
-    def _moved(
+    def _update_matching(
         self,
-        which: str,
+        condition: str,
         values: Sequence[object],
         status: Status,
         columns: Mapping[str, object],
-        *more: str,
+        *assignments: str,
     ) -> QueuedTask | None:
         """Change the status of the task that matches, and add the event; return None if none matches."""
-        changed = {"status": status, "updated": timestamp(self._now()), **columns}
-        sets = ", ".join([*(f"{name} = ?" for name in changed), *more])
-        statement = f"UPDATE task SET {sets} WHERE {which}"  # noqa: S608  constants
+        columns_changed = {"status": status, "updated": timestamp(self._now()), **columns}
+        sets = ", ".join([*(f"{name} = ?" for name in columns_changed), *assignments])
+        statement = f"UPDATE task SET {sets} WHERE {condition}"  # noqa: S608  constants
         with self._state.ledger.transaction():
-            moved = TASKS.changed(self._state.ledger, statement, (*changed.values(), *values))
-            for task in moved:
-                self._tell(task)
-        return moved[0] if moved else None
+            updated = TASKS.change_rows(self._state.ledger, statement, (*columns_changed.values(), *values))
+            for task in updated:
+                self._add_transition_event(task)
+        return updated[0] if updated else None
 
-    def _recovered(self, task: QueuedTask) -> QueuedTask:
+    def _recover_task(self, task: QueuedTask) -> QueuedTask:
         has_committed = self._has_committed(task)
         if task.cancelled_by is not None and not has_committed:
-            return self._move(task, "cancelled", arguments=None)
+            return self._set_status(task, "cancelled", arguments=None)
         if task.attempt >= MAX_ATTEMPTS + has_committed:
-            return self._move(task, "failed", arguments=None, error=json.dumps({"code": "interrupted"}))
-        return self._move(task, "queued")
+            return self._set_status(task, "failed", arguments=None, error=json.dumps({"code": "interrupted"}))
+        return self._set_status(task, "queued")
 
     def _has_committed(self, task: QueuedTask) -> bool:
         """Return whether an attempt has committed; another attempt then only finds out its result."""
-        return of_task(self._state, task.id) is not None
+        return find_commit(self._state, task.id) is not None
 
-    def _counted(self) -> tuple[dict[str, int], int]:
+    def _count_tasks(self) -> tuple[dict[str, int], int]:
         """Return the number of tasks that wait or run, by kind, and the number of stored tasks."""
         query = (
             f"SELECT kind, count(*) FROM task {PENDING} GROUP BY kind "  # noqa: S608  constants
             "UNION ALL SELECT '', count(*) FROM task WHERE workspace = ?"
         )
         counts = dict(self._state.ledger.rows(query, (self.workspace, self.workspace)))
-        kept = counts.pop("")
-        return counts, kept
+        stored_count = counts.pop("")
+        return counts, stored_count
 
-    def _evict(self, kept: int) -> None:
+    def _evict(self, stored_count: int) -> None:
         """Delete tasks that are over (L5), except those that a key still identifies (L6)."""
-        if kept > MAX_RECORDS:
-            self._keep(MAX_RECORDS, self._hours_ago(REPEAT_HOURS))
-        if kept > MAX_KEYED:
-            self._keep(MAX_KEYED, _ALWAYS)
+        if stored_count > MAX_RECORDS:
+            self._delete_finished(MAX_RECORDS, self._compute_time(REPEAT_HOURS))
+        if stored_count > MAX_KEYED:
+            self._delete_finished(MAX_KEYED, _LATEST)
 
-    def _keep(self, most: int, until: str) -> None:
+    def _delete_finished(self, most: int, created_before: str) -> None:
         """Delete finished tasks until at most `most` remain of those without key, unfinished, or old."""
         with self._state.ledger.transaction() as connection:
-            ((kept,),) = self._state.ledger.rows(
-                f"SELECT count(*) FROM task WHERE workspace = ? AND ({_LAPSED} OR NOT {_OVER})",  # noqa: S608  constants
-                (self.workspace, until),
+            ((stored_count,),) = self._state.ledger.rows(
+                f"SELECT count(*) FROM task WHERE workspace = ? AND ({_IS_KEY_EXPIRED} OR NOT {_IS_FINISHED})",  # noqa: S608  constants
+                (self.workspace, created_before),
             )
             # Repeatedly take the oldest task of the token with the most: the highest row number.
-            if kept > most:
+            if stored_count > most:
                 connection.execute(
                     "DELETE FROM task WHERE seq IN (SELECT seq FROM ("  # noqa: S608  constants
                     "SELECT seq, row_number() OVER (PARTITION BY token ORDER BY seq DESC) AS place FROM task "
-                    f"WHERE workspace = ? AND {_LAPSED} AND {_OVER}) AS it "
+                    f"WHERE workspace = ? AND {_IS_KEY_EXPIRED} AND {_IS_FINISHED}) AS it "
                     "ORDER BY place DESC, seq LIMIT ?)",
-                    (self.workspace, until, kept - most),
+                    (self.workspace, created_before, stored_count - most),
                 )
 
-    def _repeat_of(self, asked: NewTask) -> tuple[str | None, str | None]:
+    def _digest_request(self, new_task: NewTask) -> tuple[str | None, str | None]:
         """Return the digests of the idempotency key and of the request."""
-        if asked.repeat is None:
+        if new_task.idempotency_key is None:
             return None, None
-        who = [self.workspace, asked.originator.token, asked.originator.client, asked.repeat]
-        what = [asked.kind, dict(asked.arguments), asked.trust, asked.ref]
-        keyed = self._state.keyed
-        return keyed(json.dumps(who)), keyed(json.dumps(what, sort_keys=True))
+        key_parts = [
+            self.workspace,
+            new_task.originator.token,
+            new_task.originator.client,
+            new_task.idempotency_key,
+        ]
+        request_parts = [new_task.kind, dict(new_task.arguments), new_task.trust, new_task.ref]
+        compute_digest = self._state.compute_keyed_digest
+        return compute_digest(json.dumps(key_parts)), compute_digest(
+            json.dumps(request_parts, sort_keys=True)
+        )
 
-    def _hours_ago(self, hours: int) -> str:
+    def _compute_time(self, hours: int) -> str:
         return timestamp(self._now() - timedelta(hours=hours))
 
-    def _tell(self, task: QueuedTask) -> None:
+    def _add_transition_event(self, task: QueuedTask) -> None:
         """Add the event of a transition."""
         data: dict[str, Any] = {"status": task.status, "attempt": task.attempt}
         if task.error is not None:
             data["code"] = task.error["code"]
         if task.cancelled_by is not None:
             data["cancelled_by"] = [task.cancelled_by.token, task.cancelled_by.client]
-        outbox.append(self._state, event_of(task, task.updated, data))
+        outbox.append_event(self._state, build_event(task, task.updated, data))
 
 
 def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
@@ -380,27 +391,27 @@ def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
         raise QueueFull(count)
 
 
-def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _redact_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments as the ledger may store them (L8); `secret` is `left` if none could be removed."""
     content = arguments.get("content")
-    if not isinstance(content, str) or (rest := _cleared(content)) == content:
+    if not isinstance(content, str) or (redacted_content := _redact_text(content)) == content:
         return dict(arguments)
-    return {**arguments, "content": rest, "secret": "taken" if rest else "left"}
+    return {**arguments, "content": redacted_content, "secret": "taken" if redacted_content else "left"}
 
 
-def _cleared(text: str | None) -> str | None:
+def _redact_text(text: str | None) -> str | None:
     """Return a text without secrets; empty if a secret remains after redaction.
 
     A secret that is split by invisible characters is detected without them, as the job will read it.
     """
     if text is None:
         return None
-    plain = drop_invisible(text)
-    if not _holds_secret(text) and not (plain != text and _holds_secret(plain)):
+    visible_text = drop_invisible(text)
+    if not _contains_secret(text) and not (visible_text != text and _contains_secret(visible_text)):
         return text
-    rest = redacted(plain)
-    return "" if _holds_secret(rest) else rest
+    redacted_text = redact_secrets(visible_text)
+    return "" if _contains_secret(redacted_text) else redacted_text
 
 
-def _holds_secret(text: str) -> bool:
+def _contains_secret(text: str) -> bool:
     return find_secret(text.encode("utf-8", "replace"), "") is not None

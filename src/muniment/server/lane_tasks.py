@@ -23,24 +23,25 @@ class NewTask:
 
     Attributes:
         arguments: arguments of the job; JSON. Deleted once the task is over.
-        shown: the part of the arguments that everyone who sees the task may see; JSON of fixed words and
+        public_arguments: the part of the arguments that everyone who sees the task may see; JSON of fixed
+            words and
             scopes only, since an erasure does not change it.
         trust: trust of the originator.
         ref: origin of the fact, as the originator describes it.
-        repeat: idempotency key; the same request, sent twice with it, is one task.
+        idempotency_key: idempotency key; the same request, sent twice with it, is one task.
     """
 
     kind: Kind
     arguments: Mapping[str, Any]
     originator: Originator
-    shown: Mapping[str, Any]
+    public_arguments: Mapping[str, Any]
     trust: Trust = Trust.OWNER
     ref: str | None = None
-    repeat: str | None = None
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TaskOutcome:
     """The outcome of a task.
 
     Attributes:
@@ -71,7 +72,7 @@ MAX_LISTED: Final = 1_000
 PENDING: Final = "INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
 """Selects tasks that wait or run. Without the hint, SQLite would also scan all tasks that are over."""
 
-FOREMOST: Final = f"{PENDING} ORDER BY status = 'queued', seq"
+NEXT_FIRST: Final = f"{PENDING} ORDER BY status = 'queued', seq"
 """Selects the running task first, then the one that has waited longest."""
 
 
@@ -82,28 +83,28 @@ def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
         NotFound: the task does not exist.
         ManagedMemoryUnavailable: the ledger cannot be read; the other functions here raise this too.
     """
-    found = find(ledger, workspace, task_id)
+    found = find_task(ledger, workspace, task_id)
     if found is None:
         raise NotFound("task not found")
     return found
 
 
-def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
+def list_running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
     """Return the running tasks, or those that ran when their process ended; normally at most one."""
     return TASKS.read(ledger, f"{PENDING} AND status = 'running' ORDER BY seq", (workspace,))
 
 
-def find(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
+def find_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
     """Return a task of a workspace, or None if the id is unknown."""
-    return TASKS.first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
+    return TASKS.read_first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
 
 
-def find_repeated(ledger: Ledger, repeat: str) -> QueuedTask | None:
+def find_by_key(ledger: Ledger, key_digest: str) -> QueuedTask | None:
     """Return the task with this digest of an idempotency key, or None."""
-    return TASKS.first(ledger, "WHERE repeat = ?", (repeat,))
+    return TASKS.read_first(ledger, "WHERE repeat = ?", (key_digest,))
 
 
-def tasks(
+def list_tasks(
     ledger: Ledger, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
 ) -> tuple[QueuedTask, ...]:
     """Return the tasks of a workspace, newest first.

@@ -13,8 +13,7 @@ from muniment.errors import NotFound
 from muniment.kernel.names import Verb
 from muniment.operations import owner as operations
 from muniment.operations import review
-from muniment.operations.place import Place
-from muniment.operations.review import undo
+from muniment.operations.job_context import JobContext
 from muniment.server.contract import (
     ApproveBody,
     EraseBody,
@@ -23,8 +22,8 @@ from muniment.server.contract import (
     RejectBody,
     UndoBody,
 )
-from muniment.server.http import BASE, Call, Operation, Parameter, answered
-from muniment.store.audit import head
+from muniment.server.http import BASE, Call, Operation, Parameter, build_response
+from muniment.store.audit import read_head
 
 T = TypeVar("T")
 
@@ -32,11 +31,11 @@ UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
 REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
 
 
-@Operation("GET", f"{BASE}/review", contract.ReviewList, UNAVAILABLE, owner_only=True)
+@Operation("GET", f"{BASE}/review", contract.ReviewList, UNAVAILABLE, is_owner_only=True)
 async def list_reviews(call: Call) -> Response:
     """List the pending reviews."""
-    found = await at_place(call, lambda place, _: review.list_reviews(place), writes=False)
-    return answered(contract.ReviewList(reviews=found))
+    found = await run_in_context(call, lambda context, _: review.list_reviews(context), writes=False)
+    return build_response(contract.ReviewList(reviews=found))
 
 
 @Operation(
@@ -44,15 +43,15 @@ async def list_reviews(call: Call) -> Response:
     f"{BASE}/review/{{reviewId}}",
     contract.ReviewShown,
     (*UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
-    owner_only=True,
+    is_owner_only=True,
 )
 async def show_review(call: Call) -> Response:
     """Show a pending review, with the digest that an approval must contain."""
     review_id = call.request.path_params["reviewId"]
-    shown = await at_place(
-        call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False
+    preview = await run_in_context(
+        call, lambda context, _: review.show_review(review_id, context), "review_not_found", writes=False
     )
-    return answered(shown)
+    return build_response(preview)
 
 
 @Operation(
@@ -61,18 +60,18 @@ async def show_review(call: Call) -> Response:
     contract.ReviewDecision,
     (*UNAVAILABLE, *REFUSED, "review_not_found", "review_closed", "review_changed"),
     body=ApproveBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def approve(call: Call) -> Response:
     """Commit exactly the changes that were shown."""
     body = await call.body(ApproveBody)
     review_id = call.request.path_params["reviewId"]
-    decided = await at_place(
+    decision = await run_in_context(
         call,
-        lambda place, cancel: review.approve(review_id, body.digest, place, cancel=cancel),
+        lambda context, cancel: review.approve_review(review_id, body.digest, context, cancel=cancel),
         "review_not_found",
     )
-    return answered(decided)
+    return build_response(decision)
 
 
 @Operation(
@@ -81,16 +80,18 @@ async def approve(call: Call) -> Response:
     contract.ReviewDecision,
     (*UNAVAILABLE, "review_not_found", "review_closed"),
     body=RejectBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def reject(call: Call) -> Response:
     """Reject a pending review permanently."""
     await call.body(RejectBody)
     review_id = call.request.path_params["reviewId"]
-    decided = await at_place(
-        call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
+    decision = await run_in_context(
+        call,
+        lambda context, cancel: review.reject_review(review_id, context, cancel=cancel),
+        "review_not_found",
     )
-    return answered(decided)
+    return build_response(decision)
 
 
 @Operation(
@@ -102,17 +103,19 @@ async def reject(call: Call) -> Response:
         "pending_review",
     ),
     body=UndoBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def undo_task(call: Call) -> Response:
     """Undo the changes of a task."""
     body = await call.body(UndoBody)
-    result = await at_place(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
+    result = await run_in_context(
+        call, lambda context, cancel: review.undo_task(body.task_id, context, cancel=cancel)
+    )
     if isinstance(result.error, NotFound):
         raise HttpProblem("task_not_found")
     if result.error is not None:
         raise result.error
-    return answered(result)
+    return build_response(result)
 
 
 @Operation(
@@ -121,23 +124,25 @@ async def undo_task(call: Call) -> Response:
     Erasure,
     (*UNAVAILABLE, *REFUSED, "nothing_to_erase"),
     body=EraseBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def erase(call: Call) -> Response:
     """Erase an entry or the changes of a task permanently, or only list what would be erased."""
-    asked = await call.body(EraseBody)
+    request = await call.body(EraseBody)
 
-    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
-        return operations.erase(place, asked.target, dry_run=asked.dry_run, cancel=cancel)
+    def body(context: JobContext, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
+        return operations.erase(context, request.target, dry_run=request.dry_run, cancel=cancel)
 
-    return answered(await at_place(call, body, "nothing_to_erase", writes=not asked.dry_run))
+    return build_response(await run_in_context(call, body, "nothing_to_erase", writes=not request.dry_run))
 
 
-@Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)
+@Operation(
+    "GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), is_owner_only=True
+)
 async def audit_head(call: Call) -> Response:
     """Return the head of the audit chain."""
-    found = await at_place(call, lambda place, _: head(place.state), writes=False)
-    return answered(contract.AuditHead(head=str(found), records=found.seq))
+    found = await run_in_context(call, lambda context, _: read_head(context.state), writes=False)
+    return build_response(contract.AuditHead(head=str(found), records=found.seq))
 
 
 @Operation(
@@ -155,31 +160,38 @@ async def audit_head(call: Call) -> Response:
         ),
         Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
     ),
-    owner_only=True,
+    is_owner_only=True,
 )
 async def explain(call: Call) -> Response:
     """Explain how the policy decides a verb on a path."""
-    asked = call.request.query_params
-    if asked.get("verb") not in list(Verb) or "path" not in asked:
+    query = call.request.query_params
+    if query.get("verb") not in list(Verb) or "path" not in query:
         raise HttpProblem("invalid_request")
-    verb, path = asked["verb"], asked["path"]
-    explained = await at_place(call, lambda place, _: operations.explain(place, verb, path), writes=False)
-    return answered(explained)
+    verb, path = query["verb"], query["path"]
+    explained = await run_in_context(
+        call, lambda context, _: operations.explain(context, verb, path), writes=False
+    )
+    return build_response(explained)
 
 
-async def at_place(
-    call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found", *, writes: bool = True
+async def run_in_context(
+    call: Call,
+    operation: Callable[[JobContext, Cancel], T],
+    not_found: str = "not_found",
+    *,
+    writes: bool = True,
 ) -> T:
-    """Run `body` in a separate thread, with the `Place` of the request's workspace; see `ServedCore.at`.
+    """Run `operation` in a separate thread, with the `JobContext` of the request's workspace; see
+    `ServedCore.run_in_context`.
 
     Raises:
-        MunimentError: raised by `body`.
+        MunimentError: raised by `operation`.
         HttpProblem: the object was not found, or the daemon is not available.
     """
     workspace = call.workspace
     call.wait()
     try:
-        return await call.core.at(workspace, body, writes=writes)
+        return await call.core.run_in_context(workspace, operation, can_write=writes)
     except NotFound:
         raise HttpProblem(not_found) from None
 

@@ -24,9 +24,9 @@ from muniment import types as contract
 from muniment.cancelling import Cancel
 from muniment.errors import MunimentError, NotFound
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
-from muniment.operations.place import Place
-from muniment.operations.visibility import Reader, Visibility, concealed, names_paths_of_others
-from muniment.server import asking
+from muniment.operations.job_context import JobContext
+from muniment.operations.visibility import Reader, Visibility, may_list_foreign_paths, redact_task
+from muniment.server import requests
 from muniment.server.contract import (
     MAX_BODY_BYTES,
     MAX_WAIT_SECONDS,
@@ -36,28 +36,28 @@ from muniment.server.contract import (
     RecallBody,
     RememberBody,
     UiBody,
-    recall_code,
-    sentence_of,
+    choose_recall_code,
+    get_sentence,
 )
 from muniment.server.core import DaemonCore
 from muniment.server.entries import ENTRY_OPERATIONS
 from muniment.server.guard import HELLO, LOOPBACK, PEER
-from muniment.server.http import BASE, MCP, Call, Endpoint, Operation, Parameter, answered, read_body
-from muniment.server.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING, Submitted
+from muniment.server.http import BASE, MCP, Call, Endpoint, Operation, Parameter, build_response, read_body
+from muniment.server.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING, SubmitResult
 from muniment.server.lane_tasks import NewTask
 from muniment.server.owner import OWNER_OPERATIONS
-from muniment.server.page.door import CODE_SECONDS
+from muniment.server.page.access import CODE_SECONDS
 from muniment.server.runner import BACKSTOP_SECONDS
-from muniment.server.stream import StreamView
+from muniment.server.stream import Subscription
 from muniment.server.work import MEDIA_TYPE
 from muniment.store.tasks import Originator, QueuedTask, Status
-from muniment.types.documents import read
+from muniment.types.documents import parse_document
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
 # The routes of tasks: create one, read it or wait for it, cancel it.
 
-PAGE: Final = 100
+PAGE_SIZE: Final = 100
 """Maximum tasks in one response."""
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
@@ -65,7 +65,7 @@ _CURSOR: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _WAIT: Final = re.compile(r"(?:.*,)?\s*wait\s*=\s*([0-9]{1,4})\s*(?:,.*)?", re.ASCII)
 _STATUSES: Final = ("queued", "running", "completed", "failed", "cancelled")
 
-_ANSWERS: Final[Mapping[str, type[contract.ToldTask]]] = {
+_RESPONSES: Final[Mapping[str, type[contract.PublicTask]]] = {
     "remember": contract.RememberTask,
     "forget": contract.ForgetTask,
     "dream": contract.DreamTask,
@@ -90,17 +90,17 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag; if the response is unchanged: 304.")
 
 
-def _of(pattern: re.Pattern[str]) -> dict[str, str]:
+def _build_pattern_schema(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
 
-def _told_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
+def _choose_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
     """Return the status for a viewer: `cancelled` only for its canceller; old clients do not know it."""
-    is_of_others = call.is_original or viewer != task.cancelled_by
-    return "failed" if task.status == "cancelled" and is_of_others else task.status
+    is_hidden = call.is_original or viewer != task.cancelled_by
+    return "failed" if task.status == "cancelled" and is_hidden else task.status
 
 
-async def without_hidden(call: Call, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
+async def hide_paths(call: Call, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
     """Return tasks whose results and errors contain only paths that the request's principal may see now.
 
     If the memory is not available, paths that need a lookup are removed.
@@ -108,25 +108,25 @@ async def without_hidden(call: Call, tasks: Sequence[QueuedTask]) -> list[Queued
     reader = Reader(call.principal.trust)
     if reader.is_owner:
         return list(tasks)
-    if not any(map(names_paths_of_others, tasks)):
-        return [concealed(each, None) for each in tasks]
+    if not any(map(may_list_foreign_paths, tasks)):
+        return [redact_task(each, None) for each in tasks]
 
-    def body(place: Place, cancel: Cancel) -> list[QueuedTask]:
-        visibility = Visibility(place, reader, cancel)
-        return [concealed(each, visibility) for each in tasks]
+    def body(context: JobContext, cancel: Cancel) -> list[QueuedTask]:
+        visibility = Visibility(context, reader, cancel)
+        return [redact_task(each, visibility) for each in tasks]
 
     try:
-        async with call.core.reads.held(call.principal.share):
-            return await call.core.at(call.workspace, body, writes=False)
+        async with call.core.read_slots.use_slot(call.principal.share):
+            return await call.core.run_in_context(call.workspace, body, can_write=False)
     except (MunimentError, HttpProblem):
-        return [concealed(each, None) for each in tasks]
+        return [redact_task(each, None) for each in tasks]
 
 
-def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldTask:
-    """Return a task of `without_hidden` as `viewer` may see it."""
-    status = _told_status(task, call, viewer)
+def render_task(task: QueuedTask, call: Call, viewer: Originator) -> contract.PublicTask:
+    """Return a task of `hide_paths` as `viewer` may see it."""
+    status = _choose_status(task, call, viewer)
     error = task.error if status == task.status else {"code": "cancelled"}
-    said: dict[str, Any] = {
+    document: dict[str, Any] = {
         "taskId": task.id,
         "status": status,
         "createdAt": task.created,
@@ -135,58 +135,58 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldT
         **task.shown,
     }
     if error is not None:
-        said["error"] = {**error, "message": sentence_of(error["code"])}
-        said["reviewId"] = error.get("reviewId")
-    return read(_ANSWERS[task.kind], said, "a task")
+        document["error"] = {**error, "message": get_sentence(error["code"])}
+        document["reviewId"] = error.get("reviewId")
+    return parse_document(_RESPONSES[task.kind], document, "a task")
 
 
 async def remember(call: Call) -> Response:
     """Remember a fact."""
     document = await call.json("invalid_content")
-    return await _accepted(call, asking.remember(document, call.workspace))
+    return await _accept_request(call, requests.parse_remember(document, call.workspace))
 
 
 async def forget(call: Call) -> Response:
     """Forget an entry, given by its path or by a description."""
     document = await call.json("invalid_query")
-    return await _accepted(call, asking.forget(document, call.workspace))
+    return await _accept_request(call, requests.parse_forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
     """Tidy the memory: merge duplicates, remove expired entries."""
-    return await _accepted(call, asking.dream(await call.json(), call.workspace))
+    return await _accept_request(call, requests.parse_dream(await call.json(), call.workspace))
 
 
-async def look(call: Call) -> Response:
+async def show_task(call: Call) -> Response:
     """Return a task; optionally wait for its end."""
-    viewer = await call.originator()
-    task = await _task(call, viewer)
-    seconds = _wait(call)
-    if seconds and not task.is_over:
+    viewer = await call.find_originator()
+    task = await _find_task(call, viewer)
+    seconds = _parse_wait(call)
+    if seconds and not task.is_finished:
         call.wait()
         try:
             task = await call.core.wait(call.workspace, task.id, seconds)
         except NotFound:
             raise HttpProblem(f"{task.kind}_task_not_found") from None
-        if not await call.is_still_known():
+        if not await call.is_token_valid():
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
-    headers = {} if task.is_over else {"Retry-After": "1"}
-    (shown,) = await without_hidden(call, [task])
-    return answered(
-        rendered(shown, call, viewer), headers=headers, etag=call.request.headers.get("if-none-match")
+    headers = {} if task.is_finished else {"Retry-After": "1"}
+    (visible,) = await hide_paths(call, [task])
+    return build_response(
+        render_task(visible, call, viewer), headers=headers, etag=call.request.headers.get("if-none-match")
     )
 
 
 async def cancel(call: Call) -> Response:
     """Cancel a task; a finished one stays unchanged."""
-    viewer = await call.originator()
-    task = await _task(call, viewer)
+    viewer = await call.find_originator()
+    task = await _find_task(call, viewer)
     try:
         task = await call.core.cancel(call.workspace, task.id, viewer)
     except NotFound:
         raise HttpProblem(f"{task.kind}_task_not_found") from None
-    (shown,) = await without_hidden(call, [task])
-    return answered(rendered(shown, call, viewer))
+    (visible,) = await hide_paths(call, [task])
+    return build_response(render_task(visible, call, viewer))
 
 
 @Operation(
@@ -199,12 +199,14 @@ async def cancel(call: Call) -> Response:
         Parameter(
             "status", "query", "Only tasks with this status.", {"type": "string", "enum": list(_STATUSES)}
         ),
-        Parameter("cursor", "query", "The `nextCursor` of the previous page.", _of(_CURSOR)),
+        Parameter(
+            "cursor", "query", "The `nextCursor` of the previous page.", _build_pattern_schema(_CURSOR)
+        ),
     ),
 )
 async def list_tasks(call: Call) -> Response:
     """List tasks, newest first."""
-    viewer = await call.originator()
+    viewer = await call.find_originator()
     status, cursor = call.request.query_params.get("status"), call.request.query_params.get("cursor")
     if (status is not None and status not in _STATUSES) or (
         cursor is not None and _CURSOR.fullmatch(cursor) is None
@@ -214,58 +216,60 @@ async def list_tasks(call: Call) -> Response:
     found = [
         task
         for task in await call.core.tasks(call.workspace, before=before)
-        if viewer.sees(task.originator) and status in {None, _told_status(task, call, viewer)}
+        if viewer.can_see(task.originator) and status in {None, _choose_status(task, call, viewer)}
     ]
-    page = found[:PAGE]
-    more = str(page[-1].seq) if len(found) > PAGE else None
-    told = tuple(rendered(task, call, viewer) for task in await without_hidden(call, page))
-    return answered(contract.TaskList(tasks=told, next_cursor=more))
+    page = found[:PAGE_SIZE]
+    more = str(page[-1].seq) if len(found) > PAGE_SIZE else None
+    rendered_tasks = tuple(render_task(task, call, viewer) for task in await hide_paths(call, page))
+    return build_response(contract.TaskList(tasks=rendered_tasks, next_cursor=more))
 
 
-async def accept(call: Call, asked: NewTask, originator: Originator, key: str | None = None) -> Submitted:
+async def accept(
+    call: Call, new_task: NewTask, originator: Originator, key: str | None = None
+) -> SubmitResult:
     """Accept a task of a workspace.
 
     Args:
         call: the request.
-        asked: the task; its trust is limited to that of the caller.
+        new_task: the task; its trust is limited to that of the caller.
         originator: who may see it.
         key: idempotency key; the same request with the same key is the same task.
 
     Raises:
         HttpProblem: the task is not accepted.
     """
-    await call.core.check(call.workspace, asked.kind)
-    trust = asked.trust.capped(call.principal.trust)
-    task = replace(asked, originator=originator, trust=trust, repeat=key)
+    await call.core.check(call.workspace, new_task.kind)
+    trust = new_task.trust.cap(call.principal.trust)
+    task = replace(new_task, originator=originator, trust=trust, idempotency_key=key)
     return await call.core.submit(call.workspace, task, call.request.headers.getlist("traceparent"))
 
 
-async def _accepted(call: Call, asked: NewTask) -> Response:
+async def _accept_request(call: Call, new_task: NewTask) -> Response:
     """Accept a task, and return its location."""
-    originator = await call.originator()
+    originator = await call.find_originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
         raise HttpProblem("invalid_request")
-    submitted = await accept(call, asked, originator, keys[0] if keys else None)
+    submitted = await accept(call, new_task, originator, keys[0] if keys else None)
     task = submitted.task
     path = call.request.scope["raw_path"].decode("ascii")
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
-    if submitted.repeated:
+    if submitted.is_repeated:
         headers["Idempotency-Replayed"] = "true"
-    (shown,) = await without_hidden(call, [task])
-    return answered(rendered(shown, call, originator), status=202, headers=headers)
+    (visible,) = await hide_paths(call, [task])
+    return build_response(render_task(visible, call, originator), status=202, headers=headers)
 
 
-async def _task(call: Call, viewer: Originator) -> QueuedTask:
+async def _find_task(call: Call, viewer: Originator) -> QueuedTask:
     """Return the requested task, if the viewer may see it; all other cases return the same error."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)
-    if task is None or task.kind != kind or not viewer.sees(task.originator):
+    if task is None or task.kind != kind or not viewer.can_see(task.originator):
         raise HttpProblem(f"{kind}_task_not_found")
     return task
 
 
-def _wait(call: Call) -> int:
+def _parse_wait(call: Call) -> int:
     """Return the seconds that a client prefers to wait."""
     for sent in call.request.headers.getlist("prefer"):
         if found := _WAIT.fullmatch(sent):
@@ -273,9 +277,11 @@ def _wait(call: Call) -> int:
     return 0
 
 
-def _of_kind(kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str) -> tuple[Operation, ...]:
+def _build_operations(
+    kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str
+) -> tuple[Operation, ...]:
     """Return the three operations of a kind of task."""
-    refused = (
+    rejection_codes = (
         "invalid_client_id",
         "managed_memory_unavailable",
         "idempotency_mismatch",
@@ -283,24 +289,30 @@ def _of_kind(kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str) 
         f"{kind}_failed",
         "workspace_draining",
     )
-    found = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
-    path, of_one, answer = f"{BASE}/{kind}", f"{BASE}/{kind}/{{taskId}}", _ANSWERS[kind]
-    asking_for = Operation(
-        "POST", path, answer, (*codes, *refused), status=202, body=body, parameters=(CLIENT_ID, _IDEMPOTENCY)
+    lookup_codes = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
+    path, of_one, response = f"{BASE}/{kind}", f"{BASE}/{kind}/{{taskId}}", _RESPONSES[kind]
+    create = Operation(
+        "POST",
+        path,
+        response,
+        (*codes, *rejection_codes),
+        status=202,
+        body=body,
+        parameters=(CLIENT_ID, _IDEMPOTENCY),
     )
     return (
-        asking_for(endpoint),
-        Operation("GET", of_one, answer, found, parameters=(CLIENT_ID, _PREFER, _ETAG))(look),
-        Operation("DELETE", of_one, answer, found, parameters=(CLIENT_ID,))(cancel),
+        create(endpoint),
+        Operation("GET", of_one, response, lookup_codes, parameters=(CLIENT_ID, _PREFER, _ETAG))(show_task),
+        Operation("DELETE", of_one, response, lookup_codes, parameters=(CLIENT_ID,))(cancel),
     )
 
 
-_OF_FACTS: Final = ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires")
+_FACT_CODES: Final = ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires")
 
 TASK_OPERATIONS: Final = (
-    *_of_kind("remember", remember, RememberBody, *_OF_FACTS),
-    *_of_kind("forget", forget, ForgetBody, "invalid_query", "invalid_scope"),
-    *_of_kind("dream", dream, DreamBody, "invalid_scope"),
+    *_build_operations("remember", remember, RememberBody, *_FACT_CODES),
+    *_build_operations("forget", forget, ForgetBody, "invalid_query", "invalid_scope"),
+    *_build_operations("dream", dream, DreamBody, "invalid_scope"),
     list_tasks,
 )
 
@@ -327,15 +339,15 @@ TASK_OPERATIONS: Final = (
 async def recall(call: Call) -> Response:
     """Recall entries that help with a message."""
     workspace = call.workspace
-    body = asking.recall(await call.json(), workspace)
-    await call.originator()
+    body = requests.parse_recall(await call.json(), workspace)
+    await call.find_originator()
     call.wait()
     recalled = await call.core.recall(workspace, call.principal.share, body)
-    if not await call.is_still_known():
+    if not await call.is_token_valid():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     if recalled.error is not None:
-        recalled = replace(recalled, error=MunimentError(code=recall_code(recalled.error)))
-    return answered(recalled)
+        recalled = replace(recalled, error=MunimentError(code=choose_recall_code(recalled.error)))
+    return build_response(recalled)
 
 
 # -- about -------------------------------------------------------------------------------------------
@@ -359,7 +371,7 @@ _LISTEN: Final = "subscriptions/listen"
 @Operation("GET", "/capabilities", contract.Capabilities)
 async def capabilities(call: Call) -> Response:
     """Return the features and limits of the daemon."""
-    workspace = call.core.any_workspace()
+    workspace = call.core.get_any_workspace()
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
     # All workspaces have the same policy, and so the same scopes.
@@ -370,14 +382,14 @@ async def capabilities(call: Call) -> Response:
         "workspace_memory_dream": contract.Feature(),
         "workspace_memory_recall": contract.Feature(),
     }
-    named = [scope for scope in ORIGINAL_SCOPES if scope in scopes]
-    of_scopes = [f"workspace_memory_remember_{scope}_scope" for scope in named]
-    of_scopes += ["workspace_memory_forget_scope"] if named else []
-    return answered(
+    original_scopes = [scope for scope in ORIGINAL_SCOPES if scope in scopes]
+    scope_features = [f"workspace_memory_remember_{scope}_scope" for scope in original_scopes]
+    scope_features += ["workspace_memory_forget_scope"] if original_scopes else []
+    return build_response(
         contract.Capabilities(
             version=__version__,
             workspace=workspace.key,
-            features=("health", "capabilities", "session_events", *details, *of_scopes),
+            features=("health", "capabilities", "session_events", *details, *scope_features),
             feature_details=details,
             limits=contract.DaemonLimits(
                 content_bytes=MAX_FACT_BYTES,
@@ -395,7 +407,7 @@ async def capabilities(call: Call) -> Response:
 @Operation("GET", "/healthz", contract.Health)
 async def health(_: Call) -> Response:
     """Return whether the daemon runs."""
-    return answered(contract.Health())
+    return build_response(contract.Health())
 
 
 @Operation(
@@ -404,21 +416,29 @@ async def health(_: Call) -> Response:
     contract.Hello,
     ("invalid_request",),
     parameters=(
-        Parameter("token", "query", "The public name of the token.", _of(_NAME), is_required=True),
-        Parameter("nonce", "query", "A new random value for each connection.", _of(_NONCE), is_required=True),
+        Parameter(
+            "token", "query", "The public name of the token.", _build_pattern_schema(_NAME), is_required=True
+        ),
+        Parameter(
+            "nonce",
+            "query",
+            "A new random value for each connection.",
+            _build_pattern_schema(_NONCE),
+            is_required=True,
+        ),
     ),
     is_open=True,
 )
 async def hello(call: Call) -> Response:
     """Prove the daemon's identity to a client. Needs no token, and reveals nothing else."""
-    asked = call.request.query_params
-    if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
+    query = call.request.query_params
+    if _NONCE.fullmatch(query.get("nonce", "")) is None or _NAME.fullmatch(query.get("token", "")) is None:
         raise HttpProblem("invalid_request")
-    proof = await call.core.proof(asked["token"], asked["nonce"], _dialled(call))
-    return answered(contract.Hello(proof=proof))
+    proof = await call.core.create_proof(query["token"], query["nonce"], _find_dialled_address(call))
+    return build_response(contract.Hello(proof=proof))
 
 
-def _dialled(call: Call) -> str:
+def _find_dialled_address(call: Call) -> str:
     """Return the address that a client dialled, if no other program can relay the connection (ADR 0026).
 
     Raises:
@@ -439,12 +459,12 @@ def _dialled(call: Call) -> str:
 async def ready(call: Call) -> Response:
     """Return whether the daemon accepts tasks."""
     call.wait()
-    problems = await call.core.problems()
+    problems = await call.core.list_problems()
     if call.core.is_draining:
         raise HttpProblem("not_ready", reason="draining", workspaces=problems)
     if any(problems.values()):
         raise HttpProblem("not_ready", reason="unavailable", workspaces=problems)
-    return answered(contract.Readiness(workspaces=tuple(problems)))
+    return build_response(contract.Readiness(workspaces=tuple(problems)))
 
 
 @Operation(
@@ -465,9 +485,9 @@ async def ready(call: Call) -> Response:
 async def follow(call: Call) -> Response:
     """Follow the events of a workspace, as server-sent events."""
     workspace = call.workspace
-    stream = await call.core.followed()
-    view = StreamView(
-        workspace.key, workspace.scopes, await call.originator(), call.is_original, call.is_still_known
+    stream = await call.core.open_stream()
+    view = Subscription(
+        workspace.key, workspace.scopes, await call.find_originator(), call.is_original, call.is_token_valid
     )
     headers = call.request.headers
     cursor, epoch = headers.get("last-event-id"), headers.get(EPOCH)
@@ -478,7 +498,7 @@ async def follow(call: Call) -> Response:
     return StreamingResponse(frames, headers={EPOCH: stream.epoch}, media_type=EVENT_STREAM)
 
 
-@Operation("GET", "/metrics", MEDIA_TYPE, owner_only=True, of_all=True)
+@Operation("GET", "/metrics", MEDIA_TYPE, is_owner_only=True, is_global=True)
 async def metrics(call: Call) -> Response:
     """Return the metrics, for Prometheus."""
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
@@ -507,13 +527,13 @@ async def mcp(call: Call) -> Response:
     contract.UiOpened,
     ("ui_not_installed", "ui_not_local", "ui_port_taken"),
     body=UiBody,
-    owner_only=True,
+    is_owner_only=True,
 )
 async def open_ui(call: Call) -> Response:
     """Open the page of the daemon, and create a sign-in code for it."""
     await call.body(UiBody)
     url, code = call.core.open_ui()
-    return answered(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
+    return build_response(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
 
 
 _HEALTH: Final = replace(

@@ -27,8 +27,8 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable, MunimentError
 from muniment.server.lane import MAX_CLAIMS, Lane
-from muniment.server.lane_tasks import Ended
-from muniment.server.writer import Carrier
+from muniment.server.lane_tasks import TaskOutcome
+from muniment.server.writer import ChangeWriter
 from muniment.store.tasks import Originator, QueuedTask
 
 BACKSTOP_SECONDS: Final = 300.0
@@ -37,15 +37,15 @@ BACKSTOP_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 1.0
 """Seconds until a failed write of the ledger is retried."""
 
-Tell = Callable[[Mapping[str, Any]], None]
-Work = Callable[[QueuedTask, Cancel, Tell], Ended]
+Report = Callable[[Mapping[str, Any]], None]
+RunTask = Callable[[QueuedTask, Cancel, Report], TaskOutcome]
 """Runs a task until it ends or is cancelled, and reports its turns; it leaves no process running."""
 
 _LAST_SECONDS: Final = 5.0
 """Seconds that a task has to end after it is interrupted: its worker is killed, its socket closed."""
 
 _Reason = Literal["asked", "backstop", "stop"]
-_Settle = Callable[[], object]
+_RecordOutcome = Callable[[], object]
 """A change of the ledger that records the outcome of an attempt."""
 
 
@@ -54,13 +54,13 @@ class _Running:
     """The running task.
 
     Attributes:
-        until: deadline of its backstop, on `time.monotonic()`.
+        backstop_at: deadline of its backstop, on `time.monotonic()`.
         reason: why it was cancelled, if it was; the first reason counts.
     """
 
     task: QueuedTask
     cancel: Cancel
-    until: float
+    backstop_at: float
     reason: _Reason | None = None
 
     def interrupt(self, reason: _Reason) -> None:
@@ -79,14 +79,14 @@ class LaneRunner:
     """
 
     def __init__(
-        self, lane: Lane, writer: Carrier, work: Work, *, backstop: float = BACKSTOP_SECONDS
+        self, lane: Lane, writer: ChangeWriter, run_task: RunTask, *, backstop: float = BACKSTOP_SECONDS
     ) -> None:
-        self._lane, self._writer, self._work, self._backstop = lane, writer, work, backstop
-        self._wake, self._stopping, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._lane, self._writer, self._run_task, self._backstop = lane, writer, run_task, backstop
+        self._wake, self._stopping, self._has_ended = threading.Event(), threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._running: _Running | None = None
-        self._is_lost, self._until = False, math.inf
-        self._asked = 0  # The `seq` of the last task that was cancelled while it ran.
+        self._is_lost, self._claim_until = False, math.inf
+        self._cancelled_seq = 0  # The `seq` of the last task that was cancelled while it ran.
         self._threads = (
             threading.Thread(target=self._run, name=f"lane-{lane.workspace}", daemon=True),
             threading.Thread(target=self._watch, name=f"backstop-{lane.workspace}", daemon=True),
@@ -124,11 +124,11 @@ class LaneRunner:
         with self._lock:
             # The task may not have reached `_begin` yet. Tasks run in the order of `seq`: of two of these,
             # the later one may still run.
-            self._asked = max(self._asked, task.seq)
+            self._cancelled_seq = max(self._cancelled_seq, task.seq)
             if self._running is not None and self._running.task.seq == task.seq:
                 self._running.interrupt("asked")
 
-    def give_up(self) -> None:
+    def interrupt_and_stop(self) -> None:
         """Begin no further task and end the running one, which is queued again if possible."""
         with self._lock:
             self._stopping.set()
@@ -144,12 +144,12 @@ class LaneRunner:
         Raises:
             LeaseLost: another node has the lane; changes made here since then are void.
         """
-        self._until = time.monotonic() + seconds
+        self._claim_until = time.monotonic() + seconds
         self._threads[1].start()
         try:
-            self._carry_out_all()
+            self._run_all()
         finally:
-            self._over.set()
+            self._has_ended.set()
             self._threads[1].join()
         if self._is_lost:
             raise LeaseLost(self._lane.workspace)
@@ -177,29 +177,29 @@ class LaneRunner:
         try:
             while True:
                 self._wake.clear()  # Before the ledger is read: a task that is accepted later sets it again.
-                self._carry_out_all()
+                self._run_all()
                 if self._stopping.is_set():
                     return
-                self._wake.wait(None if self._lane.tidy() else RETRY_SECONDS)
+                self._wake.wait(None if self._lane.try_truncate_log() else RETRY_SECONDS)
         except BaseException as error:  # noqa: BLE001  the thread has no caller to raise to; see `is_alive`
             events.emit_defect("lane_broke", error, workspace=self._lane.workspace)
         finally:
-            self._over.set()
+            self._has_ended.set()
 
-    def _carry_out_all(self) -> None:
+    def _run_all(self) -> None:
         """Run all pending tasks, or until the runner stops."""
-        settle: _Settle | None = None
-        while (task := self._persist(settle)) is not None:
-            settle = self._carry_out(task)
+        record_outcome: _RecordOutcome | None = None
+        while (task := self._retry_until_recorded(record_outcome)) is not None:
+            record_outcome = self._run_attempt(task)
 
-    def _go_on(self, settle: _Settle | None) -> QueuedTask | None:
+    def _record_and_claim(self, record_outcome: _RecordOutcome | None) -> QueuedTask | None:
         """Record the outcome of the ended attempt in the ledger, and begin the next task."""
-        if settle is not None:
-            settle()
-        is_over = self._stopping.is_set() or time.monotonic() >= self._until
+        if record_outcome is not None:
+            record_outcome()
+        is_over = self._stopping.is_set() or time.monotonic() >= self._claim_until
         return None if is_over else self._lane.claim()
 
-    def _carry_out(self, task: QueuedTask) -> _Settle:
+    def _run_attempt(self, task: QueuedTask) -> _RecordOutcome:
         try:
             cancel = Cancel()
         except OSError as error:
@@ -207,67 +207,67 @@ class LaneRunner:
             self._stopping.wait(RETRY_SECONDS)
             return partial(self._lane.requeue, task)
         with cancel:
-            running = self._begin(task, cancel)
+            running = self._mark_running(task, cancel)
             if running is None:
                 return partial(self._lane.requeue, task)
             failures = self._lane.failures
-            ended = self._ended(task, cancel)
+            outcome = self._call_run_task(task, cancel)
             with self._lock:
                 self._running = None
         # If the ledger was unavailable, that may be the cause, or it has committed: another attempt finds
         # out.
-        is_doubtful = ended.status == "failed" and self._lane.failures != failures
+        is_doubtful = outcome.status == "failed" and self._lane.failures != failures
         if is_doubtful and task.claim < MAX_CLAIMS:
             return partial(self._lane.requeue, task)
-        if ended.status == "cancelled" and running.reason == "stop":
+        if outcome.status == "cancelled" and running.reason == "stop":
             return partial(self._lane.requeue, task)
-        if ended.status == "cancelled" and running.reason != "asked":
+        if outcome.status == "cancelled" and running.reason != "asked":
             code = f"{task.kind}_timeout" if running.reason == "backstop" else f"{task.kind}_failed"
-            ended = Ended("failed", error={"code": code})
-        return partial(self._lane.finish, task, ended)
+            outcome = TaskOutcome("failed", error={"code": code})
+        return partial(self._lane.finish, task, outcome)
 
-    def _begin(self, task: QueuedTask, cancel: Cancel) -> _Running | None:
+    def _mark_running(self, task: QueuedTask, cancel: Cancel) -> _Running | None:
         """Mark a task as running, so that it can be cancelled; return None if the runner stops."""
         with self._lock:
             if self._stopping.is_set():
                 return None
             self._running = _Running(task, cancel, time.monotonic() + self._backstop)
-            if self._asked == task.seq:
+            if self._cancelled_seq == task.seq:
                 self._running.interrupt("asked")
             return self._running
 
-    def _ended(self, task: QueuedTask, cancel: Cancel) -> Ended:
-        def tell(data: Mapping[str, Any]) -> None:
-            self._writer.submit(lambda: self._lane.tell(task, data)).add_done_callback(_log_untold)
+    def _call_run_task(self, task: QueuedTask, cancel: Cancel) -> TaskOutcome:
+        def report(data: Mapping[str, Any]) -> None:
+            self._writer.submit(lambda: self._lane.add_event(task, data)).add_done_callback(_log_failed_event)
 
         try:
-            return self._work(task, cancel, tell)
+            return self._run_task(task, cancel, report)
         except BaseException as error:  # noqa: BLE001  a defect must end this task, not the lane
             events.emit("task_broke", task_id=task.id, problem=type(error).__name__)
-            return Ended("failed", error={"code": f"{task.kind}_failed"})
+            return TaskOutcome("failed", error={"code": f"{task.kind}_failed"})
 
     def _watch(self) -> None:
         seconds = self._backstop
-        while not self._over.wait(seconds):
-            seconds = self._overdue()
+        while not self._has_ended.wait(seconds):
+            seconds = self._cancel_overdue()
 
-    def _overdue(self) -> float:
+    def _cancel_overdue(self) -> float:
         """Cancel a task that has run for too long (R2); return the seconds until the next check."""
         with self._lock:
             if self._running is None:
                 return self._backstop
-            left = self._running.until - time.monotonic()
+            left = self._running.backstop_at - time.monotonic()
             if left > 0:
                 return left
             self._running.interrupt("backstop")
             return self._backstop
 
-    def _persist(self, settle: _Settle | None) -> QueuedTask | None:
+    def _retry_until_recorded(self, record_outcome: _RecordOutcome | None) -> QueuedTask | None:
         """Record an outcome and begin the next task; retry until the change is durable (R4)."""
         logged: tuple[str, str] | None = None
         while True:
             try:
-                return self._writer.run(partial(self._go_on, settle))
+                return self._writer.run(partial(self._record_and_claim, record_outcome))
             except LeaseLost:
                 self._is_lost = True
                 return None
@@ -279,15 +279,15 @@ class LaneRunner:
                         "ledger_unavailable", workspace=self._lane.workspace, code=code, reason=reason
                     )
             # The next task may be the unreadable row. A repetition has no effect (L4).
-            if settle is not None:
+            if record_outcome is not None:
                 with suppress(MunimentError, OSError):  # The error was logged above.
-                    self._writer.run(settle)
+                    self._writer.run(record_outcome)
             if self._stopping.wait(RETRY_SECONDS):
                 return None
 
 
-def _log_untold(told: Future[None]) -> None:
+def _log_failed_event(future: Future[None]) -> None:
     """Log that a turn could not be reported; the task continues."""
-    problem = told.exception()
+    problem = future.exception()
     if problem is not None:
         events.emit("turn_event_failed", problem=type(problem).__name__)

@@ -37,16 +37,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from muniment import events
 from muniment.agent.model import Model
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
-from muniment.files import opened
+from muniment.files import open_descriptor
 from muniment.policy.ownership import create_private_directory
 from muniment.server import routes
 from muniment.server.contract import HttpProblem
 from muniment.server.core import DaemonCore, ServingCore
-from muniment.server.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
-from muniment.server.http import JSON, MCP, Call, Operation, document_of, rpc_problem
+from muniment.server.guard import (
+    LOOPBACK,
+    MAX_HEADER_BYTES,
+    PRINCIPAL,
+    SESSION,
+    Guard,
+    Protocol,
+    normalize_origin,
+)
+from muniment.server.http import JSON, MCP, Call, Operation, build_openapi, rpc_problem
 from muniment.settings import Settings
-from muniment.store.database import make_private, reporting
-from muniment.store.state import put, try_lock
+from muniment.store.database import convert_errors, ensure_private_file
+from muniment.store.state import try_lock, write_file
 
 # -- presence ----------------------------------------------------------------------------------------
 #
@@ -80,7 +88,7 @@ class Listener(socket.socket):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._left = ACCEPTED_AT_ONCE
+        self._remaining = ACCEPTED_AT_ONCE
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept the next connection.
@@ -89,34 +97,34 @@ class Listener(socket.socket):
             BlockingIOError: no connection for now.
             OSError: the system has no resources for one.
         """
-        if self._left == 0:
-            self._left = ACCEPTED_AT_ONCE
+        if self._remaining == 0:
+            self._remaining = ACCEPTED_AT_ONCE
             raise BlockingIOError
-        self._left -= 1
+        self._remaining -= 1
         try:
             return super().accept()
         except BlockingIOError:
-            self._left = ACCEPTED_AT_ONCE
+            self._remaining = ACCEPTED_AT_ONCE
             raise
         except OSError:
-            self._left = 0
+            self._remaining = 0
             raise
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def lock_directory(directory: Path) -> Iterator[None]:
     """Lock a state directory, so that only one daemon uses it (N1).
 
     Raises:
         ManagedMemoryUnavailable: another daemon uses it, or the directory is not available.
     """
     path = directory / LOCK_NAME
-    with ExitStack() as held:
-        with reporting(path):
-            make_private(path)
-            fd = held.enter_context(opened(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+    with ExitStack() as stack:
+        with convert_errors(path):
+            ensure_private_file(path)
+            fd = stack.enter_context(open_descriptor(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
             if not try_lock(fd):
-                raise ManagedMemoryUnavailable(str(directory), _other(directory))
+                raise ManagedMemoryUnavailable(str(directory), _describe_other(directory))
         yield
 
 
@@ -127,8 +135,8 @@ def announce(directory: Path, document: Mapping[str, Any]) -> None:
         ManagedMemoryUnavailable: the file cannot be written.
     """
     path = directory / ADDRESS_NAME
-    with reporting(path):
-        put(path, f"{json.dumps(dict(document))}\n".encode(), over=True)
+    with convert_errors(path):
+        write_file(path, f"{json.dumps(dict(document))}\n".encode(), replace=True)
 
 
 def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
@@ -139,7 +147,7 @@ def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
         document: the announced document; `pid` and `epoch` identify the daemon.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):  # The file is missing or invalid.
-        found = _announced(directory)
+        found = _read_announcement(directory)
         if all(found[name] == document[name] for name in ("pid", "epoch")):
             (directory / ADDRESS_NAME).unlink()
 
@@ -175,7 +183,7 @@ def listen_unix(path: Path) -> socket.socket:
     """
     listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
+        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path):
             path.unlink()
         os.fchmod(listener.fileno(), _PRIVATE)  # Linux gives the file the mode of the socket.
         listener.bind(str(path))
@@ -195,7 +203,7 @@ def remove_unix(path: Path, listener: os.stat_result) -> None:
             path.unlink()
 
 
-def _answers(path: Path) -> bool:
+def _has_listener(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -207,18 +215,18 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _announced(directory: Path) -> Any:
+def _read_announcement(directory: Path) -> Any:
     return json.loads((directory / ADDRESS_NAME).read_text(encoding="ascii"))
 
 
-def _other(directory: Path) -> str:
+def _describe_other(directory: Path) -> str:
     """Return the error message for a second daemon, with the address of the first."""
     try:
-        found = _announced(directory)
-        where = f"process {int(found['pid'])} at {found['url']}"
+        found = _read_announcement(directory)
+        location = f"process {int(found['pid'])} at {found['url']}"
     except (OSError, ValueError, KeyError, TypeError):
-        where = "starting or stopping"
-    return f"in use by another daemon ({where}); use that one, or stop it first"
+        location = "starting or stopping"
+    return f"in use by another daemon ({location}); use that one, or stop it first"
 
 
 # -- logs --------------------------------------------------------------------------------------------
@@ -228,7 +236,7 @@ def _other(directory: Path) -> str:
 # Log lines contain names, codes, counts and sizes; `events.emit` ensures that for this package. For other
 # loggers, only the level and the name are logged, since their messages may quote a request.
 
-_OURS: Final = "muniment"
+_PACKAGE: Final = "muniment"
 
 
 def configure_logs(level: int = logging.INFO) -> None:
@@ -238,7 +246,7 @@ def configure_logs(level: int = logging.INFO) -> None:
         level: the lowest level that is logged.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -246,17 +254,17 @@ def configure_logs(level: int = logging.INFO) -> None:
     # does not respond, which `node_problem` reports once.
     for name in ("uvicorn", "mcp", "psycopg.pool", "procrastinate"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    logger = logging.getLogger(_OURS)
+    logger = logging.getLogger(_PACKAGE)
     logger.handlers[:] = []
     logger.propagate = True
     logger.setLevel(level)
 
 
-class _Lines(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """Formats a record as a line of JSON; records of this package already are one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if record.name == _OURS:
+        if record.name == _PACKAGE:
             return record.getMessage()
         return json.dumps(
             {
@@ -276,21 +284,21 @@ class _Lines(logging.Formatter):
 
 
 @Operation("GET", "/openapi.json", JSON)
-async def _describe(_: Call) -> Response:
+async def describe_api(_: Call) -> Response:
     """Return this document, as OpenAPI 3.1."""
-    return Response(_document(), media_type=JSON)
+    return Response(_build_document(), media_type=JSON)
 
 
 @functools.cache
-def _document() -> bytes:
-    return json.dumps(document_of(OPERATIONS)).encode()
+def _build_document() -> bytes:
+    return json.dumps(build_openapi(OPERATIONS)).encode()
 
 
-OPERATIONS: Final = (*routes.OPERATIONS, _describe)
+OPERATIONS: Final = (*routes.OPERATIONS, describe_api)
 """All operations of the daemon, except the messages of `MCP_OPERATIONS`."""
 
 
-def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
+def create_application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
     """Return the daemon's ASGI application.
 
     Args:
@@ -302,11 +310,11 @@ def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str
     for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
     known = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
-    served = _Application(Router(known, redirect_slashes=False, default=_nothing), core)
-    return Guard(served, core.whose, hosts, origins, core.door, core.open_paths)
+    served = _Dispatcher(Router(known, redirect_slashes=False, default=_raise_not_found), core)
+    return Guard(served, core.find_principal, hosts, origins, core.page_access, core.open_paths)
 
 
-class _Application:
+class _Dispatcher:
     """Dispatches guarded requests: to the page if they use its name, otherwise to the operations."""
 
     def __init__(self, operations: ASGIApp, core: ServingCore) -> None:
@@ -334,13 +342,13 @@ class _Resource:
         operation = self._methods.get(request.method)
         if operation is None:
             raise HttpProblem("method_not_allowed", headers={"Allow": ", ".join(self._methods)})
-        call = Call(request, self._core.of(getattr(request.state, PRINCIPAL)))
-        if operation.owner_only and not call.principal.is_owner:
+        call = Call(request, self._core.get_core(getattr(request.state, PRINCIPAL)))
+        if operation.is_owner_only and not call.principal.is_owner:
             raise HttpProblem("owner_required")
-        if operation.of_all and call.principal.home:
+        if operation.is_global and call.principal.home:
             raise HttpProblem("owner_required")
         try:
-            if operation.of_workspace:
+            if operation.is_workspace_operation:
                 await call.find_workspace()
         except HttpProblem as problem:
             if operation.path != MCP or problem.code != "workspace_required":
@@ -351,7 +359,7 @@ class _Resource:
         await response(scope, receive, send)
 
 
-async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+async def _raise_not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise HttpProblem("not_found")
 
 
@@ -423,7 +431,7 @@ class Daemon:
             raise ConfigInvalid(
                 f"{options.host} is not a loopback address; set the allowed Host names: --allow-host NAME"
             )
-        self._options, self._origins = options, frozenset(map(as_origin, options.allow_origins))
+        self._options, self._origins = options, frozenset(map(normalize_origin, options.allow_origins))
         self._opened = AsyncExitStack()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
@@ -441,7 +449,7 @@ class Daemon:
         options, state = self._options, self._options.settings.state
         async with AsyncExitStack() as opened:
             create_private_directory(state)
-            opened.enter_context(alone(state))
+            opened.enter_context(lock_directory(state))
             listeners = [listen_tcp(options.host, options.port)]
             opened.callback(listeners[0].close)
             if options.socket is not None:
@@ -450,12 +458,12 @@ class Daemon:
                 opened.callback(remove_unix, options.socket, options.socket.lstat())
             await self.core.open(options.workspaces)
             opened.push_async_callback(self.core.close)
-            self.url, hosts = _names(listeners[0], options)
-            self.core.door.listener = listeners[0]
-            opened.callback(self.core.door.close)
-            self._server = _Server(_config(self.core, hosts, self._origins))
+            self.url, hosts = _build_names(listeners[0], options)
+            self.core.page_access.listener = listeners[0]
+            opened.callback(self.core.page_access.close)
+            self._server = _Server(_build_config(self.core, hosts, self._origins))
             serving = asyncio.create_task(self._server.serve(sockets=listeners))
-            opened.push_async_callback(self._end, serving)
+            opened.push_async_callback(self._stop_server, serving)
             self._address = {
                 "url": self.url,
                 "socket": None if options.socket is None else str(options.socket.absolute()),
@@ -473,7 +481,7 @@ class Daemon:
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
-    async def stopped(self) -> None:
+    async def wait_stopped(self) -> None:
         """Wait until `stop` was called and has ended."""
         await self._stopped.wait()
 
@@ -507,20 +515,20 @@ class Daemon:
                 if self.core.mcp is not None:
                     await self.core.mcp.stop()  # Before the server ends, because it waits for open requests.
             finally:
-                self.core.end_followers()
+                self.core.disconnect_followers()
                 await self._opened.aclose()
             events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())
         finally:
             self._stopped.set()
 
-    async def _end(self, serving: asyncio.Task[None]) -> None:
+    async def _stop_server(self, serving: asyncio.Task[None]) -> None:
         self._server.should_exit = True
         await serving
 
 
-def _config(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
+def _build_config(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
     return uvicorn.Config(
-        application(core, hosts, origins),
+        create_application(core, hosts, origins),
         http=Protocol,
         loop="asyncio",
         ws="none",
@@ -535,16 +543,16 @@ def _config(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -
     )
 
 
-def _names(listener: socket.socket, options: Options) -> tuple[str, frozenset[str]]:
+def _build_names(listener: socket.socket, options: Options) -> tuple[str, frozenset[str]]:
     """Return the URL of a listener for programs of this machine, and the allowed Host headers."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
-    shown = f"[{host}]" if ":" in host else host
+    displayed_host = f"[{host}]" if ":" in host else host
     # Also without the port, for use with a reverse proxy.
     allowed = {name.lower() for name in options.allow_hosts}
-    with_port = {f"{name}:{port}" for name in {shown, *LOOPBACK, *allowed}}
-    return f"http://{shown}:{port}", frozenset(with_port | allowed)
+    with_port = {f"{name}:{port}" for name in {displayed_host, *LOOPBACK, *allowed}}
+    return f"http://{displayed_host}:{port}", frozenset(with_port | allowed)
 
 
 def _is_loopback(host: str) -> bool:

@@ -10,7 +10,7 @@
 - E5 A client of the original contract receives `state_resync_required` instead of `resync`, then all stored
   events again; `replay_complete` after the events that its cursor requested; and no `cancelled` task.
 
-Commits of this process are delivered immediately, those of other processes within `LOOK_SECONDS`.
+Commits of this process are delivered immediately, those of other processes within `POLL_SECONDS`.
 
 Source: html.spec.whatwg.org/multipage/server-sent-events.html; sqlite.org/pragma.html, `data_version`.
 """
@@ -35,7 +35,7 @@ from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.tasks import Originator
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Seconds between two checks for commits of other processes."""
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -48,7 +48,7 @@ RECONNECT_MS: Final = 1_000
 CHECK_SECONDS: Final = 1.0
 """Seconds for which a permission to follow is not checked again."""
 
-RING: Final = 2_048
+CACHE_SIZE: Final = 2_048
 """Events cached in memory, about 1 MB; a follower that is further back reads the ledger."""
 
 BATCH: Final = 256
@@ -61,12 +61,12 @@ _CURSOR: Final = re.compile(r"(?:([A-Za-z0-9_-]{1,64})-)?([0-9]{1,18})", re.ASCI
 T = TypeVar("T")
 
 
-async def _always() -> bool:
+async def _allow_always() -> bool:
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class StreamView:
+class Subscription:
     """A follower and the part of the stream that it may read.
 
     Attributes:
@@ -82,20 +82,20 @@ class StreamView:
     scopes: Callable[[], Mapping[str, str]]
     originator: Originator
     is_original: bool = False
-    may_follow: Callable[[], Awaitable[bool]] = _always
+    may_follow: Callable[[], Awaitable[bool]] = _allow_always
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _RenderedEvent:
     """An event and its rendered frames."""
 
     event: tasks.OutboxEvent
     frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
 
-async def at_once(ask: Callable[[], T]) -> T:
-    """Run `ask` on the event loop: for a ledger that responds in microseconds."""
-    return ask()
+async def run_now(query: Callable[[], T]) -> T:
+    """Run `query` on the event loop: for a ledger that responds in microseconds."""
+    return query()
 
 
 class Stream:
@@ -111,16 +111,16 @@ class Stream:
         self,
         reads: Ledger,
         span: tuple[str, int, int],
-        ask: Callable[[Callable[[], Any]], Awaitable[Any]] = at_once,
+        run_query: Callable[[Callable[[], Any]], Awaitable[Any]] = run_now,
     ) -> None:
-        self._reads, self._ask = reads, ask
+        self._reads, self._run_query = reads, run_query
         self.epoch, _, self.last = span
-        self._ring: deque[_Told] = deque(maxlen=RING)
-        self._version, self._was_lost = reads.version(), False
-        self._next = asyncio.get_running_loop().create_future()
-        self._looking: asyncio.Task[None] | None = None
-        self._reading = asyncio.Lock()
-        self._doubts = self._waiting = 0
+        self._cache: deque[_RenderedEvent] = deque(maxlen=CACHE_SIZE)
+        self._version, self._was_lost = reads.read_data_version(), False
+        self._change_future = asyncio.get_running_loop().create_future()
+        self._read_task: asyncio.Task[None] | None = None
+        self._read_lock = asyncio.Lock()
+        self._recheck_count = self._waiting = 0
         self.is_closed = False
 
     @property
@@ -135,87 +135,87 @@ class Stream:
 
     def wake(self) -> None:
         """Read new events soon; several calls in one turn of the loop cause one read."""
-        if self._looking is None and not self.is_closed:
-            self._looking = asyncio.create_task(self._look())
+        if self._read_task is None and not self.is_closed:
+            self._read_task = asyncio.create_task(self._read_new())
 
     async def watch(self) -> None:
         """Check for commits of other processes, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if self.is_lost != self._was_lost:
                 self._was_lost = not self._was_lost
                 events.emit("ledger_gone" if self._was_lost else "ledger_back")
             with suppress(MunimentError, OSError):  # Writers of the ledger report that it is unavailable.
-                version = self._reads.version()
+                version = self._reads.read_data_version()
                 if version != self._version:
                     self._version = version
-                    await self._look()
+                    await self._read_new()
 
-    async def changed(self, seconds: float) -> bool:
+    async def wait_for_change(self, seconds: float) -> bool:
         """Wait for further events; return whether there are any, or the stream was closed."""
         if self.is_closed:
             return True
         self._waiting += 1
         try:
-            done, _ = await asyncio.wait([self._next], timeout=seconds)
+            done, _ = await asyncio.wait([self._change_future], timeout=seconds)
         finally:
             self._waiting -= 1
         return bool(done)
 
-    async def since(self, number: int) -> tuple[int, list[tasks.OutboxEvent]]:
+    async def read_since(self, number: int) -> tuple[int, list[tasks.OutboxEvent]]:
         """Return the position after reading from `number` on, and the stored events since then.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
         """
-        await self._look()
-        told: list[tasks.OutboxEvent] = []
-        while further := await self._after(number):
-            told += [each.event for each in further]
-            number = told[-1].number
-        return number, told
+        await self._read_new()
+        found: list[tasks.OutboxEvent] = []
+        while batch := await self._read_after(number):
+            found += [each.event for each in batch]
+            number = found[-1].number
+        return number, found
 
     def close(self) -> None:
         """Disconnect every follower."""
         self.is_closed = True
-        self._tell()
+        self._notify_waiters()
 
     async def cursor(self) -> str:
         """Return the cursor of a follower that is about to read the memory."""
-        await self._look()
+        await self._read_new()
         return f"{self.epoch}-{self.last}"
 
-    def ask_again(self) -> None:
+    def recheck_permissions(self) -> None:
         """Check the permissions of all followers immediately."""
-        self._doubts += 1
-        self._tell()
+        self._recheck_count += 1
+        self._notify_waiters()
 
-    async def follow(self, view: StreamView, cursor: str | None) -> AsyncIterator[bytes]:
+    async def follow(self, subscription: Subscription, cursor: str | None) -> AsyncIterator[bytes]:
         """Yield frames for a follower, starting after `cursor`, until the stream or its permission ends.
 
         Args:
-            view: the follower and the part of the stream that it may read.
+            subscription: the follower and the part of the stream that it may read.
             cursor: the cursor as it was sent; None: start now.
         """
         try:
-            await self._look()
-            number = self.last if cursor is None else await self._number(cursor)
+            await self._read_new()
+            number = self.last if cursor is None else await self._parse_cursor(cursor)
             if number is None:
-                number, frame = await self._lost(cursor or "", view)
+                number, frame = await self._resume_after_loss(cursor or "", subscription)
                 yield frame
-            replay_end = self.last if view.is_original and cursor is not None else None
+            replay_end = self.last if subscription.is_original and cursor is not None else None
             replayed = 0
-            yield f"retry: {RECONNECT_MS}\n{self._mark(number)}".encode()
-            said = checked = time.monotonic()
-            doubts = self._doubts
+            yield f"retry: {RECONNECT_MS}\n{self._format_position(number)}".encode()
+            last_sent = last_checked = time.monotonic()
+            recheck_count = self._recheck_count
             while not self.is_closed:
-                if time.monotonic() >= checked + CHECK_SECONDS or doubts != self._doubts:
-                    if not await view.may_follow():
+                if time.monotonic() >= last_checked + CHECK_SECONDS or recheck_count != self._recheck_count:
+                    if not await subscription.may_follow():
                         return
-                    checked, doubts = time.monotonic(), self._doubts
+                    last_checked, recheck_count = time.monotonic(), self._recheck_count
                 frames: list[bytes] = []
-                if told := await self._after(number):
-                    number, frames = self._frames_of(told, number, view)
+                if batch := await self._read_after(number):
+                    number, frames = self._render_frames(batch, number, subscription)
                     await asyncio.sleep(0)  # Let other tasks run, even if there are many events to deliver.
                 replayed += len(frames)
                 if replay_end is not None and number >= replay_end:
@@ -224,121 +224,131 @@ class Stream:
                         "lastEventId": number,
                         "replayedCount": replayed,
                     }
-                    frames.append(_control("replay_complete", counted))
+                    frames.append(_format_control("replay_complete", counted))
                     replay_end = None
-                left = said + HEARTBEAT_SECONDS - time.monotonic()
+                left = last_sent + HEARTBEAT_SECONDS - time.monotonic()
                 if frames:
                     yield b"".join(frames)
-                elif (told and left > 0) or (not told and await self.changed(max(0.0, left))):
+                elif (batch and left > 0) or (not batch and await self.wait_for_change(max(0.0, left))):
                     continue  # None of these events are for this follower.
                 else:
-                    yield self._mark(number).encode()
-                said = time.monotonic()
+                    yield self._format_position(number).encode()
+                last_sent = time.monotonic()
         except MunimentError as error:
             events.emit("events_unavailable", code=error.code)  # The follower reconnects with its cursor.
 
-    async def _look(self) -> None:
+    async def _read_new(self) -> None:
         """Read new events and notify the waiting followers."""
-        async with self._reading:
-            self._looking = None
+        async with self._read_lock:
+            self._read_task = None
             before = self.last
             try:
-                is_all = False
-                while not is_all:  # An event that arrives in the meantime wakes this again.
-                    found = await self._ask(partial(tasks.read, self._reads, self.last, BATCH))
-                    self._ring.extend(map(_Told, found))
+                is_complete = False
+                while not is_complete:  # An event that arrives in the meantime wakes this again.
+                    found = await self._run_query(partial(tasks.read_events, self._reads, self.last, BATCH))
+                    self._cache.extend(map(_RenderedEvent, found))
                     self.last = found[-1].number if found else self.last
-                    is_all = len(found) < BATCH
+                    is_complete = len(found) < BATCH
             except MunimentError as error:
                 events.emit("events_unavailable", code=error.code)
             if self.last != before:
-                self._tell()
+                self._notify_waiters()
 
-    def _tell(self) -> None:
-        if not self._next.done():
-            self._next.set_result(None)
+    def _notify_waiters(self) -> None:
+        if not self._change_future.done():
+            self._change_future.set_result(None)
         if not self.is_closed:
-            self._next = asyncio.get_running_loop().create_future()
+            self._change_future = asyncio.get_running_loop().create_future()
 
-    async def _after(self, number: int) -> list[_Told]:
+    async def _read_after(self, number: int) -> list[_RenderedEvent]:
         """Return the next events after a number."""
         if number >= self.last:
             return []
-        if self._ring and self._ring[0].event.number <= number + 1:
-            start = len(self._ring)
-            while start and self._ring[start - 1].event.number > number:
+        if self._cache and self._cache[0].event.number <= number + 1:
+            start = len(self._cache)
+            while start and self._cache[start - 1].event.number > number:
                 start -= 1
-            return list(islice(self._ring, start, start + BATCH))
-        kept: tuple[tasks.OutboxEvent, ...] = await self._ask(partial(tasks.read, self._reads, number, BATCH))
-        return list(map(_Told, kept))
+            return list(islice(self._cache, start, start + BATCH))
+        stored: tuple[tasks.OutboxEvent, ...] = await self._run_query(
+            partial(tasks.read_events, self._reads, number, BATCH)
+        )
+        return list(map(_RenderedEvent, stored))
 
-    async def _number(self, cursor: str) -> int | None:
+    async def _parse_cursor(self, cursor: str) -> int | None:
         """Return the number of a cursor if no event after it is missing, otherwise None."""
         found = _CURSOR.fullmatch(cursor)
         if found is None:
             return None
-        epoch, first, _ = await self._ask(partial(tasks.span, self._reads))
+        epoch, first, _ = await self._run_query(partial(tasks.read_range, self._reads))
         number = int(found[2])
         return number if found[1] == epoch and first <= number <= self.last else None
 
-    def _frames_of(self, told: list[_Told], number: int, view: StreamView) -> tuple[int, list[bytes]]:
+    def _render_frames(
+        self, batch: list[_RenderedEvent], number: int, subscription: Subscription
+    ) -> tuple[int, list[bytes]]:
         """Return the position of a follower after some events, and their frames."""
-        frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
-        if told[-1].event.number != number + len(told):  # Some events in between are no longer stored.
-            if not view.is_original:
-                return self.last, [self._resync(self.last)]
-            frames.insert(0, _resync_required("ring_evicted", number, told[0].event.number))
-        return told[-1].event.number, frames
+        frames = [frame for each in batch if (frame := self._render_frame(each, subscription)) is not None]
+        if batch[-1].event.number != number + len(batch):  # Some events in between are no longer stored.
+            if not subscription.is_original:
+                return self.last, [self._format_resync(self.last)]
+            frames.insert(0, _format_resync_required("ring_evicted", number, batch[0].event.number))
+        return batch[-1].event.number, frames
 
-    def _frame_of(self, told: _Told, view: StreamView) -> bytes | None:
-        """Return the frame of an event for `view`, or None if it may not see the event."""
-        event = told.event
+    def _render_frame(self, rendered: _RenderedEvent, subscription: Subscription) -> bytes | None:
+        """Return the frame of an event for `subscription`, or None if it may not see the event."""
+        event = rendered.event
         if event.type == "memory_changed":
-            key = (view.workspace, False)
-            names = view.scopes()
+            key = (subscription.workspace, False)
+            names = subscription.scopes()
             scopes = sorted({names[root] for root in event.roots if root in names})
             if not scopes:
                 return None
             data = {"scope": "managed", **event.data, "taskId": event.task, "touchedScopes": scopes}
         else:
             originator = Originator(event.token or "", event.client)
-            if event.workspace != view.workspace or not view.originator.sees(originator):
+            if event.workspace != subscription.workspace or not subscription.originator.can_see(originator):
                 return None
             data = {"taskId": event.task, **event.data}
-            who = data.pop("cancelled_by", None)
-            did_cancel = who is not None and not view.is_original and view.originator == Originator(*who)
+            canceller = data.pop("cancelled_by", None)
+            did_cancel = (
+                canceller is not None
+                and not subscription.is_original
+                and subscription.originator == Originator(*canceller)
+            )
             if data["status"] == "cancelled" and not did_cancel:
                 data |= {"status": "failed", "code": "cancelled"}
-            key = (view.workspace, did_cancel)
-        if key not in told.frames:
+            key = (subscription.workspace, did_cancel)
+        if key not in rendered.frames:
             document: dict[str, Any] = {"id": event.number, "v": 1, "type": event.type, "data": data}
             if event.client is not None:
                 document["originatorClientId"] = event.client
-            told.frames[key] = self._frame(event.type, event.number, document)
-        return told.frames[key]
+            rendered.frames[key] = self._format_frame(event.type, event.number, document)
+        return rendered.frames[key]
 
-    async def _lost(self, cursor: str, view: StreamView) -> tuple[int, bytes]:
+    async def _resume_after_loss(self, cursor: str, subscription: Subscription) -> tuple[int, bytes]:
         """Return the new position of a follower with an invalid cursor, and the frame that reports it."""
-        if not view.is_original:
-            return self.last, self._resync(self.last)
+        if not subscription.is_original:
+            return self.last, self._format_resync(self.last)
         found = _CURSOR.fullmatch(cursor)
-        epoch, first, last = await self._ask(partial(tasks.span, self._reads))
+        epoch, first, last = await self._run_query(partial(tasks.read_range, self._reads))
         number = int(found[2]) if found is not None else 0
         is_of_series = found is not None and found[1] == epoch and number <= last
-        return first, _resync_required("ring_evicted" if is_of_series else "epoch_reset", number, first + 1)
+        return first, _format_resync_required(
+            "ring_evicted" if is_of_series else "epoch_reset", number, first + 1
+        )
 
-    def _resync(self, number: int) -> bytes:
-        return self._frame("resync", number, {"v": 1, "type": "resync", "data": {}})
+    def _format_resync(self, number: int) -> bytes:
+        return self._format_frame("resync", number, {"v": 1, "type": "resync", "data": {}})
 
-    def _frame(self, kind: str, number: int, document: Mapping[str, Any]) -> bytes:
+    def _format_frame(self, kind: str, number: int, document: Mapping[str, Any]) -> bytes:
         return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
 
-    def _mark(self, number: int) -> str:
+    def _format_position(self, number: int) -> str:
         """Return the position of a follower as an event without data, which event parsers ignore."""
         return f": \nid: {self.epoch}-{number}\n\n"
 
 
-def _resync_required(reason: str, delivered: int, earliest: int) -> bytes:
+def _format_resync_required(reason: str, delivered: int, earliest: int) -> bytes:
     """Return the frame that replaces `resync` for a client of the original contract.
 
     Args:
@@ -347,12 +357,12 @@ def _resync_required(reason: str, delivered: int, earliest: int) -> bytes:
         delivered: the number of its cursor; 0: unknown.
         earliest: the lowest number that is still stored, or the next one.
     """
-    return _control(
+    return _format_control(
         "state_resync_required",
         {"reason": reason, "lastDeliveredId": delivered, "earliestAvailableId": earliest},
     )
 
 
-def _control(kind: str, data: Mapping[str, Any]) -> bytes:
+def _format_control(kind: str, data: Mapping[str, Any]) -> bytes:
     """Return a control frame, which is not an event and moves no cursor."""
     return f"event: {kind}\ndata: {json.dumps({'v': 1, 'type': kind, 'data': data})}\n\n".encode()

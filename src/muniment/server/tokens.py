@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
-from muniment.files import is_ours_alone, opened, read_up_to
+from muniment.files import is_private, open_descriptor, read_up_to
 from muniment.kernel.names import Trust
-from muniment.names import hello_key, hello_name, hello_proof
+from muniment.names import compute_hello_proof, derive_hello_key, derive_hello_name
 from muniment.server.contract import HttpProblem
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Ledger
-from muniment.store.state import LedgerState, put
+from muniment.store.state import LedgerState, write_file
 from muniment.store.tasks import OWNER
 
 # -- shares ------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ RESERVE: Final = 16
 """Slots that all clients together leave free for the owner, if the total is large."""
 
 
-class Shares:
+class SlotShares:
     """A limited number of slots; one client's token gets at most half. Belongs to one event loop.
 
     In a fleet, one home gets at most half of the slots, and one client of a home at most half of that.
@@ -48,40 +48,40 @@ class Shares:
 
     def __init__(self, cap: int, seconds: int, reserve: int = RESERVE) -> None:
         self.cap, self._seconds, self._reserve = cap, seconds, reserve
-        self._taken: Counter[str] = Counter()
-        self._by_homes: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
+        self._used_by_home: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """Return the number of slots in use."""
-        return self._taken.total()
+        return self._used.total()
 
-    def take(self, token: str) -> None:
+    def acquire(self, token: str) -> None:
         """Acquire a slot for a share, see `Principal.share`.
 
         Raises:
             HttpProblem: no slot is free for this share.
         """
-        home, name = _split(token)
-        half = self.cap // 2
+        home, name = _split_share(token)
+        half_cap = self.cap // 2
         is_full = len(self) >= self.cap
         if token != OWNER:
-            is_full = is_full or len(self) - self._taken[OWNER] >= self.cap - self._reserve
-            is_full = is_full or self._taken[token] >= (half // 2 if home and name != OWNER else half)
-            is_full = is_full or (home != "" and self._by_homes[home] >= half)
+            is_full = is_full or len(self) - self._used[OWNER] >= self.cap - self._reserve
+            is_full = is_full or self._used[token] >= (half_cap // 2 if home and name != OWNER else half_cap)
+            is_full = is_full or (home != "" and self._used_by_home[home] >= half_cap)
         if is_full:
             raise HttpProblem("busy", headers={"Retry-After": str(self._seconds)})
-        self._taken[token] += 1
-        self._by_homes[home] += 1
+        self._used[token] += 1
+        self._used_by_home[home] += 1
 
-    def leave(self, token: str) -> None:
+    def release(self, token: str) -> None:
         """Release a slot that this share acquired."""
-        for taken, of in ((self._taken, token), (self._by_homes, _split(token)[0])):
-            taken[of] -= 1
-            if not taken[of]:
-                del taken[of]
+        for counter, key in ((self._used, token), (self._used_by_home, _split_share(token)[0])):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
 
 
-def _split(share: str) -> tuple[str, str]:
+def _split_share(share: str) -> tuple[str, str]:
     """Return the home and the name of a share; the home is empty outside a fleet."""
     home, _, name = share.rpartition("/")
     return home, name
@@ -140,7 +140,7 @@ class Principal:
         return f"{self.home}/{self.name}" if self.home else self.name
 
 
-THE_OWNER: Final = Principal(OWNER, Trust.OWNER, None)
+OWNER_PRINCIPAL: Final = Principal(OWNER, Trust.OWNER, None)
 
 
 class Tokens:
@@ -150,51 +150,62 @@ class Tokens:
         state: provides the key of the digests and the ledger for changes.
         reads: a separate connection to the ledger, so that lookups do not wait for a writer; None: the
             connection of `state`.
-        keyed: digests tokens; None: `LedgerState.keyed`.
+        keyed: digests tokens; None: `LedgerState.compute_keyed_digest`.
     """
 
     def __init__(
-        self, state: LedgerState, reads: Ledger | None = None, keyed: Callable[[str], str] | None = None
+        self,
+        state: LedgerState,
+        reads: Ledger | None = None,
+        compute_digest: Callable[[str], str] | None = None,
     ) -> None:
-        self._state, self._reads, self._keyed = state, reads or state.ledger, keyed or state.keyed
+        self._state, self._reads, self._compute_digest = (
+            state,
+            reads or state.ledger,
+            compute_digest or state.compute_keyed_digest,
+        )
 
-    def add(self, name: str, clients: Collection[str], trust: Trust, *, may_own: bool = False) -> str:
+    def add(
+        self, name: str, clients: Collection[str], trust: Trust, *, allow_owner_name: bool = False
+    ) -> str:
         """Create a token for a client and return it. It cannot be displayed again.
 
         Args:
             name: name of the token.
             clients: client ids that may be sent with it.
             trust: trust of the facts that arrive with it.
-            may_own: allow the name of the owner, if no file contains the owner's token.
+            allow_owner_name: allow the name of the owner, if no file contains the owner's token.
 
         Raises:
             ConfigInvalid: the name or a client id is invalid or already in use.
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
-        check_names(name, clients, may_own=may_own)
+        check_names(name, clients, allow_owner_name=allow_owner_name)
         token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp()
         with self._state.ledger.transaction() as connection:
-            there = _all(self._state.ledger)
-            taken = {each: other.name for other in there for each in other.clients or ()}
-            if name in {other.name for other in there}:
+            principals = _load_principals(self._state.ledger)
+            token_by_client = {each: other.name for other in principals for each in other.clients or ()}
+            if name in {other.name for other in principals}:
                 raise ConfigInvalid(
                     f"the token {name!r} already exists; revoke it first, or use another name"
                 )
             for each in clients:
-                if each in taken:
-                    raise ConfigInvalid(f"the client id {each!r} belongs to the token {taken[each]!r}")
+                if each in token_by_client:
+                    raise ConfigInvalid(
+                        f"the client id {each!r} belongs to the token {token_by_client[each]!r}"
+                    )
             connection.execute(
                 "INSERT INTO token (name, digest, clients, trust, at, hello) VALUES (?, ?, ?, ?, ?, ?)",
-                (name, self._digest(token), json.dumps(sorted(clients)), trust, now, hello_key(token)),
+                (name, self._digest(token), json.dumps(sorted(clients)), trust, now, derive_hello_key(token)),
             )
             append(
                 self._state, now, "token", None, {"added": name, "clients": sorted(clients), "trust": trust}
             )
         return token
 
-    def all(self) -> tuple[Principal, ...]:
+    def list_principals(self) -> tuple[Principal, ...]:
         """Return the principals of all client tokens, sorted by name."""
-        return _all(self._reads)
+        return _load_principals(self._reads)
 
     def revoke(self, name: str) -> None:
         """Revoke a client's token, effective from the next request.
@@ -208,53 +219,53 @@ class Tokens:
                 raise NotFound(f"token {name!r} not found; see: muniment token list")
             append(self._state, now, "token", None, {"revoked": name})
 
-    def principal(self, unsafe_token: str, owners: str) -> Principal | None:
+    def find_principal(self, unsafe_token: str, owner_token: str) -> Principal | None:
         """Return the principal of a request's token, or None if the token is unknown.
 
         Args:
             unsafe_token: the token as it was sent.
-            owners: the owner's token, see `owner_token`.
+            owner_token: the owner's token, see `load_owner_token`.
         """
         if not is_token(unsafe_token):
             return None
         sent = self._digest(unsafe_token)
-        if hmac.compare_digest(sent, self._digest(owners)):
-            return THE_OWNER
+        if hmac.compare_digest(sent, self._digest(owner_token)):
+            return OWNER_PRINCIPAL
         found = self._reads.rows("SELECT name, trust, clients, digest FROM token WHERE digest = ?", (sent,))
         for name, trust, clients, digest in found:
             if hmac.compare_digest(sent, digest):
                 return Principal(name, Trust(trust), frozenset(json.loads(clients)), digest)
         return None
 
-    def proof(self, unsafe_name: str, nonce: str, address: str, owners: str) -> str:
+    def create_proof(self, unsafe_name: str, nonce: str, address: str, owner_token: str) -> str:
         """Return a proof that the token of this name is known (K4); for unknown names it looks the same.
 
         Args:
-            unsafe_name: see `names.hello_name`.
+            unsafe_name: see `names.derive_hello_name`.
             nonce: random value from the client.
             address: the address that the client dialled.
-            owners: the owner's token, see `owner_token`.
+            owner_token: the owner's token, see `load_owner_token`.
 
         Cost: one row and two digests for each client token.
         """
         rows = self._reads.rows("SELECT hello FROM token WHERE hello IS NOT NULL")
         found = self._state.mac(b"hello", unsafe_name.encode())
-        for key in (hello_key(owners), *(key for (key,) in rows)):
-            if hmac.compare_digest(hello_name(key), unsafe_name):
+        for key in (derive_hello_key(owner_token), *(key for (key,) in rows)):
+            if hmac.compare_digest(derive_hello_name(key), unsafe_name):
                 found = key
-        return hello_proof(found, nonce, address)
+        return compute_hello_proof(found, nonce, address)
 
     def _digest(self, token: str) -> str:
-        return self._keyed(f"token {token}")
+        return self._compute_digest(f"token {token}")
 
 
-def check_names(name: str, clients: Collection[str], *, may_own: bool = False) -> None:
+def check_names(name: str, clients: Collection[str], *, allow_owner_name: bool = False) -> None:
     """Check the name of a token and its client ids.
 
     Raises:
         ConfigInvalid: the name or a client id is invalid.
     """
-    if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
+    if _NAME.fullmatch(name) is None or (name == OWNER and not allow_owner_name):
         raise ConfigInvalid(
             f"invalid token name {name!r}; use up to 64 letters, digits, . _ -, not {OWNER!r}"
         )
@@ -268,7 +279,7 @@ def is_token(unsafe_text: str) -> bool:
     return _TOKEN.fullmatch(unsafe_text) is not None
 
 
-def _all(ledger: Ledger) -> tuple[Principal, ...]:
+def _load_principals(ledger: Ledger) -> tuple[Principal, ...]:
     return tuple(
         Principal(name, Trust(trust), frozenset(json.loads(clients)), digest)
         for name, trust, clients, digest in ledger.rows(
@@ -277,7 +288,7 @@ def _all(ledger: Ledger) -> tuple[Principal, ...]:
     )
 
 
-def owner_token(directory: Path) -> str:
+def load_owner_token(directory: Path) -> str:
     """Return the owner's token (K1); create it if the file is missing.
 
     Args:
@@ -289,18 +300,18 @@ def owner_token(directory: Path) -> str:
     path = directory / TOKEN_NAME
     if not os.path.lexists(path):
         try:
-            put(path, f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode(), over=False)
+            write_file(path, f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode(), replace=False)
         except OSError as error:
             if not os.path.lexists(path):  # Otherwise another process has created it in the meantime.
                 raise ManagedMemoryUnavailable(str(path), f"cannot be created: {error.strerror}") from None
-    return _read(path)
+    return _read_token(path)
 
 
-def _read(path: Path) -> str:
+def _read_token(path: Path) -> str:
     try:
-        with opened(path) as fd:
+        with open_descriptor(path) as fd:
             status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or not is_ours_alone(path, status):
+            if not stat.S_ISREG(status.st_mode) or not is_private(path, status):
                 raise ManagedMemoryUnavailable(
                     str(path),
                     "is not a private file of yours (0600); delete it, and the next start creates a new one",

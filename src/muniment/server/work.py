@@ -1,4 +1,4 @@
-"""Run the tasks of one workspace of a daemon or host: its `Place`, its jobs and its metrics.
+"""Run the tasks of one workspace of a daemon or host: its `JobContext`, its jobs and its metrics.
 
 Separate from `core`, so that `muniment acp` loads neither asyncio nor an HTTP server.
 """
@@ -28,21 +28,21 @@ from muniment.errors import (
     PathEscape,
 )
 from muniment.events import TraceParents
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
-from muniment.opening import find_place
-from muniment.operations.place import Place
-from muniment.sandbox.tools.calls import TOOLS, known_tool
-from muniment.server.contract import task_error
+from muniment.opening import open_context
+from muniment.operations.job_context import JobContext
+from muniment.sandbox.tools.calls import TOOLS, get_tool_label
+from muniment.server.contract import build_task_error
 from muniment.server.lane import Lane
-from muniment.server.lane_tasks import Ended
-from muniment.server.runner import Tell
+from muniment.server.lane_tasks import TaskOutcome
+from muniment.server.runner import Report
 from muniment.settings import Settings
-from muniment.store.ledger import root_key
+from muniment.store.ledger import get_root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
 from muniment.types import (
-    MAX_KEPT,
+    MAX_RETAINED,
     DreamRequest,
     DreamResult,
     ForgetRequest,
@@ -51,7 +51,7 @@ from muniment.types import (
     RememberResult,
     Turn,
 )
-from muniment.types.documents import document
+from muniment.types.documents import create_document
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
-_WAITS: Final = (0.005, 0.015, 0.05, 0.25, 1, 5, 30, 120, 600, 3600)
-_RUNS: Final = (0.05, 0.25, 1, 5, 15, 30, 60, 120, 300)
+_WAIT_BUCKETS: Final = (0.005, 0.015, 0.05, 0.25, 1, 5, 30, 120, 600, 3600)
+_RUN_BUCKETS: Final = (0.05, 0.25, 1, 5, 15, 30, 60, 120, 300)
 
 
 C = TypeVar("C", Counter, Gauge, Histogram)
@@ -77,37 +77,39 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
 
-        def made(kind: type[C], name: str, told: str, *labels: str, **more: Any) -> C:
-            return kind(f"muniment_{name}", told, labels, registry=self._registry, **more)
+        def create(kind: type[C], name: str, description: str, *labels: str, **options: Any) -> C:
+            return kind(f"muniment_{name}", description, labels, registry=self._registry, **options)
 
-        self._tasks = made(Counter, "tasks", "Tasks that ended", "kind", "status", "code")
-        self._wait = made(
-            Histogram, "task_wait_seconds", "Seconds from acceptance to start", "kind", buckets=_WAITS
+        self._tasks = create(Counter, "tasks", "Tasks that ended", "kind", "status", "code")
+        self._wait_seconds = create(
+            Histogram, "task_wait_seconds", "Seconds from acceptance to start", "kind", buckets=_WAIT_BUCKETS
         )
-        self._run = made(Histogram, "task_run_seconds", "Seconds from start to end", "kind", buckets=_RUNS)
-        self._pending = made(Gauge, "pending_tasks", "Tasks that wait or run", "workspace")
-        self._escapes = made(
+        self._run_seconds = create(
+            Histogram, "task_run_seconds", "Seconds from start to end", "kind", buckets=_RUN_BUCKETS
+        )
+        self._pending = create(Gauge, "pending_tasks", "Tasks that wait or run", "workspace")
+        self._escapes = create(
             Counter, "escapes", "Tasks that failed because of a path outside the memory", "tool"
         )
-        self._tokens = made(
+        self._tokens = create(
             Counter, "model_tokens", "Model tokens as counted by the model's server", "direction"
         )
-        self._recalls = made(Counter, "recalls", "Recalls that were answered", "outcome")
+        self._recalls = create(Counter, "recalls", "Recalls that were answered", "outcome")
 
     def watch_pending(self, workspace: str, count: Callable[[], float]) -> None:
         """Report the number of pending tasks of a workspace, counted at each scrape."""
         self._pending.labels(workspace).set_function(count)
 
-    def began(self, kind: str, waited: timedelta) -> None:
+    def record_start(self, kind: str, waited: timedelta) -> None:
         """Record the start of a task."""
-        self._wait.labels(kind).observe(max(0.0, waited.total_seconds()))
+        self._wait_seconds.labels(kind).observe(max(0.0, waited.total_seconds()))
 
-    def ended(self, kind: str, status: str, code: str, seconds: float) -> None:
+    def record_end(self, kind: str, status: str, code: str, seconds: float) -> None:
         """Record the end of a task."""
         self._tasks.labels(kind, status, code).inc()
-        self._run.labels(kind).observe(seconds)
+        self._run_seconds.labels(kind).observe(seconds)
 
-    def spent(self, error: MunimentError | None, timeline: Sequence[Turn]) -> None:
+    def record_usage(self, error: MunimentError | None, timeline: Sequence[Turn]) -> None:
         """Record the model tokens of a task, and whether a path escape ended it."""
         if isinstance(error, PathEscape):
             self._escapes.labels(error.tool if error.tool in TOOLS else "").inc()
@@ -115,7 +117,7 @@ class Metrics:
             self._tokens.labels("input").inc(turn.usage.input_tokens)
             self._tokens.labels("output").inc(turn.usage.output_tokens)
 
-    def recalled(self, outcome: Literal["found", "abstained", "failed"]) -> None:
+    def record_recall(self, outcome: Literal["found", "abstained", "failed"]) -> None:
         """Record a recall and its outcome."""
         self._recalls.labels(outcome).inc()
 
@@ -136,23 +138,25 @@ class Workspace:
         path: its real path.
         key: the key of its project, see `workspaces.projects.Binding.key`.
         state: shared by all workspaces; the caller closes it.
-        find: finds its `Place`.
+        find: finds its `JobContext`.
 
     Attributes:
         lane: its tasks.
     """
 
-    def __init__(self, path: Path, key: str, state: State, find: Callable[[], Place]) -> None:
+    def __init__(self, path: Path, key: str, state: State, find_context: Callable[[], JobContext]) -> None:
         self.path, self.key = path, key
         self.lane = Lane(state, key)
-        self._state, self._find = state, find
+        self._state, self._find_context = state, find_context
         self._lock = threading.Lock()
-        self._place: Place | None = None
-        self._bound: list[Place] = []  # Includes roots that were replaced, because a task may still use them.
-        self._recallers: list[tuple[Place, Recaller]] = []  # Includes recallers of replaced roots.
+        self._context: JobContext | None = None
+        self._bound_contexts: list[
+            JobContext
+        ] = []  # Includes roots that were replaced, because a task may still use them.
+        self._recallers: list[tuple[JobContext, Recaller]] = []  # Includes recallers of replaced roots.
         self._scopes: Mapping[str, str] = {}
 
-    def place(self) -> Place:
+    def open_context(self) -> JobContext:
         """Return the policy and the bound roots; open them if they are not open.
 
         Raises:
@@ -163,69 +167,69 @@ class Workspace:
         Cost: about 50 ms to open them, then one check of each root.
         """
         with self._lock:
-            place = self._place
-            if place is None:
-                place = self._place = self._bind()
+            context = self._context
+            if context is None:
+                context = self._context = self._bind_context()
         try:
-            place.chosen(None)
+            context.select_scopes(None)
         except PathEscape as error:
             with self._lock:
-                if self._place is place:
-                    self._place = None
+                if self._context is context:
+                    self._context = None
             raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
-        return place
+        return context
 
-    def recaller(self) -> Recaller:
-        """Return the recaller of the current `Place`, created once for each; the workspace closes it.
+    def get_recaller(self) -> Recaller:
+        """Return the recaller of the current `JobContext`, created once for each; the workspace closes it.
 
         Raises as `place`.
 
         Cost: on the first call the cost of `place`, and about 30 ms to create the recaller.
         """
-        from muniment.opening import recaller_of
+        from muniment.opening import create_recaller
 
-        place = self.place()
+        context = self.open_context()
         with self._lock:
-            for known, recaller in self._recallers:
-                if known is place:
+            for bound_context, recaller in self._recallers:
+                if bound_context is context:
                     return recaller
-            recaller = recaller_of(place)
-            self._recallers.append((place, recaller))
+            recaller = create_recaller(context)
+            self._recallers.append((context, recaller))
         return recaller
 
     @contextmanager
-    def recalling(self, patience: Patience) -> Iterator[Recaller]:
+    def open_recaller(self, deadline: Deadline) -> Iterator[Recaller]:
         """Provide the recaller until the block ends; raises as `place`."""
-        del patience
-        yield self.recaller()
+        del deadline
+        yield self.get_recaller()
 
-    def _bind(self) -> Place:
-        place = self._find()
+    def _bind_context(self) -> JobContext:
+        context = self._find_context()
         try:
-            self._scopes = {root_key(self._state, root): scope for scope, root in place.roots.items()}
+            self._scopes = {get_root_key(self._state, root): scope for scope, root in context.roots.items()}
         except BaseException:
-            place.close_roots()
+            context.close_roots()
             raise
-        self._bound.append(place)
-        return place
+        self._bound_contexts.append(context)
+        return context
 
     @property
     def is_open(self) -> bool:
         """Return whether `scopes` lists roots that are currently bound."""
-        return self._place is not None
+        return self._context is not None
 
     def problem(self) -> MunimentError | None:
         """Return why no task can be accepted, or None if tasks can be accepted."""
         try:
-            self.place()
+            self.open_context()
         except MunimentError as error:
             return error
         return None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes for the user about how the `Place` was found; empty if it is not open."""
-        return () if self._place is None else self._place.notes
+        """Return notes for the user about how the `JobContext` was found; empty if it is not open."""
+        return () if self._context is None else self._context.notes
 
     def scopes(self) -> Mapping[str, str]:
         """Return the names of the scopes by the keys of their roots, as last opened; initially empty."""
@@ -235,11 +239,11 @@ class Workspace:
         """Close the roots and their recallers."""
         for _, recaller in self._recallers:
             recaller.close()
-        for place in self._bound:
-            place.close_roots()
+        for context in self._bound_contexts:
+            context.close_roots()
 
 
-def workspace_at(directory: Path, settings: Settings, state: State, *, in_process: bool) -> Workspace:
+def create_workspace(directory: Path, settings: Settings, state: State, *, in_process: bool) -> Workspace:
     """Return the workspace that contains a directory.
 
     Args:
@@ -253,8 +257,8 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
     """
     found = find_project(settings.home, directory)
     path = found.checkout.path
-    find = partial(find_place, settings, path, in_process=in_process, state=state)
-    return Workspace(path, found.key, state, find)
+    find_context = partial(open_context, settings, path, in_process=in_process, state=state)
+    return Workspace(path, found.key, state, find_context)
 
 
 # -- work --------------------------------------------------------------------------------------------
@@ -262,7 +266,7 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
 # Runs a task of a lane as the job of its kind, and translates the outcome into the terms of the contract.
 
 
-class Work:
+class TaskExecutor:
     """Runs the tasks of a workspace for its `Runner`.
 
     Args:
@@ -278,11 +282,11 @@ class Work:
         self._workspace, self._model, self._metrics = workspace, model, metrics
         self._parents = TraceParents() if parents is None else parents
 
-    def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
+    def __call__(self, task: QueuedTask, cancel: Cancel, report: Report) -> TaskOutcome:
         """Run a task of the lane."""
         import structlog
 
-        self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))
+        self._metrics.record_start(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))
         started = time.monotonic()
         context = {
             "task": task.id,
@@ -290,94 +294,104 @@ class Work:
             "client": task.originator.client,
             "workspace": self._workspace.key,
         }
-        with structlog.contextvars.bound_contextvars(**context), self._parents.above(task.id):
-            ended, error, timeline = self._carried_out(task, cancel, tell)
+        with structlog.contextvars.bound_contextvars(**context), self._parents.attach(task.id):
+            ended, error, timeline = self._run_job(task, cancel, report)
         code = "" if ended.error is None else ended.error["code"]
-        self._metrics.ended(task.kind, ended.status, code, time.monotonic() - started)
-        self._metrics.spent(error, timeline)
+        self._metrics.record_end(task.kind, ended.status, code, time.monotonic() - started)
+        self._metrics.record_usage(error, timeline)
         return ended
 
-    def _carried_out(
-        self, task: QueuedTask, cancel: Cancel, tell: Tell
-    ) -> tuple[Ended, MunimentError | None, Sequence[Turn]]:
+    def _run_job(
+        self, task: QueuedTask, cancel: Cancel, report: Report
+    ) -> tuple[TaskOutcome, MunimentError | None, Sequence[Turn]]:
         try:
-            place = self._workspace.place()
+            context = self._workspace.open_context()
         except MunimentError as error:
-            return Ended("failed", error={"code": "managed_memory_unavailable"}), error, ()
-        result = _JOBS[task.kind](self, task, place, cancel, tell)
+            return TaskOutcome("failed", error={"code": "managed_memory_unavailable"}), error, ()
+        result = _JOBS[task.kind](self, task, context, cancel, report)
         match result.error:
             case None:
-                return Ended("completed", document(result)), None, result.timeline
+                return TaskOutcome("completed", create_document(result)), None, result.timeline
             case Cancelled():
-                return Ended("cancelled"), None, result.timeline
+                return TaskOutcome("cancelled"), None, result.timeline
             case failure:
-                return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
+                return (
+                    TaskOutcome("failed", error=build_task_error(failure, task.kind)),
+                    failure,
+                    result.timeline,
+                )
 
-    def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
+    def _remember(
+        self, task: QueuedTask, context: JobContext, cancel: Cancel, report: Report
+    ) -> RememberResult:
         from muniment.operations.remember import remember
 
         def observe(decision: ToolDecision) -> None:
             outcome = decision.outcome
-            tell(
+            report(
                 {
                     "status": "running",
                     "attempt": task.attempt,
                     "turn": decision.turn,
-                    "tool": known_tool(decision.tool),
+                    "tool": get_tool_label(decision.tool),
                     "verdict": outcome.verdict,
                     **({} if outcome.code is None else {"toolCode": outcome.code}),
                 }
             )
 
-        asked = task.arguments or {}
+        arguments = task.arguments or {}
         request = RememberRequest(
-            asked["content"],
-            asked["scope"],
-            asked["context"],
+            arguments["content"],
+            arguments["scope"],
+            arguments["context"],
             trust=task.trust,
             task_id=task.id,
-            secret=asked.get("secret"),
-            expires=asked.get("expires"),
+            secret=arguments.get("secret"),
+            expires=arguments.get("expires"),
         )
-        return remember(request, place, self._model, cancel=cancel, observe=observe)
+        return remember(request, context, self._model, cancel=cancel, observe=observe)
 
-    def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
+    def _forget(self, task: QueuedTask, context: JobContext, cancel: Cancel, _: Report) -> ForgetResult:
         from muniment.operations.forget import forget
 
-        asked = task.arguments or {}
+        arguments = task.arguments or {}
         request = ForgetRequest(
-            asked["query"],
-            scope=asked["scope"],
-            dry_run=asked["dry_run"],
+            arguments["query"],
+            scope=arguments["scope"],
+            dry_run=arguments["dry_run"],
             trust=task.trust,
             task_id=task.id,
-            digest=asked.get("digest"),
+            digest=arguments.get("digest"),
         )
-        result = forget(request, place, self._model, cancel=cancel)
+        result = forget(request, context, self._model, cancel=cancel)
         # A client that may not delete an entry must not learn that it exists.
-        return replace(result, kept=result.kept[:MAX_KEPT] if task.trust is Trust.OWNER else ())
+        return replace(result, kept=result.kept[:MAX_RETAINED] if task.trust is Trust.OWNER else ())
 
-    def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
+    def _dream(self, task: QueuedTask, context: JobContext, cancel: Cancel, _: Report) -> DreamResult:
         from muniment.operations.dream import dream
 
-        attended = task.originator.token == OWNER
-        asked = task.arguments or {}
+        is_attended = task.originator.token == OWNER
+        arguments = task.arguments or {}
         request = DreamRequest(
-            asked.get("scope"),
-            dry_run=bool(asked.get("dry_run")),
+            arguments.get("scope"),
+            dry_run=bool(arguments.get("dry_run")),
             trust=task.trust,
-            attended=attended,
+            attended=is_attended,
             task_id=task.id,
         )
-        return dream(request, place, self._model, cancel=cancel)
+        return dream(request, context, self._model, cancel=cancel)
 
 
 _JOBS: Final[
     Mapping[
-        str, Callable[[Work, QueuedTask, Place, Cancel, Tell], RememberResult | ForgetResult | DreamResult]
+        str,
+        Callable[
+            [TaskExecutor, QueuedTask, JobContext, Cancel, Report],
+            RememberResult | ForgetResult | DreamResult,
+        ],
     ]
 ] = {
-    "remember": Work._remember,  # noqa: SLF001  of this class, by kind
-    "forget": Work._forget,  # noqa: SLF001
-    "dream": Work._dream,  # noqa: SLF001
+    "remember": TaskExecutor._remember,  # noqa: SLF001  of this class, by kind
+    "forget": TaskExecutor._forget,  # noqa: SLF001
+    "dream": TaskExecutor._dream,  # noqa: SLF001
 }

@@ -29,11 +29,11 @@ T = TypeVar("T")
 MAX_GROUP: Final = 128
 """Maximum changes in one transaction: about 40 ms of work, for which other writers have to wait."""
 
-_Waiting = tuple[Callable[[], Any], "Future[Any]"]
+_PendingChange = tuple[Callable[[], Any], "Future[Any]"]
 _Outcome = tuple[Any, BaseException | None]
 
 
-class Carrier(Protocol):
+class ChangeWriter(Protocol):
     """Runs changes of a ledger: a `Writer`, or a class that uses one transaction for each change."""
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
@@ -44,7 +44,7 @@ class Carrier(Protocol):
         return self.submit(change).result()
 
 
-class Writer(Carrier):
+class Writer(ChangeWriter):
     """One thread that changes a ledger for all others. Close it when done.
 
     Args:
@@ -52,9 +52,9 @@ class Writer(Carrier):
         committed: called in that thread after every durable group, before its futures are done.
     """
 
-    def __init__(self, ledger: Ledger, *, committed: Callable[[], None] = lambda: None) -> None:
-        self._ledger, self._committed = ledger, committed
-        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+    def __init__(self, ledger: Ledger, *, on_commit: Callable[[], None] = lambda: None) -> None:
+        self._ledger, self._on_commit = ledger, on_commit
+        self._pending: queue.SimpleQueue[_PendingChange | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
@@ -76,31 +76,31 @@ class Writer(Carrier):
                     "the daemon is stopping; send the request again after it has restarted",
                     code="workspace_draining",
                 )
-            self._waiting.put((change, future))
+            self._pending.put((change, future))
         return future
 
     def close(self) -> None:
         """End the thread after all pending changes; repeated calls have no effect."""
         with self._lock:
             if not self._is_closed:
-                self._waiting.put(None)
+                self._pending.put(None)
             self._is_closed = True
         self._thread.join()
 
     def _run(self) -> None:
         is_last = False
         while not is_last:
-            group, is_last = self._group()
-            wanted = [each for each in group if each[1].set_running_or_notify_cancel()]
-            if wanted:
-                self._carry_out(wanted)
+            group, is_last = self._collect_group()
+            active = [each for each in group if each[1].set_running_or_notify_cancel()]
+            if active:
+                self._commit_group(active)
 
-    def _group(self) -> tuple[list[_Waiting], bool]:
+    def _collect_group(self) -> tuple[list[_PendingChange], bool]:
         """Wait for the first change, then return all that are pending, and whether the queue has ended."""
-        group: list[_Waiting] = []
+        group: list[_PendingChange] = []
         while len(group) < MAX_GROUP:
             try:
-                item = self._waiting.get(block=not group)
+                item = self._pending.get(block=not group)
             except queue.Empty:
                 break
             if item is None:
@@ -108,27 +108,27 @@ class Writer(Carrier):
             group.append(item)
         return group, False
 
-    def _carry_out(self, group: list[_Waiting]) -> None:
+    def _commit_group(self, group: list[_PendingChange]) -> None:
         try:
             with self._ledger.transaction() as connection:
-                outcomes = [self._carried_out(connection, change) for change, _ in group]
+                outcomes = [self._run_change(connection, change) for change, _ in group]
         except BaseException as error:  # noqa: BLE001  every future raises it; without the thread all would hang
             outcomes = [(None, error)] * len(group)
         else:
-            self._tell()
+            self._notify_commit()
         for (_, future), (value, problem) in zip(group, outcomes, strict=True):
             if problem is None:
                 future.set_result(value)
             else:
                 future.set_exception(problem)
 
-    def _tell(self) -> None:
+    def _notify_commit(self) -> None:
         try:
-            self._committed()
+            self._on_commit()
         except BaseException as error:  # noqa: BLE001  the changes are durable even if the callback fails
             events.emit("commit_callback_failed", problem=type(error).__name__)
 
-    def _carried_out(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
+    def _run_change(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
         """Run a change and return its result or its exception; if it raised, it is rolled back.
 
         Raises:
@@ -140,7 +140,7 @@ class Writer(Carrier):
             value = change()
             connection.execute("RELEASE one")  # This may send part of the change.
         except BaseException as error:  # Raised by the future.
-            if not self._ledger.is_lasting():
+            if not self._ledger.is_transaction_open():
                 raise
             connection.execute("ROLLBACK TO one")
             connection.execute("RELEASE one")

@@ -15,7 +15,7 @@ state is detected only with a head that was stored elsewhere (`Head`, `verify(�
 not covered, but a commit record contains the digests of its changes.
 
 Records contain digests and logical paths of entries that are or were in the memory, never content. For any
-other path that a model requested, they contain its shape (`described`).
+other path that a model requested, they contain its shape (`describe_path`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DIGEST_CHARS: Final = 16
 """Characters of a keyed digest of a path, for people to compare."""
 
 _DOTS: Final = frozenset({"", ".", ".."})
-_START: Final = bytes(32)
+_FIRST_MAC: Final = bytes(32)
 _HEAD: Final = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
@@ -90,7 +90,7 @@ class Record:
     body: Mapping[str, Any] | None
 
 
-class _Link(NamedTuple):
+class _RecordRow(NamedTuple):
     """The row of a record."""
 
     seq: int
@@ -102,7 +102,7 @@ class _Link(NamedTuple):
     mac: bytes
 
 
-class _MarkedEnd(NamedTuple):
+class _HeadRow(NamedTuple):
     """The row that marks the end."""
 
     one: int
@@ -110,15 +110,15 @@ class _MarkedEnd(NamedTuple):
     mac: bytes
 
 
-_LINKS: Final = Table("record", _Link)
+_RECORD_ROWS: Final = Table("record", _RecordRow)
 _RECORDS: Final = Table(
-    "record", Record, broken="record {} was changed after it was written; run: muniment audit verify"
+    "record", Record, invalid_message="record {} was changed after it was written; run: muniment audit verify"
 )
-_HEADS: Final = Table("head", _MarkedEnd)
+_HEADS: Final = Table("head", _HeadRow)
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerificationResult:
     """The result of `verify`.
 
     Attributes:
@@ -136,17 +136,17 @@ def timestamp(at: datetime | None = None) -> str:
     return (at or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def described(requested: str, state: LedgerState, scopes: Collection[str]) -> str:
+def describe_path(requested: str, state: LedgerState, scopes: Collection[str]) -> str:
     """Return the shape of a path that a model requested, and a keyed digest to recognise the path.
 
     Example: `user/<12>/../../<14>.md #…`. It contains only names of `scopes`.
     """
     first, *rest = requested.split("/")
-    shape = "/".join([first if first in scopes else _length(first), *map(_length, rest)])
-    return f"{shape} #{state.keyed(requested)[:DIGEST_CHARS]}"
+    shape = "/".join([first if first in scopes else _mask_segment(first), *map(_mask_segment, rest)])
+    return f"{shape} #{state.compute_keyed_digest(requested)[:DIGEST_CHARS]}"
 
 
-def _length(segment: str) -> str:
+def _mask_segment(segment: str) -> str:
     if segment in _DOTS:
         return segment
     stem = segment.removesuffix(FILE_SUFFIX)
@@ -160,18 +160,18 @@ def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mappi
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     with state.ledger.transaction() as connection:
-        seq, before = _end(state)
+        seq, before = _read_end(state)
         text = json.dumps(dict(body), ensure_ascii=False, sort_keys=True)
         body_mac = state.mac(b"body", text.encode())
         named = None if task is None else task.encode()
         mac = _mac(state, before, (seq, at.encode(), kind.encode(), named), body_mac)
-        _LINKS.insert(connection, [_Link(seq, at, kind, task, text, body_mac, mac)])
-        end = _MarkedEnd(1, seq, _head_mac(state, seq, mac))
+        _RECORD_ROWS.insert(connection, [_RecordRow(seq, at, kind, task, text, body_mac, mac)])
+        end = _HeadRow(1, seq, _head_mac(state, seq, mac))
         connection.executemany("DELETE FROM head WHERE one = ?", [(end.one,)])
         _HEADS.insert(connection, [end])
 
 
-def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
+def read_records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
     """Return the records in order, all or those of one task.
 
     Args:
@@ -187,29 +187,29 @@ def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -
     return _RECORDS.read(state.ledger, f"{which}ORDER BY seq DESC LIMIT ?", values)[::-1]
 
 
-def head(state: LedgerState) -> Head:
+def read_head(state: LedgerState) -> Head:
     """Return the end of the chain, unverified; `0:0…` before the first record."""
-    return _head_of(state.ledger.rows(_HEAD_ROW))
+    return _build_head(state.ledger.rows(_HEAD_ROW))
 
 
-def head_of_copy(ledger: sqlite3.Connection) -> Head:
+def read_copied_head(ledger: sqlite3.Connection) -> Head:
     """Return the end of the chain in a copy of a ledger, which may be where SQLite has no write-ahead log."""
-    return _head_of(ledger.execute(_HEAD_ROW).fetchall())
+    return _build_head(ledger.execute(_HEAD_ROW).fetchall())
 
 
 _HEAD_ROW: Final = "SELECT head.seq, record.mac FROM head JOIN record USING (seq)"
 
 
-def _head_of(found: Sequence[tuple[Any, ...]]) -> Head:
-    return Head(*found[0]) if found else Head(0, _START)
+def _build_head(found: Sequence[tuple[Any, ...]]) -> Head:
+    return Head(*found[0]) if found else Head(0, _FIRST_MAC)
 
 
-def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
+def verify(state: LedgerState, *, expected_head: Head | None = None) -> VerificationResult:
     """Check the complete chain.
 
     Args:
         state: has the ledger.
-        kept: an earlier head, stored elsewhere; the chain must contain it.
+        expected_head: an earlier head, stored elsewhere; the chain must contain it.
 
     Cost: two HMACs for each record, about 12 µs.
     """
@@ -217,8 +217,8 @@ def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
     columns = ", ".join(f"CAST({name} AS BLOB)" for name in ("at", "kind", "task", "body", "body_mac", "mac"))
     rows = state.ledger.rows(f"SELECT seq, {columns} FROM record ORDER BY seq")  # noqa: S608  names from above
     problems: list[str] = []
-    erased = _erased(rows)
-    macs = [_START]
+    erased = _find_erasures(rows)
+    macs = [_FIRST_MAC]
     for seq, at, kind, task, body, body_mac, mac in rows:
         if seq != len(macs):
             problems.append(f"record {len(macs)} is missing; the records after it cannot be checked")
@@ -231,21 +231,23 @@ def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
             problems.append(f"record {seq}: it, or the one before it, was changed")
         macs.append(mac)
     else:
-        problems += _head_problems(state, len(macs) - 1, macs[-1])
-    ((lost,),) = state.ledger.rows(
+        problems += _check_head(state, len(macs) - 1, macs[-1])
+    ((missing,),) = state.ledger.rows(
         "SELECT count(*) FROM change_set WHERE done IS NOT NULL AND task NOT IN "
         "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
     )
-    if lost:
-        problems.append(f"the records of {lost} of the commits are missing")
-    if kept is not None and (kept.seq >= len(macs) or macs[kept.seq] != kept.mac):
+    if missing:
+        problems.append(f"the records of {missing} of the commits are missing")
+    if expected_head is not None and (
+        expected_head.seq >= len(macs) or macs[expected_head.seq] != expected_head.mac
+    ):
         problems.append(
-            f"the head stored elsewhere ({kept.seq}) is not in this ledger: it was cut or replaced"
+            f"the head stored elsewhere ({expected_head.seq}) is not in this ledger: it was cut or replaced"
         )
-    return Verified(len(rows), tuple(problems), Head(len(macs) - 1, macs[-1]))
+    return VerificationResult(len(rows), tuple(problems), Head(len(macs) - 1, macs[-1]))
 
 
-def _end(state: LedgerState) -> tuple[int, bytes]:
+def _read_end(state: LedgerState) -> tuple[int, bytes]:
     """Return the number of the next record, and the MAC that it is chained to.
 
     If the end was tampered with, the next record must not repair it: it is chained to the start value, which
@@ -257,11 +259,11 @@ def _end(state: LedgerState) -> tuple[int, bytes]:
     )
     marked_last, last, marked, mac = found
     last = max(marked_last, last)
-    is_whole = mac is not None and marked == _head_mac(state, last, mac)
-    return last + 1, mac if is_whole else _START
+    is_valid = mac is not None and marked == _head_mac(state, last, mac)
+    return last + 1, mac if is_valid else _FIRST_MAC
 
 
-def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
+def _check_head(state: LedgerState, last: int, mac: bytes) -> list[str]:
     found = state.ledger.rows("SELECT CAST(seq AS INTEGER), CAST(mac AS BLOB) FROM head")
     if not found:
         return ["the end of the chain is not marked: records may be missing there"] if last else []
@@ -273,7 +275,7 @@ def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
     ]
 
 
-def _erased(rows: list[tuple[Any, ...]]) -> dict[int, int]:
+def _find_erasures(rows: list[tuple[Any, ...]]) -> dict[int, int]:
     """Return by record number the number of the last erasure that lists the record."""
     named: dict[int, int] = {}
     for seq, _, kind, _, body, _, _ in rows:

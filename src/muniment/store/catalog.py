@@ -1,6 +1,6 @@
 """The catalog: rows for every entry and name of a root, updated by reading only what changed.
 
-`View.refresh` guarantees, and `View.look_again` for the directories that it is given:
+`View.refresh` guarantees, and `View.rescan` for the directories that it is given:
 
 - G1. The rows are the result that a walk of the complete root would have (N1, N2 in `visit.py`), unless a
   file was edited in place. New, deleted and replaced names are found by the times of their directory. A
@@ -15,7 +15,7 @@
   interrupted, the rows that it leaves are correct for their files. The rows of unfinished directories make
   the next refresh read them, so that each refresh makes progress. `look_again` commits everything or nothing.
 
-`View.complete` is False if a part that may contain entries was not read: a directory that could not be
+`View.is_complete` is False if a part that may contain entries was not read: a directory that could not be
 listed, or more than `MAX_NAMES` names. An index is not rebuilt from such a view, and a collision check on it
 proves nothing. A directory that could not be listed is tried again at each refresh.
 
@@ -42,45 +42,53 @@ from typing import Any, Final, NamedTuple, Self
 
 from muniment.errors import MunimentError, StoreConflict
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import (
     Digest,
     RelPath,
     Scope,
     Trust,
-    joined,
+    join_path,
 )
 from muniment.kernel.path import fold
 from muniment.kernel.root import Root
-from muniment.store.rows import Assess, Embedder, saying_digest
+from muniment.store.rows import AssessFile, Embedder, digest_statement
 from muniment.store.state import Database
 from muniment.store.table import Table
-from muniment.store.visit import SECOND_NS, Odd, Stale, Visit, odd, opened_directory, stamp
+from muniment.store.visit import (
+    SECOND_NS,
+    OddName,
+    StaleDirectories,
+    Visit,
+    build_odd_name,
+    build_stamp,
+    open_directory,
+)
 
 # -- catalog -----------------------------------------------------------------------------------------
 
 Clock = Callable[[], int]
 """The wall clock: nanoseconds since 1970."""
 
-_Recorded = tuple[int, ...]
+_RecordedStamp = tuple[int, ...]
 """Recorded state of a directory: inode, `mtime_ns`, `ctime_ns`, and whether these prove nothing."""
 
-_UNKNOWN: Final[_Recorded] = (0, 0, 0, 1)
+_UNKNOWN_STAMP: Final[_RecordedStamp] = (0, 0, 0, 1)
 
 _UNPROVEN: Final = """
     SELECT path FROM directory INDEXED BY directory_unproven
     WHERE root = ? AND racy AND (missed OR odd IS NOT NULL) UNION ALL
     SELECT '' WHERE NOT EXISTS (SELECT 1 FROM directory WHERE root = ? AND path = '')
 """
-_STAMPS_BEHIND: Final = """
+_STAMPS_AFTER: Final = """
     SELECT topic, rel, inode, size, mtime_ns, ctime_ns FROM entry
     WHERE root = ? AND (readable OR ctime_ns) AND (topic, rel) > (?, ?) ORDER BY topic, rel LIMIT 2000
 """
 
-_MAX_TURNS: Final = 20
+_MAX_SCANS: Final = 20
 """Scans in a row; later changes are left to the next refresh."""
 
-_TRIES: Final = 3
+_MAX_INTERRUPTED: Final = 3
 """Refreshes that another process may interrupt before one locks it out until the end."""
 
 
@@ -127,12 +135,12 @@ class _RootBasis(NamedTuple):
     model: str = ""
     lacks: int = 0
 
-    def is_meant(self, embedder: Embedder) -> bool:
+    def has_vectors(self, embedder: Embedder) -> bool:
         """Return whether a model computed the vectors of all entries that may have one."""
         return (self.model, self.lacks) == (embedder.identity, 0)
 
 
-_LISTED: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
+_CATALOG_ENTRIES: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
 _ROOTS: Final = Table("root", _RootBasis)
 
 
@@ -165,7 +173,7 @@ class View:
         catalog: Database,
         key: str,
         bound: BoundRoot,
-        assess: Assess,
+        assess: AssessFile,
         *,
         embedder: Embedder | None = None,
         clock: Clock = time.time_ns,
@@ -178,10 +186,10 @@ class View:
         self._assess = assess
         self._embedder = embedder
         self._clock = clock
-        self._told: tuple[str, Look] | None = None  # How it was refreshed last.
+        self._last_refresh: tuple[str, ScanPlan] | None = None  # How it was refreshed last.
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether everything that may contain entries was read."""
         ((listed, missed),) = self._rows("SELECT count(*), total(missed) FROM directory WHERE root = ?")
         return bool(listed and not missed)
@@ -202,15 +210,17 @@ class View:
             return None
         entries = self._rows("SELECT rel FROM entry WHERE root = ? AND topic = ?", directory)
         others = self._rows("SELECT name FROM name WHERE root = ? AND directory = ?", directory)
-        above = len(joined(directory, ""))
-        return frozenset([rel[above:] for (rel,) in entries] + [_text(name) for (name,) in others])
+        above = len(join_path(directory, ""))
+        return frozenset([rel[above:] for (rel,) in entries] + [_decode_name(name) for (name,) in others])
 
-    def has_written(self, of: Digest) -> bool:
+    def has_written(self, content_digest: Digest) -> bool:
         """Return whether an index file of the root with that digest was written, or was about to be."""
-        found = self._rows("SELECT digest FROM written WHERE root = ? AND digest = ?", of)
-        return bool(found or self._rows("SELECT digest FROM planned WHERE root = ? AND digest = ?", of))
+        found = self._rows("SELECT digest FROM written WHERE root = ? AND digest = ?", content_digest)
+        return bool(
+            found or self._rows("SELECT digest FROM planned WHERE root = ? AND digest = ?", content_digest)
+        )
 
-    def alike(self, directory: str, name: str) -> frozenset[str]:
+    def find_aliases(self, directory: str, name: str) -> frozenset[str]:
         """Return the names in a directory that differ from `name` only by case and normalisation.
 
         Cost: proportional to the names in it that are not entries.
@@ -219,23 +229,23 @@ class View:
         entries = self._rows(
             # The plus prevents SQLite from scanning the complete topic.
             "SELECT rel FROM entry WHERE root = ? AND sort = ? AND +topic = ?",
-            fold(joined(directory, name)),
+            fold(join_path(directory, name)),
             directory,
         )
         others = self._rows("SELECT name FROM name WHERE root = ? AND directory = ?", directory)
         found = [rel.rpartition("/")[2] for (rel,) in entries]
-        found += [other for (raw,) in others if fold(other := _text(raw)) == folded]
+        found += [other for (raw,) in others if fold(other := _decode_name(raw)) == folded]
         return frozenset(found)
 
-    def usage(self, accepts: Callable[[RelPath], bool] | None = None) -> ScopeUsage:
-        """Return the usage of the entries that `accepts` returns True for; None: all of them."""
-        if accepts is None:
+    def usage(self, is_counted: Callable[[RelPath], bool] | None = None) -> ScopeUsage:
+        """Return the usage of the entries that `is_counted` returns True for; None: all of them."""
+        if is_counted is None:
             found = self._rows("SELECT files, bytes FROM total WHERE root = ?")
             return ScopeUsage(*found[0]) if found else ScopeUsage(0, 0)
         sizes = [
             size
             for rel, size in self._rows("SELECT rel, size FROM entry WHERE root = ?")
-            if accepts(RelPath(rel))
+            if is_counted(RelPath(rel))
         ]
         return ScopeUsage(len(sizes), sum(sizes))
 
@@ -246,11 +256,11 @@ class View:
 
     def entry(self, rel: RelPath) -> CatalogEntry | None:
         """Return the entry at `rel`, if there is one."""
-        return _LISTED.first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
+        return _CATALOG_ENTRIES.read_first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         """Return all entries, also unreadable and withheld ones, sorted by path."""
-        return _LISTED.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
+        return _CATALOG_ENTRIES.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
 
     def topics(self) -> tuple[tuple[str, int], ...]:
         """Return the folders that contain entries, sorted, with their numbers; the root is ""."""
@@ -261,28 +271,31 @@ class View:
         """Return at most `limit` entries after a path, of one folder or of all; otherwise as `entries`."""
         which = "WHERE root = ? AND rel > ?" + ("" if topic is None else " AND topic = ?")
         values = (self.key, rel, *(() if topic is None else (topic,)), limit)
-        return _LISTED.read(self._catalog, f"{which} ORDER BY rel LIMIT ?", values)
+        return _CATALOG_ENTRIES.read(self._catalog, f"{which} ORDER BY rel LIMIT ?", values)
 
-    def saying(self, said: str) -> tuple[CatalogEntry, ...]:
-        """Return the entries that contain a phrase, compared as by `content.words.comparable`."""
-        which = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`
-        return _LISTED.read(self._catalog, which, (self.key, saying_digest(said)))
+    def find_statement(self, statement: str) -> tuple[CatalogEntry, ...]:
+        """Return the entries that contain a phrase, compared as by `content.words.build_comparison_key`."""
+        condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`
+        return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, digest_statement(statement)))
 
-    def idents(self) -> frozenset[str]:
+    def read_claimed_ids(self) -> frozenset[str]:
         """Return the ids that entries claim for themselves, which proves nothing."""
         return frozenset(ident for (ident,) in self._rows("SELECT ident FROM entry WHERE root = ?") if ident)
 
-    def odd(self) -> tuple[Odd, ...]:
+    def list_odd_names(self) -> tuple[OddName, ...]:
         """Return names that resemble an entry and are not one, and directories that were not listed."""
         names = self._rows("SELECT directory, name, odd FROM name WHERE root = ? AND odd IS NOT NULL")
         directories = self._rows("SELECT path, odd FROM directory WHERE root = ? AND odd IS NOT NULL")
         found = [
-            *(odd(joined(directory, _text(name)), reason) for directory, name, reason in names),
-            *(odd(path, reason) for path, reason in directories),
+            *(
+                build_odd_name(join_path(directory, _decode_name(name)), reason)
+                for directory, name, reason in names
+            ),
+            *(build_odd_name(path, reason) for path, reason in directories),
         ]
         return tuple(sorted(found, key=lambda item: (item.path, item.reason)))
 
-    def look_again(self, directories: Iterable[str]) -> None:
+    def rescan(self, directories: Iterable[str]) -> None:
         """Update the rows of some directories, after the caller's writes there.
 
         Args:
@@ -299,11 +312,11 @@ class View:
             return
         above = {path[:end] for path in wanted for end, char in enumerate(path) if char == "/"} | {""}
         with self._catalog.transaction() as connection:
-            known = self.known(f"AND path IN ({', '.join('?' * len(above))})", *above)
-            stale = _stale(self._bound.root, known)
+            known = self.read_recorded(f"AND path IN ({', '.join('?' * len(above))})", *above)
+            stale = _find_stale(self._bound.root, known)
             self._visit(connection).run(dict.fromkeys({*stale, *wanted}))
 
-    def follow(self, directories: Iterable[str]) -> None:
+    def update_after_write(self, directories: Iterable[str]) -> None:
         """Update the rows after the caller's writes in some directories.
 
         Raises:
@@ -311,44 +324,44 @@ class View:
 
         Cost: that of `look_again`; if the system reports changes, proportional to the changed names only.
         """
-        if self._told is not None and self._told[1].is_told:
-            self.refresh(*self._told)
+        if self._last_refresh is not None and self._last_refresh[1].is_notified:
+            self.refresh(*self._last_refresh)
         else:
-            self.look_again(directories)
+            self.rescan(directories)
 
-    def stale(self) -> Collection[str]:
+    def find_stale(self) -> Collection[str]:
         """Return the directories that differ from their record, or whose record proves nothing.
 
         Cost: one `newfstatat` for each directory, and one query.
         """
-        return _stale(self._bound.root, self.known())
+        return _find_stale(self._bound.root, self.read_recorded())
 
-    def unproven(self) -> Collection[str]:
+    def find_unlisted(self) -> Collection[str]:
         """Return only the directories that could not be listed: the system may not report a change there."""
         rows = self._catalog.rows(_UNPROVEN, (self.key, self.key))
         return [path for (path,) in rows]
 
-    def edited(self, patience: Patience) -> set[str]:
+    def find_edited(self, deadline: Deadline) -> set[str]:
         """Return the directories with a file that differs from its row, by inode, size and times.
 
         Raises:
-            Cancelled, DeadlineExceeded: `patience` ended.
+            Cancelled, DeadlineExceeded: `deadline` ended.
 
         Cost: one `newfstatat` for each file, about 5 µs in all; no transaction.
         """
         found: set[str] = set()
         last: tuple[str, str] = ("", "")
-        while rows := self._rows(_STAMPS_BEHIND, *last):
-            found |= self.edited_of([(rel, mark) for _, rel, *mark in rows], patience)
+        while rows := self._rows(_STAMPS_AFTER, *last):
+            found |= self.find_edited_among([(rel, mark) for _, rel, *mark in rows], deadline)
             last = rows[-1][:2]
         return found
 
-    def edited_of(self, rows: Iterable[tuple[str, Sequence[int]]], patience: Patience) -> set[str]:
+    def find_edited_among(self, rows: Iterable[tuple[str, Sequence[int]]], deadline: Deadline) -> set[str]:
         """Return the directories of files that changed, as `edited`.
 
         Args:
             rows: path and recorded stamp of each file, see `Stamp`.
-            patience: ends the check.
+            deadline: ends the check.
         """
         found: set[str] = set()
         of: defaultdict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
@@ -356,11 +369,11 @@ class View:
             directory, _, name = rel.rpartition("/")
             of[directory].append((name, mark))
         for directory, names in of.items():
-            patience.check()
+            deadline.check()
             try:
-                with opened_directory(self._bound.root, directory) as opened:
-                    found_now = [(opened.status_of(name), mark) for name, mark in names]
-                    is_same = all(now and stamp(now) == (*mark,) for now, mark in found_now)
+                with open_directory(self._bound.root, directory) as opened:
+                    found_now = [(opened.read_status(name), mark) for name, mark in names]
+                    is_same = all(now and build_stamp(now) == (*mark,) for now, mark in found_now)
             except MunimentError:
                 is_same = False
             if not is_same:
@@ -372,7 +385,7 @@ class View:
         rows = self._rows("SELECT swept FROM root WHERE id = ?")
         return bool(rows and 0 <= self._clock() // SECOND_NS - rows[0][0] < seconds)
 
-    def note_sweep(self) -> None:
+    def record_sweep(self) -> None:
         """Record that every file was checked just now.
 
         Raises:
@@ -383,7 +396,7 @@ class View:
                 "UPDATE root SET swept = ? WHERE id = ?", (self._clock() // SECOND_NS, self.key)
             )
 
-    def refresh(self, basis: str, look: Look) -> Self:
+    def refresh(self, basis: str, scan_plan: ScanPlan) -> Self:
         """Update the rows (G1 to G5) and return the view.
 
         A caller that is about to write holds the lock of the root; readers may call without it.
@@ -391,7 +404,7 @@ class View:
         Args:
             basis: the inputs of rows that are not files, such as a policy's digest. If it differs from the
                 one of the previous refresh, every file is read again.
-            look: determines which directories are read.
+            scan_plan: determines which directories are read.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read or written. Never because of the tree.
@@ -399,25 +412,25 @@ class View:
 
         Cost: if nothing changed, one `newfstatat` for each directory and one query; nothing is written.
         """
-        self._told = basis, look
-        left = _TRIES
-        with look.lock:
-            for _ in range(_MAX_TURNS):  # Another process may create directories faster than they are read.
-                of_root = self._of_root()
-                if of_root.basis != basis:
-                    self._begin_anew(basis)
-                    look.begin_anew()
-                if self._embedder is not None and not of_root.is_meant(self._embedder):
-                    self._have_vectors_made(self._embedder)
-                    look.begin_anew()
-                stale = look.stale(self)
-                if stale and not self._visited(stale, self._catalog.save if left > 1 else None):
-                    left -= 1
-                elif look.has_done(self, stale):
+        self._last_refresh = basis, scan_plan
+        attempts_left = _MAX_INTERRUPTED
+        with scan_plan.lock:
+            for _ in range(_MAX_SCANS):  # Another process may create directories faster than they are read.
+                root_basis = self._read_basis()
+                if root_basis.basis != basis:
+                    self._invalidate_rows(basis)
+                    scan_plan.mark_all_stale()
+                if self._embedder is not None and not root_basis.has_vectors(self._embedder):
+                    self._invalidate_missing_vectors(self._embedder)
+                    scan_plan.mark_all_stale()
+                stale = scan_plan.find_stale(self)
+                if stale and not self._try_visit(stale, self._catalog.save if attempts_left > 1 else None):
+                    attempts_left -= 1
+                elif scan_plan.confirm_scanned(self, stale):
                     break
         return self
 
-    def _visited(self, stale: Stale, save: Callable[[], bool] | None) -> bool:
+    def _try_visit(self, stale: StaleDirectories, save: Callable[[], bool] | None) -> bool:
         """Return whether directories were visited without an interruption by another process."""
         with suppress(StoreConflict), self._catalog.transaction() as connection:
             self._visit(connection, save).run(stale)
@@ -428,47 +441,47 @@ class View:
         of, now_ns = (connection, self.key, self._bound.root, self._assess), self._clock()
         return Visit(*of, embedder=self._embedder, now_ns=now_ns, save=save)
 
-    def _begin_anew(self, basis: str) -> None:
+    def _invalidate_rows(self, basis: str) -> None:
         """Mark every file to be read again: with another basis, the recorded state proves nothing.
 
         Until then no entry is shown: it might have expired.
         """
         with self._catalog.transaction() as connection:
-            if (of_root := self._of_root()).basis == basis:
+            if (root_basis := self._read_basis()).basis == basis:
                 return  # Another process was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
-            _ROOTS.insert(connection, [of_root._replace(basis=basis)], "INSERT OR REPLACE")
+            _ROOTS.insert(connection, [root_basis._replace(basis=basis)], "INSERT OR REPLACE")
 
-    def _have_vectors_made(self, embedder: Embedder) -> None:
+    def _invalidate_missing_vectors(self, embedder: Embedder) -> None:
         """Mark the files of entries without a vector to be read again; until then words find them."""
         with self._catalog.transaction() as connection:
-            of_root = self._of_root()
-            if of_root.model != embedder.identity:
+            root_basis = self._read_basis()
+            if root_basis.model != embedder.identity:
                 vectors = "DELETE FROM vector WHERE entry IN (SELECT id FROM entry WHERE root = ?)"
                 connection.execute(vectors, (self.key,))
             lacking = "root = ? AND id NOT IN (SELECT entry FROM vector)"
             topics = f"SELECT topic FROM entry WHERE {lacking}"  # noqa: S608
-            again = f"UPDATE directory SET racy = 1 WHERE root = ? AND path IN ({topics})"  # noqa: S608
-            connection.execute(again, (self.key, self.key))
+            mark_directories = f"UPDATE directory SET racy = 1 WHERE root = ? AND path IN ({topics})"  # noqa: S608
+            connection.execute(mark_directories, (self.key, self.key))
             connection.execute(f"UPDATE entry SET ctime_ns = 0 WHERE {lacking}", (self.key,))  # noqa: S608
-            made = of_root._replace(model=embedder.identity, lacks=0)
-            _ROOTS.insert(connection, [made], "INSERT OR REPLACE")
+            new_basis = root_basis._replace(model=embedder.identity, lacks=0)
+            _ROOTS.insert(connection, [new_basis], "INSERT OR REPLACE")
 
-    def _of_root(self) -> _RootBasis:
-        return _ROOTS.first(self._catalog, "WHERE id = ?", (self.key,)) or _RootBasis(self.key)
+    def _read_basis(self) -> _RootBasis:
+        return _ROOTS.read_first(self._catalog, "WHERE id = ?", (self.key,)) or _RootBasis(self.key)
 
-    def known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
+    def read_recorded(self, condition: str = "", *values: str) -> dict[str, _RecordedStamp]:
         """Return the records of the directories that match a condition, and always that of the root."""
         query = f"SELECT path, inode, mtime_ns, ctime_ns, racy FROM directory WHERE root = ? {condition}"  # noqa: S608
         rows = self._rows(query, *values)
-        return {"": _UNKNOWN, **{row[0]: row[1:] for row in rows}}
+        return {"": _UNKNOWN_STAMP, **{row[0]: row[1:] for row in rows}}
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self._catalog.rows(query, (self.key, *values))
 
 
-class Look:
+class ScanPlan:
     """Determines which directories are read: here, those that changed; a subclass may receive notifications.
 
     Args:
@@ -484,33 +497,33 @@ class Look:
         self._sweep = sweep
 
     @property
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         """Return whether it receives notifications of all changes."""
         return False
 
-    def begin_anew(self) -> None:
+    def mark_all_stale(self) -> None:
         """Handle that files must be read again which did not change."""
 
-    def stale(self, view: View) -> Stale:
+    def find_stale(self, view: View) -> StaleDirectories:
         """Return the directories to be read."""
-        return dict.fromkeys(view.known() if self._sweep else view.stale())
+        return dict.fromkeys(view.read_recorded() if self._sweep else view.find_stale())
 
-    def has_done(self, _view: View, _listed: Stale) -> bool:
+    def confirm_scanned(self, _view: View, _listed: StaleDirectories) -> bool:
         """Handle that directories were read; return whether all are done."""
         return True
 
 
-def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
+def _find_stale(root: Root, recorded: Mapping[str, _RecordedStamp]) -> list[str]:
     """Return the known directories that must be listed: racy ones, and ones that differ from their record.
 
     Each is checked by name in its parent directory, which is opened without following a link.
 
     Args:
         root: its handle.
-        known: the records, at least that of the root.
+        recorded: the records, at least that of the root.
     """
     children: defaultdict[str, list[str]] = defaultdict(list, {"": []})
-    for path in known:
+    for path in recorded:
         parent, _, name = path.rpartition("/")
         if name:
             children[parent].append(name)
@@ -518,27 +531,27 @@ def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
     for parent, names in children.items():
         found: list[str] = []
         try:
-            with opened_directory(root, parent) as opened:
-                if not parent and not _is_as_recorded(opened.status, known[""]):
+            with open_directory(root, parent) as opened:
+                if not parent and not _is_unchanged(opened.status, recorded[""]):
                     found.append("")
                 found += [
                     path
                     for name in names
-                    if not _is_as_recorded(opened.status_of(name), known[path := joined(parent, name)])
+                    if not _is_unchanged(opened.read_status(name), recorded[path := join_path(parent, name)])
                 ]
         except MunimentError:
-            found = [parent, *(joined(parent, name) for name in names)]
+            found = [parent, *(join_path(parent, name) for name in names)]
         stale += found
     return stale
 
 
-def _is_as_recorded(status: os.stat_result | None, recorded: _Recorded) -> bool:
+def _is_unchanged(status: os.stat_result | None, recorded: _RecordedStamp) -> bool:
     inode, mtime_ns, ctime_ns, racy = recorded
     if status is None or racy:
         return False
-    now = stamp(status)
+    now = build_stamp(status)
     return (now[0], now[2], now[3]) == (inode, mtime_ns, ctime_ns)
 
 
-def _text(name: bytes) -> str:
+def _decode_name(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")

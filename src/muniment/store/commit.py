@@ -12,91 +12,93 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from muniment.content.admission import is_cut
+from muniment.content.admission import is_text_with_lines_removed
 from muniment.errors import NotFound, PathEscape, PendingReview, StoreConflict, ToolError
 from muniment.events import span
 from muniment.kernel import commit as kernel
+from muniment.kernel.apply import ApplyResult, LockedRoots
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, FileChange, Judged, digest, joint
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.change import ChangeSet, FileChange, JudgedChanges, digest, merge
 from muniment.kernel.decide import Layer, Policy, Rule
-from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.write import temporary_of_index
+from muniment.kernel.write import get_index_temporary_name
 from muniment.policy.platforms import require_writing
-from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
+from muniment.store.journal import CatalogRootInfo, LedgerJournal, build_gates
 from muniment.store.ledger import (
     Run,
-    changes_of,
+    build_changes,
     classify_touched_scopes,
+    find_commit,
+    find_least_trust,
+    find_source,
+    get_root_key,
     is_current,
-    least_trust,
-    of_task,
-    root_key,
-    source_of,
 )
-from muniment.store.naming import Rename, renamed, renamed_replacements, settle_names
-from muniment.store.passages import Authorship
-from muniment.store.review import hold
+from muniment.store.naming import Rename, rename_new_files, rename_replaced_entries, resolve_name_conflicts
+from muniment.store.passages import TextTrust
+from muniment.store.review import queue_for_review
 from muniment.store.state import State
-from muniment.store.trust import TrustRule, authorship_at, reasons_for_review
-from muniment.store.upkeep import after_recovery, follow_or_tell, tell_degraded
-from muniment.store.watching import looks_of
+from muniment.store.trust import TrustRule, compute_text_trust, find_review_reasons
+from muniment.store.upkeep import log_degraded, update_after_recovery, update_index
+from muniment.store.watching import get_watcher
 from muniment.types import Change
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""
 
 
-NewName = Callable[[FileChange, bool], RelPath]
+ChooseName = Callable[[FileChange, bool], RelPath]
 """Returns the path of an entry whose text is replaced, given the change and whether the new text is trusted
 more.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CommitOptions:
     """The options of a commit.
 
     Attributes:
         policy: judges the commit.
-        patience: how long to wait for locks, and whether to begin writing.
+        deadline: how long to wait for locks, and whether to begin writing.
         trust: returns the trust of the new bytes.
         stamp: returns the final bytes; None: use the proposed ones.
         rename: returns another path for a new file; None: use the proposed one.
-        replaced: returns the path for an entry whose text is replaced; its last argument is whether the new
+        rename_replaced: returns the path for an entry whose text is replaced; its last argument is whether
+            the new
             text is trusted more. None: each entry stays.
-        settle_names: if the name of a new file exists, use another one instead of a conflict; for runs that
+        should_resolve_names: if the name of a new file exists, use another one instead of a conflict; for
+            runs that
             could not know the existing names.
         dry_run: write nothing; a change that would wait for review only adds a note.
-        reviewed: the owner has approved exactly this commit.
-        attended: a user is present. If not, removals wait for the owner also.
+        is_reviewed: the owner has approved exactly this commit.
+        is_attended: a user is present. If not, removals wait for the owner also.
     """
 
     policy: Policy
     roots: Mapping[Scope, BoundRoot]
-    patience: Patience
+    deadline: Deadline
     state: State
     run: Run
     trust: TrustRule
     stamp: Stamp | None = None
     rename: Rename | None = None
-    replaced: NewName | None = None
-    settle_names: bool = False
+    rename_replaced: ChooseName | None = None
+    should_resolve_names: bool = False
     dry_run: bool = False
-    reviewed: bool = False
-    attended: bool = True
+    is_reviewed: bool = False
+    is_attended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitResult:
     """A committed change set, without indexes, and the notes about it for a user.
 
     Attributes:
         trust: the lowest trust of the new bytes; None: only removals.
         rejected: number of parts whose assumptions are outdated.
-        repeated: the task had committed before; this is the earlier result.
+        is_repeated: the task had committed before; this is the earlier result.
     """
 
     changes: tuple[Change, ...] = ()
@@ -104,21 +106,21 @@ class Commit:
     notes: tuple[str, ...] = ()
     trust: Trust | None = None
     rejected: int = 0
-    repeated: bool = False
+    is_repeated: bool = False
 
 
-def granting(policy: Policy, verbs: Iterable[Verb], paths: Iterable[CanonicalPath]) -> Policy:
+def grant_listed_files(policy: Policy, verbs: Iterable[Verb], paths: Iterable[CanonicalPath]) -> Policy:
     """Return a copy of a policy that grants verbs only on the files that their owner listed."""
     rule = Rule("named", tuple(verbs), tuple(f"/{each.text}" for each in paths))
     return replace(policy, layers=(Layer("owner", (rule,), ()),))
 
 
-def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
+def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
     """Commit `parts` in one transaction of the kernel; do nothing if they contain no change.
 
     Args:
         parts: each is committed completely or dropped; the remaining ones form one commit.
-        terms: the options.
+        options: the options.
 
     Raises:
         PathEscape: a path in a change set is outside its root.
@@ -134,62 +136,70 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
         of
     the touched scopes, and for every file of changed directories.
     """
-    if not joint(parts).changes:
-        return Commit()
-    require_writing(terms.policy)
-    if not terms.dry_run:
-        terms.state.require_writable()
-    state, notes = terms.state, list[str]()
-    journal = LedgerJournal(state, terms.roots, terms.run)
-    facts = CatalogFacts(lambda scope: looks_of(state).whole_view(terms.roots[scope], terms.policy))
+    if not merge(parts).changes:
+        return CommitResult()
+    require_writing(options.policy)
+    if not options.dry_run:
+        options.state.require_writable()
+    state, notes = options.state, list[str]()
+    journal = LedgerJournal(state, options.roots, options.run)
+    facts = CatalogRootInfo(
+        lambda scope: get_watcher(state).open_current_view(options.roots[scope], options.policy)
+    )
     with (
-        span("commit", task_id=terms.run.task, dry_run=terms.dry_run) as trace,
+        span("commit", task_id=options.run.task, dry_run=options.dry_run) as trace,
         kernel.transaction(
             parts,
-            policy=terms.policy,
-            roots=terms.roots,
+            policy=options.policy,
+            roots=options.roots,
             journal=journal,
-            gates=gates_of(state, terms.policy, terms.roots),
-            facts=facts,
-            patience=terms.patience,
+            gates=build_gates(state, options.policy, options.roots),
+            root_info=facts,
+            deadline=options.deadline,
         ) as tx,
     ):
         with tx.recover() as recovered:
             if recovered:
-                notes += after_recovery(state, tx.locked, terms.policy, recovered, terms.run.trust)
-        earlier = None if terms.dry_run else of_task(state, terms.run.task)
+                notes += update_after_recovery(state, tx.locked, options.policy, recovered, options.run.trust)
+        earlier = None if options.dry_run else find_commit(state, options.run.task)
         if earlier is not None:
-            result = _result((each.change for each in earlier.changes), earlier.notes, repeated=True)
+            result = _build_result((each.change for each in earlier.changes), earlier.notes, repeated=True)
         else:
-            named, origins = _with_final_names(parts, terms, facts, tx.locked)
-            current, rejected = tx.resolve(named)
-            drafts = [_draft(each, origins.get(each.path, each), terms) for each in current.changes]
+            named_parts, original_changes = _assign_final_names(parts, options, facts, tx.locked)
+            current, rejected = tx.resolve(named_parts)
+            drafts = [
+                _create_draft(each, original_changes.get(each.path, each), options)
+                for each in current.changes
+            ]
             notes += [each.note for each in drafts if each.note is not None]
             judged = tx.judge(replace(current, changes=tuple(each.change for each in drafts)))
-            notes += _hold_for_review(judged, drafts, terms, journal)
-            if not terms.dry_run:
+            notes += _require_review(judged, drafts, options, journal)
+            if not options.dry_run:
                 with tx.write(judged) as writing:
-                    notes += _update_derived(writing.land(), writing.token, drafts, terms, facts, tx.locked)
+                    notes += _update_derived(
+                        writing.apply(), writing.token, drafts, options, facts, tx.locked
+                    )
                     writing.finish(notes)
-            result = _result(judged.change_set.changes, notes, rejected=rejected)
-        trace.tell(files=len(result.changes), rejected=result.rejected, repeated=result.repeated)
+            result = _build_result(judged.change_set.changes, notes, rejected=rejected)
+        trace.set_attributes(files=len(result.changes), rejected=result.rejected, repeated=result.is_repeated)
     return result
 
 
-def _with_final_names(
-    parts: Sequence[ChangeSet], terms: Terms, facts: CatalogFacts, locked: LockedRoots
+def _assign_final_names(
+    parts: Sequence[ChangeSet], options: CommitOptions, facts: CatalogRootInfo, locked: LockedRoots
 ) -> tuple[Sequence[ChangeSet], Mapping[CanonicalPath, FileChange]]:
     """Return the parts with final names, and by new path the original change of each renamed entry."""
     origins: dict[CanonicalPath, FileChange] = {}
     views = {scope: facts.view(scope) for scope in locked}
-    if terms.rename is not None:
-        parts = [renamed(part, terms.rename, terms.policy, views) for part in parts]
-    if terms.settle_names:
-        parts = [settle_names(part, terms.policy, views) for part in parts]
-    if terms.replaced is not None:
-        new_name = partial(_name_of_replaced, terms.replaced, terms)
+    if options.rename is not None:
+        parts = [rename_new_files(part, options.rename, options.policy, views) for part in parts]
+    if options.should_resolve_names:
+        parts = [resolve_name_conflicts(part, options.policy, views) for part in parts]
+    if options.rename_replaced is not None:
+        new_name = partial(_choose_replaced_name, options.rename_replaced, options)
         found = [
-            renamed_replacements(_with_text(part, locked), new_name, terms.policy, views) for part in parts
+            rename_replaced_entries(_read_current_text(part, locked), new_name, options.policy, views)
+            for part in parts
         ]
         parts = [part for part, _ in found]
         for _, renamed_from in found:
@@ -197,7 +207,7 @@ def _with_final_names(
     return parts, origins
 
 
-def _with_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
+def _read_current_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
     """Return the part with the current text of each file that still has the base of its change."""
     changes = []
     for change in part.changes:
@@ -210,19 +220,21 @@ def _with_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
     return replace(part, changes=tuple(changes))
 
 
-def _name_of_replaced(new_name: NewName, terms: Terms, change: FileChange, _names: object) -> RelPath:
+def _choose_replaced_name(
+    new_name: ChooseName, options: CommitOptions, change: FileChange, _names: object
+) -> RelPath:
     """Return the path for a replaced entry; it does not move if the new text is trusted less."""
-    old = _authorship(change.path, change.before or b"", terms).trust
-    new = terms.trust(change, old).trust
+    old = _read_text_trust(change.path, change.before or b"", options).trust
+    new = options.trust(change, old).trust
     return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
 
 
-def _authorship(path: CanonicalPath, content: bytes, terms: Terms) -> Authorship:
-    key, found = root_key(terms.state, terms.roots[path.scope]), digest(content)
-    if not is_current(terms.state, key, path.rel, found):
+def _read_text_trust(path: CanonicalPath, content: bytes, options: CommitOptions) -> TextTrust:
+    key, found = get_root_key(options.state, options.roots[path.scope]), digest(content)
+    if not is_current(options.state, key, path.rel, found):
         raise StoreConflict((path.text,))  # Another program changed a file of the working copy.
-    source = source_of(terms.state, key, path.rel, found)
-    return authorship_at(terms.state, key, path, content, terms.policy, source)
+    source = find_source(options.state, key, path.rel, found)
+    return compute_text_trust(options.state, key, path, content, options.policy, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,44 +252,46 @@ class _Draft:
     note: str | None
 
 
-def _draft(change: FileChange, origin: FileChange, terms: Terms) -> _Draft:
+def _create_draft(change: FileChange, origin: FileChange, options: CommitOptions) -> _Draft:
     """Return the change with the trust and the stamp of its bytes; `origin` is the file that it replaces."""
     path, before = origin.path, origin.before
-    authorship = None if before is None else _authorship(path, before, terms)
+    authorship = None if before is None else _read_text_trust(path, before, options)
     replaced = replace(change, path=path, base=origin.base, before=before)
-    ruling = terms.trust(replaced, None if authorship is None else authorship.trust)
+    decision = options.trust(replaced, None if authorship is None else authorship.trust)
     if change.after is not None:
         after = change.after
-        if terms.stamp is not None:
-            after = terms.stamp(after, before, change.path, replace(terms.run, trust=ruling.trust))
-        change = replace(change, after=after, trust=ruling.trust)
-    most = None if authorship is None else authorship.most
-    return _Draft(change, most, ruling.by or ruling.trust, ruling.note)
+        if options.stamp is not None:
+            after = options.stamp(after, before, change.path, replace(options.run, trust=decision.trust))
+        change = replace(change, after=after, trust=decision.trust)
+    highest_trust = None if authorship is None else authorship.highest_trust
+    return _Draft(change, highest_trust, decision.author_trust or decision.trust, decision.note)
 
 
-def _hold_for_review(
-    judged: Judged, drafts: Sequence[_Draft], terms: Terms, journal: LedgerJournal
+def _require_review(
+    judged: JudgedChanges, drafts: Sequence[_Draft], options: CommitOptions, journal: LedgerJournal
 ) -> Sequence[str]:
     """Raise `PendingReview` if the owner must approve; for a dry run, return notes about that instead."""
     found = dict.fromkeys(  # This may deny, even if the owner approved.
         reason
         for each in drafts
-        for reason in reasons_for_review(
+        for reason in find_review_reasons(
             each.change,
             each.trust_before,
             each.author,
-            terms.policy,
+            options.policy,
             is_new_text=_is_new_text(each.change, journal),
         )
     )
     reasons = tuple(found)
-    if terms.reviewed:
+    if options.is_reviewed:
         return ()
-    if not terms.attended and any(each.change.after is None for each in drafts):
+    if not options.is_attended and any(each.change.after is None for each in drafts):
         reasons = (*reasons, "it removes entries, and no user was present to confirm that")
-    if reasons and not terms.dry_run:
-        waiting, policy = judged.change_set, terms.policy.digest
-        review_id = hold(terms.state, terms.run, waiting, reasons, policy=policy, roots=terms.roots)
+    if reasons and not options.dry_run:
+        pending_changes, policy = judged.change_set, options.policy.digest
+        review_id = queue_for_review(
+            options.state, options.run, pending_changes, reasons, policy=policy, roots=options.roots
+        )
         raise PendingReview(review_id, reasons)
     return [f"would wait for review: {reason}" for reason in reasons]
 
@@ -285,30 +299,30 @@ def _hold_for_review(
 def _is_new_text(change: FileChange, journal: LedgerJournal) -> bool:
     """Return whether a change adds text that was not there before."""
     after, before = change.after or b"", change.before
-    if before is not None and is_cut(before, after):
+    if before is not None and is_text_with_lines_removed(before, after):
         return False
-    return not journal.knows(change.path, digest(after))
+    return not journal.is_known(change.path, digest(after))
 
 
 def _update_derived(
-    landed: Landed,
+    landed: ApplyResult,
     token: str,
     drafts: Sequence[_Draft],
-    terms: Terms,
-    facts: CatalogFacts,
+    options: CommitOptions,
+    facts: CatalogRootInfo,
     locked: LockedRoots,
 ) -> Iterator[str]:
     """Update catalog and indexes after a write; yield notes for a user."""
-    tell_degraded(landed)
-    temporary = partial(temporary_of_index, token)
+    log_degraded(landed)
+    temporary = partial(get_index_temporary_name, token)
     for scope in locked:
         changed = {each.change.path.parent.rel for each in drafts if each.change.path.scope == scope}
-        yield from follow_or_tell(terms.state, locked, facts.view(scope), temporary, changed=changed)
+        yield from update_index(options.state, locked, facts.view(scope), temporary, changed=changed)
 
 
-def _result(
+def _build_result(
     changes: Iterable[FileChange], notes: Iterable[str], *, rejected: int = 0, repeated: bool = False
-) -> Commit:
-    every = tuple(changes)
-    told, scopes = changes_of(every), classify_touched_scopes(every)
-    return Commit(told, scopes, tuple(notes), least_trust(every), rejected, repeated)
+) -> CommitResult:
+    all_changes = tuple(changes)
+    reported, scopes = build_changes(all_changes), classify_touched_scopes(all_changes)
+    return CommitResult(reported, scopes, tuple(notes), find_least_trust(all_changes), rejected, repeated)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, printable
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.syscalls import os
 
 T = TypeVar("T")
@@ -53,22 +53,22 @@ _CONNECTIONS: Final[Counter[Path]] = Counter()
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _SharedDescriptor:
     """A shared descriptor and the number of its current readers."""
 
     fd: int
     readers: int = 0
 
 
-_HELD: Final[dict[Path, list[_Held]]] = {}
+_DESCRIPTORS: Final[dict[Path, list[_SharedDescriptor]]] = {}
 
 
-class OwnReading:
+class PositionedReader:
     """A file that is read from its start, with a separate position."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._at = 0
+        self._position = 0
 
     def read(self, size: int) -> bytes:
         """Return the next `size` bytes; fewer at the end of the file.
@@ -76,29 +76,29 @@ class OwnReading:
         Raises:
             OSError: the file cannot be read.
         """
-        data = os.pread(self._fd, size, self._at)
-        self._at += len(data)
+        data = os.pread(self._fd, size, self._position)
+        self._position += len(data)
         return data
 
 
-def connected(directory: Path) -> None:
+def register_connection(directory: Path) -> None:
     """Count a database in a directory that is about to be opened."""
     with _LOCK:
         _CONNECTIONS[directory.resolve()] += 1
 
 
-def disconnected(directory: Path) -> None:
+def unregister_connection(directory: Path) -> None:
     """Stop counting a database in a directory that was closed, or is about to be closed as the last one."""
     key = directory.resolve()
     with _LOCK:
         _CONNECTIONS[key] -= 1
         if _CONNECTIONS[key] == 0:
             del _CONNECTIONS[key]
-        _let_go(key)
+        _close_unused(key)
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[OwnReading]:
+def open_shared(path: Path) -> Iterator[PositionedReader]:
     """Open a file for reading, by a descriptor shared with other readers.
 
     Raises:
@@ -106,38 +106,38 @@ def reading(path: Path) -> Iterator[OwnReading]:
     """
     key = path.parent.resolve()
     with _LOCK:
-        held = _held(key, path)
-        held.readers += 1
+        descriptor = _share_descriptor(key, path)
+        descriptor.readers += 1
     try:
-        yield OwnReading(held.fd)
+        yield PositionedReader(descriptor.fd)
     finally:
         with _LOCK:
-            held.readers -= 1
-            _let_go(key)
+            descriptor.readers -= 1
+            _close_unused(key)
 
 
-def _held(key: Path, path: Path) -> _Held:
+def _share_descriptor(key: Path, path: Path) -> _SharedDescriptor:
     """Return the shared descriptor of a file; open it if needed."""
     found = path.stat()
-    ours = _HELD.get(key, [])
-    for each in ours:
+    descriptors = _DESCRIPTORS.get(key, [])
+    for each in descriptors:
         if os.path.samestat(os.fstat(each.fd), found):
             return each
-    new = _Held(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    _HELD[key] = [*ours, new]
+    new = _SharedDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    _DESCRIPTORS[key] = [*descriptors, new]
     return new
 
 
-def _let_go(key: Path) -> None:
+def _close_unused(key: Path) -> None:
     """Close the descriptors without readers on which no lock of a connection can depend."""
-    left: list[_Held] = []
-    for each in _HELD.pop(key, ()):
+    remaining: list[_SharedDescriptor] = []
+    for each in _DESCRIPTORS.pop(key, ()):
         if each.readers or (key in _CONNECTIONS and os.fstat(each.fd).st_nlink):
-            left.append(each)
+            remaining.append(each)
         else:
             os.close(each.fd)
-    if left:
-        _HELD[key] = left
+    if remaining:
+        _DESCRIPTORS[key] = remaining
 
 
 # -- ledger ------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Ledger(Protocol):
             ManagedMemoryUnavailable: the ledger cannot be written. The transaction has no effect.
         """
 
-    def carry_out(self, work: Callable[[Transaction], T]) -> T:
+    def run_transaction(self, work: Callable[[Transaction], T]) -> T:
         """Return the result of `work`, run in one `transaction`.
 
         If the ledger is a file, an interrupt at any moment leaves no transaction open.
@@ -198,25 +198,25 @@ class Ledger(Protocol):
             return work(opened)
 
     def rows(
-        self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
+        self, query: str, values: Sequence[Any] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
         """Return the rows of one query; inside a transaction, as that transaction sees them.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
-            Cancelled, DeadlineExceeded: `patience` ended.
+            Cancelled, DeadlineExceeded: `deadline` ended.
         """
 
-    def each(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
+    def iterate_rows(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
         """Yield the rows of a query one by one, if all of them may not fit into memory; raises as `rows`."""
 
-    def is_lasting(self) -> bool:
+    def is_transaction_open(self) -> bool:
         """Return whether a transaction is still open. An error of a statement may have ended it."""
 
-    def limit(self, patience: Patience) -> None:  # noqa: ARG002  a server limits its statements itself
-        """Make every later statement fail after `patience` has ended, if the ledger is a file.
+    def limit_statements(self, deadline: Deadline) -> None:  # noqa: ARG002  a server limits its statements itself
+        """Make every later statement fail after `deadline` has ended, if the ledger is a file.
 
-        Cost: as `rows` with `patience`, which removes this limit.
+        Cost: as `rows` with `deadline`, which removes this limit.
         """
         return
 
@@ -225,7 +225,7 @@ class Ledger(Protocol):
         """Return the number of failed reads and writes, if the ledger is on a server."""
         return 0
 
-    def tidy(self) -> bool:
+    def try_truncate_log(self) -> bool:
         """Remove deleted rows from the files next to the tables, without waiting for a process.
 
         A server does this by itself.
@@ -250,7 +250,7 @@ class Ledger(Protocol):
         """
         return
 
-    def version(self) -> int:
+    def read_data_version(self) -> int:
         """Return a number that differs after a change by another process; a server notifies instead."""
         return 0
 
@@ -311,14 +311,14 @@ _SYSTEM: Final = {
 
 
 @contextmanager
-def held(lock: threading.Lock | threading.RLock, patience: Patience) -> Iterator[None]:
+def acquire_lock(lock: threading.Lock | threading.RLock, deadline: Deadline) -> Iterator[None]:
     """Hold the lock of a thread during the block.
 
     Raises:
-        Cancelled, DeadlineExceeded: `patience` ended before the lock was free.
+        Cancelled, DeadlineExceeded: `deadline` ended before the lock was free.
     """
     while not lock.acquire(timeout=_PAUSE):
-        patience.check()
+        deadline.check()
     try:
         yield
     finally:
@@ -342,13 +342,13 @@ class Database(Ledger):
         self._synchronous, self._cache_kib = synchronous, cache_kib
         self._lock = threading.RLock()
         self._is_open = False
-        connected(path.parent)  # Before the connection has any locks that could be lost.
+        register_connection(path.parent)  # Before the connection has any locks that could be lost.
         try:
             self._connection = self._connect()
         except BaseException:
-            disconnected(path.parent)
+            unregister_connection(path.parent)
             raise
-        self._is_connected, self._file = True, _identity(path)
+        self._is_registered, self._file = True, _read_identity(path)
 
     @property
     def name(self) -> str:
@@ -356,8 +356,8 @@ class Database(Ledger):
         return printable(str(self.path))
 
     def _connect(self) -> sqlite3.Connection:
-        with reporting(self.path):
-            make_private(self.path)
+        with convert_errors(self.path):
+            ensure_private_file(self.path)
             connection = sqlite3.connect(
                 self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -372,12 +372,12 @@ class Database(Ledger):
                 raise
         if mode != "wal":
             connection.close()
-            raise unavailable(
+            raise build_unavailable_error(
                 self.path, "its file system does not support SQLite's WAL mode; move it to a local disk"
             )
         return connection
 
-    def begin_anew(self, script: str, version: int) -> None:
+    def recreate(self, script: str, version: int) -> None:
         """Delete the database and create an empty one; every user of this object then sees the new one.
 
         Args:
@@ -389,10 +389,10 @@ class Database(Ledger):
         """
         with self._lock:
             self._connection.close()
-            delete(self.path)
+            delete_database(self.path)
             self._connection = self._connect()
             with self.transaction() as connection:
-                for statement in statements(script):
+                for statement in split_statements(script):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version}")
 
@@ -406,7 +406,7 @@ class Database(Ledger):
             ManagedMemoryUnavailable: the disk is full, read-only or broken, the file is not a database, or
                 another process locked it for `BUSY_SECONDS`. The transaction has no effect.
         """
-        with self._lock, reporting(self.path):
+        with self._lock, convert_errors(self.path):
             if self._is_open:
                 yield self._connection
                 return
@@ -422,12 +422,12 @@ class Database(Ledger):
             finally:
                 self._is_open = False
 
-    def carry_out(self, work: Callable[[Transaction], T]) -> T:
+    def run_transaction(self, work: Callable[[Transaction], T]) -> T:
         """Return the result of `work`; see `Ledger`.
 
         A generator that an interrupt leaves suspended would leave its transaction open.
         """
-        with self._lock, reporting(self.path):
+        with self._lock, convert_errors(self.path):
             if self._is_open:
                 return work(self._connection)
             try:
@@ -453,89 +453,91 @@ class Database(Ledger):
             ManagedMemoryUnavailable: as `transaction`; changes that were committed stay.
         """
         version = "PRAGMA data_version"
-        with reporting(self.path):
+        with convert_errors(self.path):
             before = self._connection.execute(version).fetchall()
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
             return before == self._connection.execute(version).fetchall()
 
     def rows(
-        self, query: str, values: Sequence[object] = (), *, patience: Patience | None = None
+        self, query: str, values: Sequence[object] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
         """Return the rows of one query; inside a transaction, as that transaction sees them.
 
         Args:
             query: SQL.
             values: of its parameters.
-            patience: ends the wait for other threads, and the running query, within `_PAUSE` seconds. It does
+            deadline: ends the wait for other threads, and the running query, within `_PAUSE` seconds. It does
                 not end the wait for another process (D2), which a reader rarely has. None: no limit.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
-            Cancelled, DeadlineExceeded: `patience` ended; queries of other threads continue.
+            Cancelled, DeadlineExceeded: `deadline` ended; queries of other threads continue.
 
-        Cost: with `patience`, one check of it every `_STEPS` instructions.
+        Cost: with `deadline`, one check of it every `_STEPS` instructions.
         """
-        if patience is None:
-            with self._lock, reporting(self.path):
+        if deadline is None:
+            with self._lock, convert_errors(self.path):
                 return self._connection.execute(query, values).fetchall()
-        with held(self._lock, patience):
-            return self._watched(query, values, patience)
+        with acquire_lock(self._lock, deadline):
+            return self._query_with_deadline(query, values, deadline)
 
-    def _watched(self, query: str, values: Sequence[object], patience: Patience) -> list[tuple[Any, ...]]:
-        patience.check()
-        ended: list[BaseException] = []
+    def _query_with_deadline(
+        self, query: str, values: Sequence[object], deadline: Deadline
+    ) -> list[tuple[Any, ...]]:
+        deadline.check()
+        reasons: list[BaseException] = []
 
         def has_ended() -> bool:
             try:
-                patience.check()
+                deadline.check()
             except (MunimentError, KeyboardInterrupt) as reason:  # SQLite would swallow it.
-                ended.append(reason)
-            return bool(ended)
+                reasons.append(reason)
+            return bool(reasons)
 
-        with reporting(self.path):
+        with convert_errors(self.path):
             self._connection.set_progress_handler(has_ended, _STEPS)
             try:
                 return self._connection.execute(query, values).fetchall()
             except sqlite3.OperationalError:
-                if ended:
-                    raise ended[0] from None
+                if reasons:
+                    raise reasons[0] from None
                 raise
             finally:
                 self._connection.set_progress_handler(None, 0)
 
-    def limit(self, patience: Patience) -> None:
+    def limit_statements(self, deadline: Deadline) -> None:
         """Limit later statements; see `Ledger`."""
 
         def has_ended() -> bool:
-            return time.monotonic() >= patience.deadline or (
-                patience.cancel is not None and patience.cancel.is_set()
+            return time.monotonic() >= deadline.expires_at or (
+                deadline.cancel is not None and deadline.cancel.is_set()
             )
 
-        with self.bare() as connection:
+        with self.open_outside_transaction() as connection:
             connection.set_progress_handler(has_ended, _STEPS)
 
     @contextmanager
-    def bare(self) -> Iterator[sqlite3.Connection]:
+    def open_outside_transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection outside any transaction, for statements such as `VACUUM`.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
         """
-        with self._lock, reporting(self.path):
+        with self._lock, convert_errors(self.path):
             yield self._connection
 
     @contextmanager
-    def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
+    def iterate_rows(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
         """Yield the rows of a query one by one; see `Ledger`."""
-        with self.bare() as connection:
+        with self.open_outside_transaction() as connection:
             yield iter(connection.execute(query))
 
-    def is_lasting(self) -> bool:
+    def is_transaction_open(self) -> bool:
         """Return whether a transaction is open; SQLite itself may roll it back, as on a full disk."""
         return self._connection.in_transaction
 
-    def version(self) -> int:
+    def read_data_version(self) -> int:
         """Return the data version; see `Ledger`."""
         return int(self.rows("PRAGMA data_version")[0][0])
 
@@ -544,16 +546,16 @@ class Database(Ledger):
 
         Cost: one `stat`.
         """
-        return _identity(self.path) != self._file
+        return _read_identity(self.path) != self._file
 
     def scrub(self) -> None:
         """Overwrite deleted rows; see `Ledger`."""
-        with self.bare() as connection:
+        with self.open_outside_transaction() as connection:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("VACUUM")
-        self.drain()
+        self.truncate_log()
 
-    def drain(self) -> None:
+    def truncate_log(self) -> None:
         """Move the content of the write-ahead log into the database and empty the log.
 
         Raises:
@@ -561,9 +563,9 @@ class Database(Ledger):
         """
         ((is_busy, _, _),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
-            raise unavailable(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
+            raise build_unavailable_error(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
 
-    def tidy(self) -> bool:
+    def try_truncate_log(self) -> bool:
         """Empty the log as `drain` does, without waiting for another process.
 
         Returns:
@@ -574,7 +576,7 @@ class Database(Ledger):
 
         Cost: two fsyncs if the log is not empty.
         """
-        with self.bare() as connection:
+        with self.open_outside_transaction() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
             try:
                 is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -586,9 +588,9 @@ class Database(Ledger):
         """Close the connection; harmless when repeated."""
         with self._lock:
             self._connection.close()
-            if self._is_connected:
-                self._is_connected = False
-                disconnected(self.path.parent)
+            if self._is_registered:
+                self._is_registered = False
+                unregister_connection(self.path.parent)
 
     def is_damaged(self, error: ManagedMemoryUnavailable) -> bool:
         """Return whether an error reports that this database is damaged."""
@@ -609,7 +611,7 @@ def distrust_schema(connection: sqlite3.Connection) -> None:
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _read_identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of the file that a path resolves to; None if missing."""
     try:
         found = path.stat()
@@ -618,13 +620,13 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def delete(path: Path) -> None:
+def delete_database(path: Path) -> None:
     """Delete a database that this process does not have open.
 
     Raises:
         ManagedMemoryUnavailable: the directory cannot be written.
     """
-    with reporting(path):
+    with convert_errors(path):
         for companion in COMPANIONS:
             path.with_name(path.name + companion).unlink(missing_ok=True)
 
@@ -638,13 +640,13 @@ def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
 
 
 @cache
-def migrations(package: str) -> Mapping[int, str]:
+def load_migrations(package: str) -> Mapping[int, str]:
     """Return the scripts that create the tables of a ledger: the numbered files of a package, in order."""
     found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
     return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))
 
 
-def statements(script: str) -> Iterator[str]:
+def split_statements(script: str) -> Iterator[str]:
     """Yield the statements of a script; `executescript` would commit the transaction that they belong to."""
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -654,7 +656,7 @@ def statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def make_private(path: Path) -> None:
+def ensure_private_file(path: Path) -> None:
     """Ensure that a file exists, is private and is not a link, before any other code opens it.
 
     SQLite gives the mode of a database to the files that it adds. An existing file is not opened: closing it
@@ -667,12 +669,12 @@ def make_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
     except FileExistsError:
-        problem = _problem(path)
+        problem = _find_access_problem(path)
         if problem:
             raise OSError(problem, os.strerror(problem), path) from None
 
 
-def _problem(path: Path) -> int:
+def _find_access_problem(path: Path) -> int:
     """Return the error number of opening a file for reading and writing; 0 if it can be opened."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
@@ -685,25 +687,27 @@ def _problem(path: Path) -> int:
 
 
 @contextmanager
-def reporting(path: Path) -> Iterator[None]:
+def convert_errors(path: Path) -> Iterator[None]:
     """Convert errors of SQLite and the system about `path` into `ManagedMemoryUnavailable` (D3)."""
     try:
         yield
     except sqlite3.Error as error:
-        raise unavailable(path, _meaning(error)) from error
+        raise build_unavailable_error(path, _describe_error(error)) from error
     # SQLite quotes the bytes of a damaged schema, and Python cannot decode them.
     except UnicodeDecodeError as error:
-        raise unavailable(path, _DAMAGED) from error
+        raise build_unavailable_error(path, _DAMAGED) from error
     except OSError as error:
-        raise unavailable(path, _SYSTEM.get(error.errno or 0) or error.strerror or str(error)) from error
+        raise build_unavailable_error(
+            path, _SYSTEM.get(error.errno or 0) or error.strerror or str(error)
+        ) from error
 
 
-def unavailable(what: Path | str, reason: str) -> ManagedMemoryUnavailable:
+def build_unavailable_error(what: Path | str, reason: str) -> ManagedMemoryUnavailable:
     """Return the error that states why a file of the state directory, or a ledger, cannot be used."""
     return ManagedMemoryUnavailable(printable(str(what)), reason)
 
 
-def _meaning(error: sqlite3.Error) -> str:
+def _describe_error(error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return _FULL  # The shared-memory file could not grow.

@@ -8,7 +8,7 @@ Steps of `erase`; if the process is killed between any two of them, running it a
    versions of *other* files that contain a piece of the same text which no file contains any longer, and that
    text in tasks of lanes (`tasks.py`). A record lists the records whose bodies were deleted. Keyed digests
    stay in `forgotten`, so that no dream writes the text again. The injected entries of all hook sessions are
-   deleted (`told.py`). Before the transaction, transcripts that contain some of the text are deleted.
+   deleted (`injected.py`). Before the transaction, transcripts that contain some of the text are deleted.
 3. Rewrite the ledger without its free pages and empty its log; delete the copies from upgrades.
 4. Delete the catalog, and rebuild it with the indexes.
 
@@ -18,7 +18,8 @@ a version control system. Processes that have the memory open can read the delet
 A task of a lane that runs and contains some of the text must end first; this is checked before step 1 and in
 step 2.
 
-`left_over` verifies the result: it reads every file of the state directory as bytes, and JSON also decoded.
+`find_remains` verifies the result: it reads every file of the state directory as bytes, and JSON also
+decoded.
 """
 
 from __future__ import annotations
@@ -42,36 +43,36 @@ from muniment.errors import (
     Unreadable,
     printable,
 )
+from muniment.kernel.apply import lock_roots, remove_directories
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Policy
-from muniment.kernel.land import lock_roots, remove_directories
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.policy.platforms import require_writing
 from muniment.store import audit
 from muniment.store.audit import timestamp
-from muniment.store.commit import Terms, commit, granting
+from muniment.store.commit import CommitOptions, commit, grant_listed_files
 from muniment.store.index import is_index_path
-from muniment.store.ledger import ERASED, Run, commits, erased_name, root_key
+from muniment.store.injected import delete_all_sessions
+from muniment.store.ledger import ERASED, Run, build_erased_name, get_root_key, read_commits
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
 from muniment.store.tasks import (
     RUN_BYTES,
     QueuedTask,
     Runs,
-    all_tasks,
-    as_read,
-    clear,
-    clearing,
-    remove_telling,
-    strings,
-    telling,
+    clear_tasks,
+    decode_json,
+    delete_transcripts,
+    iterate_strings,
+    list_tasks,
+    select_uncleared,
+    split_meaningful_parts,
 )
-from muniment.store.told import forget_all
-from muniment.store.trust import constant, new_ulid
-from muniment.store.upkeep import rebuild, recover_all, view_of
+from muniment.store.trust import build_constant_rule, generate_ulid
+from muniment.store.upkeep import open_view, rebuild_index, recover_roots
 from muniment.types import ErasePlan, EraseResult
 from muniment.types.keys import RootKey
 
@@ -80,8 +81,8 @@ from muniment.types.keys import RootKey
 # Removes directories that an undo or an erasure has left empty.
 
 
-def remove_emptied(
-    roots: Mapping[Scope, BoundRoot], directories: Collection[CanonicalPath], patience: Patience
+def remove_empty_directories(
+    roots: Mapping[Scope, BoundRoot], directories: Collection[CanonicalPath], deadline: Deadline
 ) -> None:
     """Remove `directories` that are empty now, the innermost first.
 
@@ -93,8 +94,8 @@ def remove_emptied(
     """
     scopes = {directory.scope for directory in directories}
     if scopes:
-        with lock_roots([roots[scope] for scope in scopes], patience) as held:
-            remove_directories(directories, held)
+        with lock_roots([roots[scope] for scope in scopes], deadline) as locked_roots:
+            remove_directories(directories, locked_roots)
 
 
 # -- receipt -------------------------------------------------------------------------------------------
@@ -118,22 +119,22 @@ NOT_COVERED: Final = (
 #
 # E1 An item is the target's own if its task wrote the target, or if one of its strings contains the path, or
 #    is exactly the request. JSON is decoded before it is compared. Fields that contain only fixed words or
-#    names (`_WORDS`) are not compared.
+#    names (`_FIXED_FIELDS`) are not compared.
 
 _File = tuple[RootKey, RelPath]
-_Place = Literal["before", "after", "review", "notes", "record", "task"]
+_ItemKind = Literal["before", "after", "review", "notes", "record", "task"]
 _Key = tuple[int | str, ...]
 
-_WORDS: Final = frozenset(
+_FIXED_FIELDS: Final = frozenset(
     {"code", "context", "decidedBy", "enforcement", "scope", "topic", "touchedScopes", "touchedTopics"}
 )
 """Fields that contain fixed words, or names of scopes and models. Any other field may contain text."""
 
-_PATHS: Final = frozenset({"filesTouched", "filePath", "paths"})
+_PATH_FIELDS: Final = frozenset({"filesTouched", "filePath", "paths"})
 """Fields that contain logical paths, one in each string."""
 
 
-def _gone(side: str) -> tuple[str, str]:
+def _build_delete_statements(side: str) -> tuple[str, str]:
     here = "change_set = ?1 AND position = ?2"
     of_it = f"SELECT root, rel, {side}_digest FROM change WHERE {here}"  # noqa: S608  a column
     return (
@@ -142,14 +143,15 @@ def _gone(side: str) -> tuple[str, str]:
     )
 
 
-_GONE: Final[Mapping[_Place, Sequence[str]]] = {
-    "before": _gone("before"),
-    "after": _gone("after"),
+_DELETE_STATEMENTS: Final[Mapping[_ItemKind, Sequence[str]]] = {
+    "before": _build_delete_statements("before"),
+    "after": _build_delete_statements("after"),
     "review": ("DELETE FROM change_set WHERE review = ?1", "DELETE FROM review WHERE id = ?1"),
     "notes": ("UPDATE change_set SET notes = '[]' WHERE id = ?1",),
     "record": ("UPDATE record SET body = NULL WHERE seq = ?1",),
 }
-"""Statements that delete an item of each kind in the ledger, by its key; `tasks.clear` does this for tasks.
+"""Statements that delete an item of each kind in the ledger, by its key; `tasks.clear_tasks` does this for
+tasks.
 """
 
 
@@ -173,7 +175,7 @@ class TargetTraces:
     """The data of a target in the ledger.
 
     Attributes:
-        at: the keys of the items to delete, by kind.
+        item_keys: the keys of the items to delete, by kind.
         other_paths: the logical paths of other files that lose versions.
         tasks: that wrote the target's versions.
         facts: keyed digests of their requests, and of the text itself.
@@ -181,7 +183,7 @@ class TargetTraces:
         runs: of its text.
     """
 
-    at: Mapping[_Place, Sequence[_Key]]
+    item_keys: Mapping[_ItemKind, Sequence[_Key]]
     other_paths: tuple[str, ...]
     tasks: frozenset[str]
     facts: frozenset[str]
@@ -189,47 +191,49 @@ class TargetTraces:
     runs: Runs
 
     @property
-    def versions(self) -> int:
+    def version_count(self) -> int:
         """Return the number of versions to delete."""
-        return len(self.at["before"]) + len(self.at["after"])
+        return len(self.item_keys["before"]) + len(self.item_keys["after"])
 
     @property
-    def records(self) -> tuple[int, ...]:
+    def record_numbers(self) -> tuple[int, ...]:
         """Return the numbers of the records whose bodies are deleted."""
-        return tuple(int(seq) for (seq,) in self.at["record"])
+        return tuple(int(seq) for (seq,) in self.item_keys["record"])
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldText:
+class _StoredText:
     """An item of the ledger that may contain text.
 
     Attributes:
         task: that wrote or requested it.
         files: that it is about.
         texts: bytes of these.
-        said: its other strings, see `_said`; each with the name of its field.
+        strings: its other strings, see `_list_strings`; each with the name of its field.
         fact: keyed digest of the request; empty if not known.
         path: of the file that it is a version of; empty if it is not a version.
     """
 
-    place: _Place
+    kind: _ItemKind
     key: _Key
     task: str
     files: Collection[_File] = frozenset()
     texts: Sequence[bytes] = ()
-    said: Sequence[tuple[str, str]] = ()
+    strings: Sequence[tuple[str, str]] = ()
     fact: str = ""
     path: str = ""
 
-    def holds(self, runs: Runs) -> bool:
+    def contains_run(self, runs: Runs) -> bool:
         """Return whether any part of the item contains a run."""
-        return any(map(runs.found_in, (*self.texts, *(text.encode() for _, text in self.said))))
+        return any(map(runs.find_runs, (*self.texts, *(text.encode() for _, text in self.strings))))
 
-    def says(self, named: Sequence[re.Pattern[str]], paths: Collection[str]) -> bool:
-        """Return whether the item refers to one of `paths`; `named` finds them in other strings (E1)."""
+    def refers_to(self, path_patterns: Sequence[re.Pattern[str]], paths: Collection[str]) -> bool:
+        """Return whether the item refers to one of `paths`; `path_patterns` finds them in other strings
+        (E1).
+        """
         return any(
-            text in paths if field in _PATHS else any(each.search(text) for each in named)
-            for field, text in self.said
+            text in paths if field in _PATH_FIELDS else any(each.search(text) for each in path_patterns)
+            for field, text in self.strings
         )
 
 
@@ -244,7 +248,7 @@ class _Forgotten(NamedTuple):
 _FORGOTTEN: Final = Table("forgotten", _Forgotten)
 
 
-def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> None:
+def delete_traces(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> None:
     """Delete everything that was found from the rows, in one transaction, with a record of the erasure.
 
     The caller ensures that none of the tasks that were found is running.
@@ -253,27 +257,27 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> No
         ManagedMemoryUnavailable: the ledger cannot be written. Nothing is deleted.
     """
     with state.ledger.transaction() as connection:
-        for place, gone in _GONE.items():
-            for statement in gone:
-                connection.executemany(statement, found.at[place])
+        for kind, statements_to_run in _DELETE_STATEMENTS.items():
+            for statement in statements_to_run:
+                connection.executemany(statement, found.item_keys[kind])
         for root, rel in target.files:
             connection.execute("DELETE FROM provenance WHERE root = ? AND rel = ?", (root, rel))
             connection.execute(
                 "UPDATE change SET rel = ?, made = '[]' WHERE root = ? AND rel = ?",
-                (erased_name(state, root, rel), root, rel),
+                (build_erased_name(state, root, rel), root, rel),
             )
         each = [(task,) for task in found.tasks]
         connection.executemany("UPDATE change_set SET fact = NULL WHERE task = ?", each)
         facts = [_Forgotten(fact, run.at, run.task) for fact in found.facts]
-        _FORGOTTEN.insert(connection, facts, more="ON CONFLICT DO NOTHING")
-        clear(state, found.lane_tasks, run.at)
-        forget_all(state)
+        _FORGOTTEN.insert(connection, facts, suffix="ON CONFLICT DO NOTHING")
+        clear_tasks(state, found.lane_tasks, run.at)
+        delete_all_sessions(state)
         body = {
-            "records": list(found.records),
-            "versions": found.versions,
-            "reviews": len(found.at["review"]),
+            "records": list(found.record_numbers),
+            "versions": found.version_count,
+            "reviews": len(found.item_keys["review"]),
             "lane_tasks": len(found.lane_tasks),
-            "files": sorted(erased_name(state, root, rel) for root, rel in target.files),
+            "files": sorted(build_erased_name(state, root, rel) for root, rel in target.files),
         }
         audit.append(state, run.at, audit.ERASE, run.task, body)
 
@@ -288,54 +292,62 @@ def scrub(state: State) -> None:
     """
     state.ledger.scrub()
     state.remove_copies()
-    state.renew_catalog()
+    state.recreate_catalog()
 
 
-def _all_held(state: State) -> Iterator[_HeldText]:
+def _iterate_texts(state: State) -> Iterator[_StoredText]:
     """Yield all items that may contain text, first versions of files, which may not fit into memory."""
-    with state.ledger.each(
+    with state.ledger.iterate_rows(
         "SELECT change_set, position, root, scope, rel, before, after, task, fact "
         "FROM step WHERE done IS NOT NULL"
     ) as rows:
         for number, position, root, scope, rel, before, after, task, fact in rows:
-            sides: tuple[tuple[_Place, bytes | None], ...] = (("before", before), ("after", after))
+            sides: tuple[tuple[_ItemKind, bytes | None], ...] = (("before", before), ("after", after))
             for side, content in sides:
                 if content is not None:
                     of = ((number, position), task, {(root, rel)}, (content,))
-                    yield _HeldText(side, *of, fact=fact or "", path=f"{scope}/{rel}")
-    waiting = {kept.review: kept for kept in commits(state, "review IS NOT NULL")}
+                    yield _StoredText(side, *of, fact=fact or "", path=f"{scope}/{rel}")
+    pending_commits = {
+        commit_row.review: commit_row for commit_row in read_commits(state, "review IS NOT NULL")
+    }
     for review, task, reasons in state.ledger.rows("SELECT id, task, reasons FROM review"):
-        kept = waiting.get(review)  # If a review was decided, only its reasons are left.
-        changes = () if kept is None else kept.changes
+        commit_row = pending_commits.get(review)  # If a review was decided, only its reasons are left.
+        changes = () if commit_row is None else commit_row.changes
         texts = [row.change.after for row in changes if row.change.after is not None]
-        fact = (kept and kept.run.fact) or ""
-        yield _HeldText(
-            "review", (review,), task, _files_of(state, review), texts, _said(as_read(reasons)), fact
+        fact = (commit_row and commit_row.run.fact) or ""
+        yield _StoredText(
+            "review",
+            (review,),
+            task,
+            _list_review_files(state, review),
+            texts,
+            _list_strings(decode_json(reasons)),
+            fact,
         )
     for number, task, notes in state.ledger.rows(
         "SELECT id, task, notes FROM change_set WHERE notes <> '[]'"
     ):
-        yield _HeldText("notes", (number,), task, said=_said(as_read(notes)))
+        yield _StoredText("notes", (number,), task, strings=_list_strings(decode_json(notes)))
     for seq, task, body in state.ledger.rows(
         # Records of erasures contain only numbers and keyed digests.
         "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
         (audit.ERASE,),
     ):
-        yield _HeldText("record", (seq,), task or "", said=_said(as_read(body)))
-    for each in all_tasks(state):
-        yield _HeldText("task", (each.id,), each.id, said=_said(each.said))
+        yield _StoredText("record", (seq,), task or "", strings=_list_strings(decode_json(body)))
+    for each in list_tasks(state):
+        yield _StoredText("task", (each.id,), each.id, strings=_list_strings(each.texts))
 
 
-def _said(value: Any) -> Sequence[tuple[str, str]]:
+def _list_strings(value: Any) -> Sequence[tuple[str, str]]:
     """Return the strings that may contain text in JSON that was read (E1)."""
     return [
         (field, text.encode("utf-8", "replace").decode())
-        for field, text in strings(value)
-        if field not in _WORDS
+        for field, text in iterate_strings(value)
+        if field not in _FIXED_FIELDS
     ]
 
 
-def _files_of(state: State, review: str) -> set[_File]:
+def _list_review_files(state: State, review: str) -> set[_File]:
     """Return the files in the change set of a review."""
     rows = state.ledger.rows(
         "SELECT root, rel FROM change JOIN change_set ON change_set.id = change_set WHERE review = ?1 "
@@ -345,9 +357,13 @@ def _files_of(state: State, review: str) -> set[_File]:
     return set(rows)
 
 
-def is_forgotten(state: State, text: str) -> bool:
+def is_erased_text(state: State, text: str) -> bool:
     """Return whether this is exactly the body of an erased entry, or the request for it."""
-    return bool(state.ledger.rows("SELECT 1 FROM forgotten WHERE fact = ?", (state.keyed(text.strip()),)))
+    return bool(
+        state.ledger.rows(
+            "SELECT 1 FROM forgotten WHERE fact = ?", (state.compute_keyed_digest(text.strip()),)
+        )
+    )
 
 
 # -- erase -------------------------------------------------------------------------------------------
@@ -356,21 +372,21 @@ _Entry = tuple[BoundRoot, RelPath]
 
 
 @dataclass(frozen=True, slots=True)
-class EraseGround:
+class EraseContext:
     """The inputs of an erasure; the caller keeps ownership."""
 
     state: State
     roots: Mapping[Scope, BoundRoot]
     policy: Policy
-    patience: Patience
+    deadline: Deadline
 
 
-def plan(unsafe_target: str, where: EraseGround) -> ErasePlan:
+def plan_erasure(unsafe_target: str, context: EraseContext) -> ErasePlan:
     """Return a preview of an erasure; change nothing.
 
     Args:
         unsafe_target: the logical path of a file, or the id of a task: then every file that it wrote.
-        where: state, roots and limits.
+        context: state, roots and limits.
 
     Raises:
         NotFound: the target is unknown.
@@ -379,122 +395,133 @@ def plan(unsafe_target: str, where: EraseGround) -> ErasePlan:
         ToolError: an existing file cannot be read, and therefore not erased.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    target = _target(unsafe_target, where)
-    present = _present(target, where)
-    found = _search(target, present.values(), where, _staying(where))
+    target = _resolve_target(unsafe_target, context)
+    present = _read_present(target, context)
+    found = _find_traces(target, present.values(), context, _list_entries(context))
     return ErasePlan(
         status="preview",
         not_covered=NOT_COVERED,
         target=unsafe_target,
         files=tuple(sorted(path.text for path in present)),
-        versions=found.versions,
+        versions=found.version_count,
         others=found.other_paths,
         tasks=tuple(sorted(found.tasks)),
-        reviews=tuple(str(review) for (review,) in found.at["review"]),
-        records=len(found.records),
+        reviews=tuple(str(review) for (review,) in found.item_keys["review"]),
+        records=len(found.record_numbers),
         lane_tasks=len(found.lane_tasks),
-        copies=where.state.copies(),
+        copies=context.state.list_copies(),
     )
 
 
-def erase(unsafe_target: str, where: EraseGround) -> EraseResult:
+def erase(unsafe_target: str, context: EraseContext) -> EraseResult:
     """Erase a target by the steps in the module's docstring.
 
     Raises:
         StoreConflict: another process created a file again meanwhile; run it again.
         DeadlineExceeded, Cancelled: before step 2; the former also if a task of a lane runs and contains some
             of the text.
-        NotFound, InvalidScope, PathEscape, Refusal, ToolError, ManagedMemoryUnavailable: as `plan`, or as a
+        NotFound, InvalidScope, PathEscape, Refusal, ToolError, ManagedMemoryUnavailable: as `plan_erasure`,
+        or as a
             commit. If the target exists, running it again finishes.
 
     Cost: as `search`, and rewriting the ledger.
     """
-    require_writing(where.policy)
-    state = where.state
+    require_writing(context.policy)
+    state = context.state
     state.require_writable()
-    recover_all(state, where.roots, where.policy, where.patience)
-    target = _target(unsafe_target, where)
+    recover_roots(state, context.roots, context.policy, context.deadline)
+    target = _resolve_target(unsafe_target, context)
     if state.ledger.rows("SELECT 1 FROM task WHERE status = 'running' LIMIT 1"):
-        _require_rest(_search(target, _present(target, where).values(), where, _staying(where)))
+        _require_idle_tasks(
+            _find_traces(target, _read_present(target, context).values(), context, _list_entries(context))
+        )
     at = timestamp()
-    run = Run(f"erase-{new_ulid()}", at, Trust.OWNER, "code", where.policy.label, "erase")
-    removed = _remove(target, run, where, is_by_path="/" in unsafe_target)
-    above = {each for _, path in _files(target, where) for each in _above(path)}
-    remove_emptied(where.roots, above, where.patience)
-    with lock_roots(where.roots.values(), where.patience):
-        staying = _staying(where)  # The catalog may not be used inside a transaction of the ledger.
+    run = Run(f"erase-{generate_ulid()}", at, Trust.OWNER, "code", context.policy.label, "erase")
+    removed = _remove_files(target, run, context, is_by_path="/" in unsafe_target)
+    parents = {each for _, path in _iterate_files(target, context) for each in _iterate_parents(path)}
+    remove_empty_directories(context.roots, parents, context.deadline)
+    with lock_roots(context.roots.values(), context.deadline):
+        remaining = _list_entries(context)  # The catalog may not be used inside a transaction of the ledger.
         with state.ledger.transaction():
-            if present := _present(target, where):
+            if present := _read_present(target, context):
                 raise StoreConflict(tuple(path.text for path in present))
-            found = _search(target, (), where, staying, removed=removed)
-            _require_rest(found)
-            of_lanes = {task.id for task in found.lane_tasks}
-            transcripts = remove_telling(state, found.tasks | of_lanes, found.runs)
-            drop(state, target, found, run)
+            found = _find_traces(target, (), context, remaining, removed=removed)
+            _require_idle_tasks(found)
+            lane_task_ids = {task.id for task in found.lane_tasks}
+            transcripts = delete_transcripts(state, found.tasks | lane_task_ids, found.runs)
+            delete_traces(state, target, found, run)
     scrub(state)
     notes = [f"deleted transcripts: {transcripts}"] if transcripts else []
     notes += [
-        note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
+        note
+        for root in context.roots.values()
+        for note in rebuild_index(state, root, context.policy, context.deadline)
     ]
     return EraseResult(
         status="erased",
         not_covered=NOT_COVERED,
         task_id=run.task,
         at=at,
-        erased=tuple(sorted(erased_name(state, root, rel) for root, rel in target.files)),
+        erased=tuple(sorted(build_erased_name(state, root, rel) for root, rel in target.files)),
         tasks=tuple(sorted(found.tasks - {run.task})),
         files=removed,
-        versions=found.versions,
-        reviews=len(found.at["review"]),
-        records=len(found.records),
+        versions=found.version_count,
+        reviews=len(found.item_keys["review"]),
+        records=len(found.record_numbers),
         lane_tasks=len(found.lane_tasks),
         notes=tuple(notes),
     )
 
 
-def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
+def find_remains(text: bytes, context: EraseContext) -> dict[str, int]:
     """Count the runs of `text` in each file of the state directory, except runs that remaining files contain.
 
     Args:
         text: the erased text, or any part of it; for a complete file only its meaningful parts, see
-            `store.tasks.telling`.
-        where: state, roots and limits.
+            `store.tasks.split_meaningful_parts`.
+        context: state, roots and limits.
 
     Raises:
         ConfigInvalid: the text is shorter than a run, so it cannot be searched for.
         ManagedMemoryUnavailable: the state cannot be read.
     """
-    runs = Runs(telling(text))
+    runs = Runs(split_meaningful_parts(text))
     if not len(runs):
         raise ConfigInvalid(f"the text is too short to search for: it has fewer than {RUN_BYTES} bytes")
-    runs = runs.without(_remaining(EraseTarget(frozenset(), frozenset()), where, _staying(where)))
-    texts = (text for held in _all_held(where.state) for _, text in held.said)
-    said = {run for text in texts for run in runs.found_in(text.encode())}
+    runs = runs.remove_common(
+        _iterate_remaining(EraseTarget(frozenset(), frozenset()), context, _list_entries(context))
+    )
+    texts = (text for stored in _iterate_texts(context.state) for _, text in stored.strings)
+    found_in_strings = {run for text in texts for run in runs.find_runs(text.encode())}
     found: dict[str, int] = {}
-    for name in where.state.files():
-        seen = {run for block in where.state.blocks(name, RUN_BYTES - 1) for run in runs.found_in(block)}
-        seen |= said if name == LEDGER_NAME else set()
-        if seen:
-            found[name] = len(seen)
+    for name in context.state.list_files():
+        found_runs = {
+            run for block in context.state.read_blocks(name, RUN_BYTES - 1) for run in runs.find_runs(block)
+        }
+        found_runs |= found_in_strings if name == LEDGER_NAME else set()
+        if found_runs:
+            found[name] = len(found_runs)
     return found
 
 
-def _target(unsafe_target: str, where: EraseGround) -> EraseTarget:
+def _resolve_target(unsafe_target: str, context: EraseContext) -> EraseTarget:
     if "/" in unsafe_target:
-        path = canonicalise(unsafe_target, where.roots)
+        path = canonicalise(unsafe_target, context.roots)
         if not path.rel or is_index_path(path.rel):
             reason = (
                 "erase needs the path of an entry or the id of a task; indexes are generated from entries"
             )
             raise Refused(reason, rule="erase", layer="store")
-        key = root_key(where.state, where.roots[path.scope])
-        return EraseTarget(frozenset({(key, path.rel)}), _names(where.state, {(key, path.rel): path.scope}))
-    return _target_of_task(unsafe_target, where)
+        key = get_root_key(context.state, context.roots[path.scope])
+        return EraseTarget(
+            frozenset({(key, path.rel)}), _list_paths(context.state, {(key, path.rel): path.scope})
+        )
+    return _resolve_task(unsafe_target, context)
 
 
-def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
-    state = where.state
-    scopes = {root_key(state, root): scope for scope, root in where.roots.items()}
+def _resolve_task(task: str, context: EraseContext) -> EraseTarget:
+    state = context.state
+    scopes = {get_root_key(state, root): scope for scope, root in context.roots.items()}
     files: dict[tuple[RootKey, RelPath], Scope] = {}
     for root, scope, rel in state.ledger.rows("SELECT root, scope, rel FROM step WHERE task = ?", (task,)):
         if root not in scopes:
@@ -508,10 +535,10 @@ def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
     columns = {"step": "task", "review": "task", "record": "task", "task": "id"}
     if not any(state.ledger.rows(known.format(*each), (task,)) for each in columns.items()):
         raise NotFound(f"unknown task {printable(task)!r}; see: muniment history")
-    return EraseTarget(frozenset(files), _names(state, files), frozenset({task}))
+    return EraseTarget(frozenset(files), _list_paths(state, files), frozenset({task}))
 
 
-def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> frozenset[str]:
+def _list_paths(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> frozenset[str]:
     """Return the logical paths of files, by the current and earlier names of their scopes."""
     names = {f"{scope}/{rel}" for (_, rel), scope in files.items()}
     for root, rel in files:
@@ -520,11 +547,11 @@ def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> froz
     return frozenset(names)
 
 
-def _search(
+def _find_traces(
     target: EraseTarget,
     present: Collection[bytes],
-    where: EraseGround,
-    staying: Sequence[_Entry],
+    context: EraseContext,
+    remaining: Sequence[_Entry],
     *,
     removed: int = 0,
 ) -> TargetTraces:
@@ -533,8 +560,8 @@ def _search(
     Args:
         target: the target of the erasure.
         present: the current content of its files.
-        where: state, roots and limits.
-        staying: every entry that remains.
+        context: state, roots and limits.
+        remaining: every entry that remains.
         removed: number of its files that were removed just now.
 
     Raises:
@@ -542,40 +569,50 @@ def _search(
 
     Cost: reads every version in the ledger and every remaining file; about 0.1 s for 5 MB.
     """
-    state = where.state
-    at: dict[_Place, dict[_Key, str]] = {place: {} for place in get_args(_Place)}
+    state = context.state
+    item_keys: dict[_ItemKind, dict[_Key, str]] = {place: {} for place in get_args(_ItemKind)}
     tasks, facts, texts = set(target.tasks), set[str](), set(present)
     # A path must not be preceded or followed by a character of a longer path.
-    named = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths]
-    for held in _all_held(state):  # Versions come first, so that their tasks are known.
-        is_own = not target.files.isdisjoint(held.files)
-        if held.path and is_own:
-            tasks.add(held.task)
-        if is_own or (not held.path and (held.task in tasks or held.says(named, target.paths))):
-            at[held.place][held.key] = ""
-            texts.update(held.texts)
-            facts |= {held.fact} - {""}
-    facts |= {state.keyed(body) for text in texts if (body := parse(text).body.strip())}
-    runs = Runs(part for text in texts for part in telling(text)).without(_remaining(target, where, staying))
-    concerned = set(tasks)
-    for held in _all_held(state):
+    path_patterns = [
+        re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths
+    ]
+    for stored in _iterate_texts(state):  # Versions come first, so that their tasks are known.
+        is_own = not target.files.isdisjoint(stored.files)
+        if stored.path and is_own:
+            tasks.add(stored.task)
+        if is_own or (
+            not stored.path and (stored.task in tasks or stored.refers_to(path_patterns, target.paths))
+        ):
+            item_keys[stored.kind][stored.key] = ""
+            texts.update(stored.texts)
+            facts |= {stored.fact} - {""}
+    facts |= {state.compute_keyed_digest(body) for text in texts if (body := parse(text).body.strip())}
+    runs = Runs(part for text in texts for part in split_meaningful_parts(text)).remove_common(
+        _iterate_remaining(target, context, remaining)
+    )
+    concerned_tasks = set(tasks)
+    for stored in _iterate_texts(state):
         # The record contains digests of the erased text.
-        is_of_it = held.place == "record" and held.task in concerned
-        is_it = held.place == "task" and any(
-            state.keyed(text.strip()) in facts for field, text in held.said if field not in _PATHS
+        is_about_target = stored.kind == "record" and stored.task in concerned_tasks
+        is_same_fact = stored.kind == "task" and any(
+            state.compute_keyed_digest(text.strip()) in facts
+            for field, text in stored.strings
+            if field not in _PATH_FIELDS
         )
-        if held.key not in at[held.place] and (is_of_it or is_it or held.holds(runs)):
-            at[held.place][held.key] = held.path
-            concerned |= {held.task} if held.path else set()
+        if stored.key not in item_keys[stored.kind] and (
+            is_about_target or is_same_fact or stored.contains_run(runs)
+        ):
+            item_keys[stored.kind][stored.key] = stored.path
+            concerned_tasks |= {stored.task} if stored.path else set()
     found = TargetTraces(
-        {place: tuple(sorted(keys)) for place, keys in at.items()},
-        tuple(sorted({path for keys in at.values() for path in keys.values() if path})),
+        {place: tuple(sorted(keys)) for place, keys in item_keys.items()},
+        tuple(sorted({path for keys in item_keys.values() for path in keys.values() if path})),
         frozenset(tasks),
         frozenset(facts),
-        clearing(state, {str(task) for (task,) in at["task"]}),
+        select_uncleared(state, {str(task) for (task,) in item_keys["task"]}),
         runs,
     )
-    if not (target.tasks or present or removed or any(at.values()) or _was_erased(target, state)):
+    if not (target.tasks or present or removed or any(item_keys.values()) or _was_erased(target, state)):
         raise NotFound(f"no entry at {min(target.paths)}, now or earlier; see: muniment history")
     return found
 
@@ -583,11 +620,11 @@ def _search(
 def _was_erased(target: EraseTarget, state: State) -> bool:
     """Return whether a file was erased there; the rest that a killed process leaves is in no row."""
     query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
-    names = ((root, erased_name(state, root, rel)) for root, rel in target.files)
+    names = ((root, build_erased_name(state, root, rel)) for root, rel in target.files)
     return any(state.ledger.rows(query, each) for each in names)
 
 
-def _require_rest(found: TargetTraces) -> None:
+def _require_idle_tasks(found: TargetTraces) -> None:
     """Check that no task runs that contains some of the text.
 
     Raises:
@@ -600,64 +637,76 @@ def _require_rest(found: TargetTraces) -> None:
             )
 
 
-def _files(target: EraseTarget, where: EraseGround) -> Iterator[tuple[BoundRoot, CanonicalPath]]:
+def _iterate_files(target: EraseTarget, context: EraseContext) -> Iterator[tuple[BoundRoot, CanonicalPath]]:
     """Yield the files of a target whose roots are bound here, existing or not."""
-    for scope, root in where.roots.items():
-        key = root_key(where.state, root)
+    for scope, root in context.roots.items():
+        key = get_root_key(context.state, root)
         yield from ((root, CanonicalPath(scope, rel)) for of, rel in target.files if of == key)
 
 
-def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, bytes]:
+def _read_present(target: EraseTarget, context: EraseContext) -> dict[CanonicalPath, bytes]:
     """Return the existing files of a target, with their bytes."""
     found: dict[CanonicalPath, bytes] = {}
-    for root, path in _files(target, where):
+    for root, path in _iterate_files(target, context):
         with suppress(NotFound):
             found[path] = root.root.read_bytes(path)
     return found
 
 
-def _remove(target: EraseTarget, run: Run, where: EraseGround, *, is_by_path: bool) -> int:
+def _remove_files(target: EraseTarget, run: Run, context: EraseContext, *, is_by_path: bool) -> int:
     """Remove the target's files (second half of step 1) and return their number."""
-    going = [FileChange(path, digest(content), None) for path, content in _present(target, where).items()]
+    removals = [
+        FileChange(path, digest(content), None) for path, content in _read_present(target, context).items()
+    ]
     # A protected file is removed only if its owner requests it by path; the rules then grant nothing else.
-    policy = where.policy
+    policy = context.policy
     if is_by_path:
-        policy = granting(policy, [Verb.MODIFY], (each.path for each in going))
-    terms = Terms(policy, where.roots, where.patience, where.state, run, constant(Trust.OWNER), reviewed=True)
-    return len(commit([ChangeSet(tuple(going))], terms).changes)
+        policy = grant_listed_files(policy, [Verb.MODIFY], (each.path for each in removals))
+    options = CommitOptions(
+        policy,
+        context.roots,
+        context.deadline,
+        context.state,
+        run,
+        build_constant_rule(Trust.OWNER),
+        is_reviewed=True,
+    )
+    return len(commit([ChangeSet(tuple(removals))], options).changes)
 
 
-def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
+def _iterate_parents(path: CanonicalPath) -> Iterator[CanonicalPath]:
     """Yield the directories above a file, except the root."""
     while (path := path.parent).rel:
         yield path
 
 
-def _staying(where: EraseGround) -> list[_Entry]:
+def _list_entries(context: EraseContext) -> list[_Entry]:
     """Return every existing entry."""
     return [
         (root, entry.rel)
-        for root in where.roots.values()
-        for entry in view_of(where.state, root, where.policy, sweep=True).entries()
+        for root in context.roots.values()
+        for entry in open_view(context.state, root, context.policy, sweep=True).entries()
     ]
 
 
-def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry]) -> Iterator[bytes]:
+def _iterate_remaining(
+    target: EraseTarget, context: EraseContext, remaining: Sequence[_Entry]
+) -> Iterator[bytes]:
     """Yield the content of every remaining file; for unbound roots, its last version in the ledger."""
-    keys = {root.scope: root_key(where.state, root) for root in where.roots.values()}
-    for root, rel in staying:
+    keys = {root.scope: get_root_key(context.state, root) for root in context.roots.values()}
+    for root, rel in remaining:
         if (keys[root.scope], rel) in target.files:
             continue
         try:
             yield root.root.read_bytes(CanonicalPath(root.scope, rel))
         except Unreadable:  # It may become readable again; use the last version in the ledger.
             last = "SELECT after FROM step WHERE root = ? AND rel = ? ORDER BY change_set DESC LIMIT 1"
-            rows = where.state.ledger.rows(last, (keys[root.scope], rel))
+            rows = context.state.ledger.rows(last, (keys[root.scope], rel))
             yield from (content for (content,) in rows if content is not None)
         except (ToolError, PathEscape):
             continue  # It was removed meanwhile, or is no longer a file of the memory.
     marks = ", ".join("?" * len(keys))
-    for (content,) in where.state.ledger.rows(
+    for (content,) in context.state.ledger.rows(
         "SELECT after FROM step JOIN (SELECT root, rel, max(change_set) AS change_set FROM step "  # noqa: S608
         f"WHERE root NOT IN ({marks}) GROUP BY root, rel) USING (root, rel, change_set)",
         list(keys.values()),

@@ -13,7 +13,7 @@ Guaranteed for any content of the entries' fields:
   name and description are shortened, but a path is never cut, so a longer path makes a longer line.
 - I5. An entry that is withheld, or trusted less than `workspace`, appears by path and label only: other
   agents load these files as instructions. An unreadable entry appears by path, with a note.
-- I6. A file for which `says_nothing_else` is True contains only text of current entries. In `index/` this is
+- I6. A file for which `is_replaceable` is True contains only text of current entries. In `index/` this is
   also limited to pages that this module would give that file name.
 
 Not guaranteed: a name or description can still contain any *statement* in plain words, and programs that
@@ -32,12 +32,12 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS
-from muniment.content.gates import one_line
-from muniment.content.titles import title_of
-from muniment.content.words import comparable
+from muniment.content.gates import clean_line
+from muniment.content.titles import derive_title
+from muniment.content.words import build_comparison_key
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.change import digest
-from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, join_path
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
 
 HEADING: Final = "# Memory index"
@@ -59,15 +59,15 @@ PAGE_HEAD_BYTES: Final = 1_000
 a page depends on their lines alone.
 """
 
-_UP: Final = "../"
+_PARENT_PREFIX: Final = "../"
 _MIN_NAME_BYTES: Final = 40  # minimum for a name, even if the path is long
 _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
 _NO_TOPIC: Final = "(no topic)"  # not a folder's name: the grammar has no parentheses
-_CUT: Final = "…"
-STAND_IN: Final = "entry.md"
+_ELLIPSIS: Final = "…"
+FOLDER_PLACEHOLDER: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
-MAX_SHOWN_CHARS: Final = 40
+MAX_DISPLAYED_CHARS: Final = 40
 """Characters of a path that others created: enough to find a file, too few for an instruction."""
 
 _NOTICE: Final = re.compile(
@@ -91,8 +91,8 @@ _MARKUP: Final = re.compile(r"[\\`*_\[\]<>&!|#~]")
 _WEB_ADDRESS: Final = re.compile(r":(?=//)")
 _WWW: Final = re.compile(r"www(?=\.)", re.IGNORECASE)
 _MAIL: Final = re.compile(r"@(?=\S)")
-_CHANGES: Final = re.compile(r"[^ -~]|  |[\\`*_\[\]<>&!|#~@]|://|[wW]{3}\.")
-"""Everything that `_escaped` may change in a text that does not begin or end with a space."""
+_NEEDS_ESCAPING: Final = re.compile(r"[^ -~]|  |[\\`*_\[\]<>&!|#~@]|://|[wW]{3}\.")
+"""Everything that `_escape_text` may change in a text that does not begin or end with a space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +104,16 @@ class IndexRow:
         name: any text; if nothing of it can be displayed, the path is used instead.
         description: any text, also empty.
         trust: of the entry (I5).
-        readable: whether its file could be read (I5).
-        held: whether a gate withholds its text (I5).
+        is_readable: whether its file could be read (I5).
+        is_withheld: whether a gate withholds its text (I5).
     """
 
     rel: RelPath
     name: str
     description: str
     trust: Trust
-    readable: bool = True
-    held: bool = False
+    is_readable: bool = True
+    is_withheld: bool = False
 
 
 def is_index_path(rel: str) -> bool:
@@ -121,7 +121,7 @@ def is_index_path(rel: str) -> bool:
     return rel == INDEX_NAME or rel.split("/", 1)[0] == INDEX_DIRECTORY
 
 
-def entry_line(row: IndexRow) -> str:
+def format_entry_line(row: IndexRow) -> str:
     """Return the line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
 
     Text that name and description share appears once: a description with the same content is omitted, and a
@@ -129,19 +129,19 @@ def entry_line(row: IndexRow) -> str:
 
     Cost: about 6 µs if name and description are plain ASCII without markup; twice that if they are similar.
     """
-    if _label(row):
-        return lengthy_line(row)
-    name, description = _said_once(row.name, row.description)
-    return _line(row.rel, name, description, MAX_NAME_CHARS if description else MAX_DESCRIPTION_CHARS)
+    if _choose_label(row):
+        return format_legacy_line(row)
+    name, description = _merge_titles(row.name, row.description)
+    return _format_line(row.rel, name, description, MAX_NAME_CHARS if description else MAX_DESCRIPTION_CHARS)
 
 
-def lengthy_line(row: IndexRow) -> str:
+def format_legacy_line(row: IndexRow) -> str:
     """Return the line in an earlier format: with a description that repeats the name."""
-    label = _label(row)
-    return _line(row.rel, "" if label else row.name, label or row.description, MAX_NAME_CHARS)
+    label = _choose_label(row)
+    return _format_line(row.rel, "" if label else row.name, label or row.description, MAX_NAME_CHARS)
 
 
-def page_link(topic: str, prefix: str, entries: int, target: str) -> str:
+def format_page_link(topic: str, prefix: str, entries: int, target: str) -> str:
     """Return the line that links a page of entries, with its line break.
 
     Args:
@@ -150,23 +150,25 @@ def page_link(topic: str, prefix: str, entries: int, target: str) -> str:
         entries: number of listed entries.
         target: its path, relative to the file that contains the line.
     """
-    return f"- [{_page_title(topic, prefix)}]({target}) — {_counted(entries)}\n"
+    return f"- [{_format_page_title(topic, prefix)}]({target}) — {_format_count(entries)}\n"
 
 
-def pages_link(prefix: str, pages: int, entries: int, target: str) -> str:
-    """Return the line that links a page of links to `pages` pages; otherwise as `page_link`."""
-    counted = f"{pages} {'page' if pages == 1 else 'pages'}, {_counted(entries)}"
+def format_pages_link(prefix: str, pages: int, entries: int, target: str) -> str:
+    """Return the line that links a page of links to `pages` pages; otherwise as `format_page_link`."""
+    counted = f"{pages} {'page' if pages == 1 else 'pages'}, {_format_count(entries)}"
     return f"- [pages {prefix}]({target}) — {counted}\n"
 
 
 def fits_index(scope: Scope, entries: int, size: int) -> bool:
     """Return whether `MEMORY.md` can list that many entries, whose lines have `size` bytes."""
-    return entries <= MAX_LINES - HEAD_LINES and len(_head(scope, entries).encode()) + size <= MAX_BYTES
+    return (
+        entries <= MAX_LINES - HEAD_LINES and len(_format_head(scope, entries).encode()) + size <= MAX_BYTES
+    )
 
 
 def fits_page(entries: int, size: int) -> bool:
     """Return whether one page can list that many entries, whose lines have `size` bytes in `MEMORY.md`."""
-    return fits_links(entries, size + len(_UP) * entries)
+    return fits_links(entries, size + len(_PARENT_PREFIX) * entries)
 
 
 def fits_links(lines: int, size: int) -> bool:
@@ -174,7 +176,7 @@ def fits_links(lines: int, size: int) -> bool:
     return lines <= MAX_LINES - HEAD_LINES and size <= MAX_BYTES - PAGE_HEAD_BYTES
 
 
-def fits_half(lines: int, size: int) -> bool:
+def fits_half_index(lines: int, size: int) -> bool:
     """Return whether links to pages take at most half of `MEMORY.md`."""
     return lines <= (MAX_LINES - HEAD_LINES) // 2 and size <= MAX_BYTES // 2
 
@@ -190,31 +192,34 @@ def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequen
             index has no pages, and entries that do not fit are only counted.
     """
     # The number of omitted entries has at most as many digits as the total.
-    where = "only on the pages linked last" if links else "not listed here"
+    missing_note = "only on the pages linked last" if links else "not listed here"
     below = ["\n", *links] if links else []
     rows = list(lines)
-    if not links and len(rows) == entries and fits_index(scope, entries, _size("".join(rows))):
-        return "".join([_head(scope, entries), *rows]).encode()
-    room = MAX_BYTES - _size("".join([_head(scope, entries, entries, where), *below]))
-    listed = _fitting(rows, MAX_LINES - HEAD_LINES - len(below), room)
-    head = _head(scope, entries, entries - len(listed), where)
+    if not links and len(rows) == entries and fits_index(scope, entries, _count_bytes("".join(rows))):
+        return "".join([_format_head(scope, entries), *rows]).encode()
+    remaining_bytes = MAX_BYTES - _count_bytes(
+        "".join([_format_head(scope, entries, entries, missing_note), *below])
+    )
+    listed = _take_fitting(rows, MAX_LINES - HEAD_LINES - len(below), remaining_bytes)
+    head = _format_head(scope, entries, entries - len(listed), missing_note)
     return "".join([head, *listed, *(below if listed else links)]).encode()
 
 
 def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> bytes:
-    """Return a page in `index/` for entries of one topic, titled as in `page_link`.
+    """Return a page in `index/` for entries of one topic, titled as in `format_page_link`.
 
-    The lines are in order and in the format of `entry_line`; targets are made relative to `index/` here.
+    The lines are in order and in the format of `format_entry_line`; targets are made relative to `index/`
+    here.
     """
-    return f"{_page_head(scope, _page_title(topic, prefix), len(lines))}{_led_up(''.join(lines))}".encode()
+    return f"{_format_page_head(scope, _format_page_title(topic, prefix), len(lines))}{_prefix_targets(''.join(lines))}".encode()
 
 
 def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:
     """Return a page in `index/` that links pages with `entries` entries in all."""
-    return f"{_page_head(scope, f'pages {prefix}', entries)}{''.join(links)}".encode()
+    return f"{_format_page_head(scope, f'pages {prefix}', entries)}{''.join(links)}".encode()
 
 
-def is_page_name(name: str) -> bool:
+def is_page_file_name(name: str) -> bool:
     """Return whether a page in `index/` could have this name."""
     return _PAGE_FILE.fullmatch(name) is not None or _LINKS_FILE.fullmatch(name) is not None
 
@@ -237,57 +242,61 @@ def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
         return False
     lines = [line for line in (line.rstrip(" \t") for line in _LINE_BREAK.split(text)) if line]
     if rel == INDEX_NAME:
-        return all(line == HEADING or _NOTICE.fullmatch(line) or _linked(line) for line in lines)
+        return all(line == HEADING or _NOTICE.fullmatch(line) or _find_link_target(line) for line in lines)
     if not lines:
         return True
-    links = [link for line in lines[2:] if (link := _linked(line, INDEX_DIRECTORY)) is not None]
+    links = [link for line in lines[2:] if (link := _find_link_target(line, INDEX_DIRECTORY)) is not None]
     return (
         bool(links)
         and len(lines) == len(links) + 2
-        and lines[0] == _expected_heading(rel, links)
+        and lines[0] == _build_expected_heading(rel, links)
         and _NOTICE.fullmatch(lines[1]) is not None
     )
 
 
-def says_nothing_else(
-    data: bytes, rel: str, now: bytes, lines_of: Callable[[RelPath], Collection[str]]
+def is_replaceable(
+    data: bytes, rel: str, new_content: bytes, list_lines: Callable[[RelPath], Collection[str]]
 ) -> bool:
-    """Return whether `now` can replace an index file without loss, no matter who wrote it (I6).
+    """Return whether `new_content` can replace an index file without loss, no matter who wrote it (I6).
 
     Each of its lines must be one of: blank, a conflict marker of git, the generated heading or notice, a line
-    of `now`, a link to a page whose name matches the topic, or the line of a current entry, for any trust.
+    of `new_content`, a link to a page whose name matches the topic, or the line of a current entry, for any
+    trust.
 
     Args:
         data: content of the file.
         rel: its path inside the scope.
-        now: the new content.
-        lines_of: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if there is
+        new_content: the new content.
+        list_lines: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if there
+            is
             no such entry.
     """
     data = _MERGE_MARK.sub(b"", data)
     if not is_generated(data, rel):
         return False
     directory = "" if rel == INDEX_NAME else INDEX_DIRECTORY
-    standing = frozenset(now.decode().split("\n"))
+    new_lines = frozenset(new_content.decode().split("\n"))
     for line in _LINE_BREAK.split(data.decode("utf-8-sig")):
-        linked = None if line in standing else _linked(line, directory)
+        linked = None if line in new_lines else _find_link_target(line, directory)
         if linked is None or _is_page_link(line, linked):
             continue
-        ours = lines_of(linked)
-        if f"{line}\n" not in (map(_led_up, ours) if directory else ours):
+        entry_lines = list_lines(linked)
+        if f"{line}\n" not in (map(_prefix_targets, entry_lines) if directory else entry_lines):
             return False
     return True
 
 
-def shown_path(rel: str) -> str:
-    """Return a shortened path for a model: three words per folder, at most `MAX_SHOWN_CHARS`."""
+def shorten_path(rel: str) -> str:
+    """Return a shortened path for a model: three words per folder, at most `MAX_DISPLAYED_CHARS`."""
     *folders, name = rel.removesuffix(FILE_SUFFIX).split("/")
     parts = ["-".join(_WORD.findall(folder.lower())[:3]) for folder in folders]
-    return "/".join([*parts, "-".join(_WORD.findall(name.lower()))])[:MAX_SHOWN_CHARS].strip("-/")
+    return "/".join([*parts, "-".join(_WORD.findall(name.lower()))])[:MAX_DISPLAYED_CHARS].strip("-/")
 
 
-def excerpt(
-    index: bytes, shows: Callable[[RelPath], bool], below: Callable[[RelPath], Trust | None] = lambda _: None
+def filter_index(
+    index: bytes,
+    is_displayed: Callable[[RelPath], bool],
+    get_lower_trust: Callable[[RelPath], Trust | None] = lambda _: None,
 ) -> str:
     """Return the text of a generated `MEMORY.md` without the lines of hidden entries.
 
@@ -297,47 +306,52 @@ def excerpt(
 
     Args:
         index: content for which `is_generated` is True.
-        shows: called with paths inside the scope, also of missing files. A link to any other target is
+        is_displayed: called with paths inside the scope, also of missing files. A link to any other target is
             omitted without a call.
-        below: returns the trust of an entry that the reader trusts less than themselves, else None. Only
-            trust and `shown_path` of such an entry are displayed; the same for the folder of a page.
+        get_lower_trust: returns the trust of an entry that the reader trusts less than themselves, else
+            None. Only
+            trust and `shorten_path` of such an entry are displayed; the same for the folder of a page.
 
     Raises:
         UnicodeDecodeError: the index is not UTF-8, and so not a generated one.
     """
     lines = _LINE_BREAK.split(index.decode("utf-8-sig"))
-    shown = (_as_shown(line, shows, below) for line in lines)
-    return "\n".join(line for line in shown if line is not None)
+    displayed = (_filter_line(line, is_displayed, get_lower_trust) for line in lines)
+    return "\n".join(line for line in displayed if line is not None)
 
 
-def topic_digest(topic: str) -> str:
+def digest_topic(topic: str) -> str:
     """Return the SHA-256 of a topic, hexadecimal; the names of its pages begin with its first digits."""
     return digest(topic.encode())
 
 
-def _as_shown(
-    line: str, shows: Callable[[RelPath], bool], below: Callable[[RelPath], Trust | None]
+def _filter_line(
+    line: str, is_displayed: Callable[[RelPath], bool], get_lower_trust: Callable[[RelPath], Trust | None]
 ) -> str | None:
     """Return a line without the text of less trusted authors; None if the line is hidden."""
     if _LINK_LINE.fullmatch(line) is None:
         return line
-    rel = _linked(line)
-    if rel is None or not shows(rel):
+    rel = _find_link_target(line)
+    if rel is None or not is_displayed(rel):
         return None
     if rel == INDEX_NAME:
         return line
     if not is_index_path(rel):
-        return line if (trust := below(rel)) is None else f"- [{trust}] {shown_path(rel)}"
-    topic = _linked_topic(line, rel)
-    if topic is None or not shows(entry := joined(topic, STAND_IN)):
+        return line if (trust := get_lower_trust(rel)) is None else f"- [{trust}] {shorten_path(rel)}"
+    topic = _find_linked_topic(line, rel)
+    if topic is None or not is_displayed(entry := join_path(topic, FOLDER_PLACEHOLDER)):
         return None
-    return line if below(entry) is None else f"- [{shown_path(entry)}]({rel})"
+    return line if get_lower_trust(entry) is None else f"- [{shorten_path(entry)}]({rel})"
 
 
-def _led_up(text: str) -> str:
+def _prefix_targets(text: str) -> str:
     """Return lines of entries in the form that they have in a page."""
     # A bracket inside a name or description is preceded by a backslash.
-    return _TARGET.sub(rf"\g<0>{_UP}", text) if "\\" in text else text.replace("](", f"]({_UP}")
+    return (
+        _TARGET.sub(rf"\g<0>{_PARENT_PREFIX}", text)
+        if "\\" in text
+        else text.replace("](", f"]({_PARENT_PREFIX}")
+    )
 
 
 def _is_page_link(line: str, rel: RelPath) -> bool:
@@ -345,20 +359,20 @@ def _is_page_link(line: str, rel: RelPath) -> bool:
     tail = line.rpartition(")")[2]
     if (page := _LINKS_FILE.fullmatch(rel.partition("/")[2])) is not None:
         return line.startswith(f"- [pages {page[1]}](") and _PAGES_COUNTED.fullmatch(tail) is not None
-    return _COUNTED.fullmatch(tail) is not None and _linked_topic(line, rel) is not None
+    return _COUNTED.fullmatch(tail) is not None and _find_linked_topic(line, rel) is not None
 
 
-def _linked_topic(line: str, rel: RelPath) -> str | None:
+def _find_linked_topic(line: str, rel: RelPath) -> str | None:
     """Return the topic whose page a line of `MEMORY.md` links, if the name of the page matches the topic."""
     link, page = _LINK_LINE.fullmatch(line), _PAGE_FILE.fullmatch(rel.partition("/")[2])
     if link is None or page is None:
         return None
-    title = _ESCAPE.sub(r"\1", link[1]).removesuffix(_part(page[2] or ""))
+    title = _ESCAPE.sub(r"\1", link[1]).removesuffix(_format_part(page[2] or ""))
     topic = "" if title == _NO_TOPIC else title
-    return topic if topic_digest(topic).startswith(page[1]) else None
+    return topic if digest_topic(topic).startswith(page[1]) else None
 
 
-def _linked(line: str, directory: str = "") -> RelPath | None:
+def _find_link_target(line: str, directory: str = "") -> RelPath | None:
     """Return the path that a list line links to, if an entry or index page may have it.
 
     Args:
@@ -370,7 +384,11 @@ def _linked(line: str, directory: str = "") -> RelPath | None:
         return None
     target = found[2]
     if directory:
-        target = target.removeprefix(_UP) if target.startswith(_UP) else f"{directory}/{target}"
+        target = (
+            target.removeprefix(_PARENT_PREFIX)
+            if target.startswith(_PARENT_PREFIX)
+            else f"{directory}/{target}"
+        )
     try:
         rel = canonicalise(f"{_ANY_SCOPE}/{unquote(target, errors='strict')}", (_ANY_SCOPE,)).rel
     except (UnicodeDecodeError, PathEscape, Refusal):
@@ -378,106 +396,108 @@ def _linked(line: str, directory: str = "") -> RelPath | None:
     return rel if rel.endswith(FILE_SUFFIX) else None
 
 
-def _expected_heading(rel: str, links: Sequence[RelPath]) -> str | None:
+def _build_expected_heading(rel: str, links: Sequence[RelPath]) -> str | None:
     """Return the heading that a page of that name has with these links; None if it cannot have them."""
     name = rel.partition("/")[2]
     if (page := _LINKS_FILE.fullmatch(name)) is not None:
         return f"{HEADING}: pages {page[1]}" if all(map(is_index_path, links)) else None
     topics = {link.rpartition("/")[0] for link in links}
     page, topic = _PAGE_FILE.fullmatch(name), topics.pop()
-    if page is None or topics or not topic_digest(topic).startswith(page[1]):
+    if page is None or topics or not digest_topic(topic).startswith(page[1]):
         return None
-    return f"{HEADING}: {_page_title(topic, page[2] or '')}"
+    return f"{HEADING}: {_format_page_title(topic, page[2] or '')}"
 
 
-def _head(scope: Scope, count: int, missing: int = 0, where: str = "") -> str:
+def _format_head(scope: Scope, count: int, missing: int = 0, missing_note: str = "") -> str:
     entries = "entry" if count == 1 else "entries"
-    notice = f"Generated from the {count} {entries} of {_shown_scope(scope)}; changes made here are lost."
+    notice = f"Generated from the {count} {entries} of {_format_scope(scope)}; changes made here are lost."
     if missing:
-        notice += f" {missing} more {'entry is' if missing == 1 else 'entries are'} {where}."
+        notice += f" {missing} more {'entry is' if missing == 1 else 'entries are'} {missing_note}."
     return "\n".join([HEADING, "", notice, *([""] if count else []), ""])
 
 
-def _page_head(scope: Scope, title: str, count: int) -> str:
-    notice = f"Generated from {count} of the entries of {_shown_scope(scope)}; changes made here are lost."
+def _format_page_head(scope: Scope, title: str, count: int) -> str:
+    notice = f"Generated from {count} of the entries of {_format_scope(scope)}; changes made here are lost."
     return "\n".join([f"{HEADING}: {title}", "", notice, "", ""])
 
 
-def _page_title(topic: str, prefix: str) -> str:
-    return (_escaped(topic, MAX_NAME_CHARS, 4 * MAX_NAME_CHARS) or _NO_TOPIC) + _part(prefix)
+def _format_page_title(topic: str, prefix: str) -> str:
+    return (_escape_text(topic, MAX_NAME_CHARS, 4 * MAX_NAME_CHARS) or _NO_TOPIC) + _format_part(prefix)
 
 
-def _part(prefix: str) -> str:
+def _format_part(prefix: str) -> str:
     return f", part {prefix}" if prefix else ""
 
 
-def _shown_scope(scope: Scope) -> str:
-    return _escaped(scope, 80, 320)
+def _format_scope(scope: Scope) -> str:
+    return _escape_text(scope, 80, 320)
 
 
-def _counted(entries: int) -> str:
+def _format_count(entries: int) -> str:
     return f"{entries} {'entry' if entries == 1 else 'entries'}"
 
 
-def _line(rel: RelPath, name: str, description: str, chars: int) -> str:
+def _format_line(rel: RelPath, name: str, description: str, chars: int) -> str:
     """Return the line of an entry; the path replaces a name that cannot be displayed."""
     target = quote(rel, safe="/")
-    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
-    shown = _escaped(name, chars, max(_MIN_NAME_BYTES, room))
-    if not shown:
-        shown = _escaped(rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    room -= _size(shown) + len(_DASH.encode())
-    more = _escaped(description, MAX_DESCRIPTION_CHARS, room)
-    return f"- [{shown}]({target}){_DASH if more else ''}{more}\n"
+    remaining_bytes = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
+    displayed_name = _escape_text(name, chars, max(_MIN_NAME_BYTES, remaining_bytes))
+    if not displayed_name:
+        displayed_name = _escape_text(rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, remaining_bytes))
+    remaining_bytes -= _count_bytes(displayed_name) + len(_DASH.encode())
+    displayed_description = _escape_text(description, MAX_DESCRIPTION_CHARS, remaining_bytes)
+    return f"- [{displayed_name}]({target}){_DASH if displayed_description else ''}{displayed_description}\n"
 
 
-def _said_once(name: str, description: str) -> tuple[str, str]:
+def _merge_titles(name: str, description: str) -> tuple[str, str]:
     """Return name and description; if they are equivalent, only the longer one, as the name."""
-    said, told = comparable(name), comparable(description)
-    is_cut = name.rstrip().endswith(_CUT)
-    if not is_cut and said == told:
+    name_key, description_key = build_comparison_key(name), build_comparison_key(description)
+    is_cut = name.rstrip().endswith(_ELLIPSIS)
+    if not is_cut and name_key == description_key:
         return name, ""
-    if said.partition(" ")[0] not in told:  # Without its first word, the name is not a title of it.
+    if (
+        name_key.partition(" ")[0] not in description_key
+    ):  # Without its first word, the name is not a title of it.
         return name, description
-    title = title_of(one_line(description))
-    is_titled = said == comparable(title)
-    if is_cut and (is_titled or told.startswith(said)):
+    title = derive_title(clean_line(description))
+    is_titled = name_key == build_comparison_key(title)
+    if is_cut and (is_titled or description_key.startswith(name_key)):
         return description, ""
-    return name, "" if is_titled and not title.endswith(_CUT) else description
+    return name, "" if is_titled and not title.endswith(_ELLIPSIS) else description
 
 
-def _label(row: IndexRow) -> str:
+def _choose_label(row: IndexRow) -> str:
     """Return the label that replaces an entry's text; empty if the text may be displayed."""
-    if not row.readable:
+    if not row.is_readable:
         return "unreadable"
-    if row.held:
+    if row.is_withheld:
         return "held"
     return "" if row.trust in (Trust.OWNER, Trust.WORKSPACE) else str(row.trust)
 
 
-def _escaped(text: str, chars: int, size: int) -> str:
+def _escape_text(text: str, chars: int, size: int) -> str:
     """Return `text` as literal markdown on one line, with at most `chars` characters and `size` bytes."""
-    if len(text) <= min(chars, size) and _CHANGES.search(text) is None and text == text.strip(" "):
+    if len(text) <= min(chars, size) and _NEEDS_ESCAPING.search(text) is None and text == text.strip(" "):
         return text
-    plain = one_line(_WEB_ADDRESS.sub(": ", _WWW.sub(r"\g<0> ", _MAIL.sub("@ ", one_line(text)))))
-    units = [f"\\{char}" if _MARKUP.match(char) else char for char in plain[: chars + 1]]
-    kept = _fitting(units, chars, size)
-    if len(kept) == len(plain):
-        return "".join(kept)
-    kept = _fitting(units, chars - 1, size - len("…".encode()))
-    return f"{''.join(kept).rstrip()}…" if kept else ""
+    single_line = clean_line(_WEB_ADDRESS.sub(": ", _WWW.sub(r"\g<0> ", _MAIL.sub("@ ", clean_line(text)))))
+    units = [f"\\{char}" if _MARKUP.match(char) else char for char in single_line[: chars + 1]]
+    fitting_units = _take_fitting(units, chars, size)
+    if len(fitting_units) == len(single_line):
+        return "".join(fitting_units)
+    fitting_units = _take_fitting(units, chars - 1, size - len("…".encode()))
+    return f"{''.join(fitting_units).rstrip()}…" if fitting_units else ""
 
 
-def _fitting(units: Sequence[str], most: int, size: int) -> Sequence[str]:
-    """Return the first of `units`, at most `most`, with at most `size` bytes in all."""
-    if _size("".join(units[:most])) <= size:
-        return units[:most]
-    for count, unit in enumerate(units[:most]):
+def _take_fitting(units: Sequence[str], max_count: int, size: int) -> Sequence[str]:
+    """Return the first of `units`, at most `max_count`, with at most `size` bytes in all."""
+    if _count_bytes("".join(units[:max_count])) <= size:
+        return units[:max_count]
+    for count, unit in enumerate(units[:max_count]):
         size -= len(unit.encode())
         if size < 0:
             return units[:count]
-    return units[:most]
+    return units[:max_count]
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())

@@ -1,7 +1,8 @@
 """The set of index files of a root and their contents: a function of the set of its entries alone.
 
 - L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
-- L2 Otherwise every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links all pages at its end,
+- L2 Otherwise every entry is on exactly one page (`index_http_server.py`). `MEMORY.md` links all pages at
+  its end,
   and lists entries before them while there is space. If the links would take more than half of it, it links
   pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, the SHA-256 of a page's file
   name. A page of links that would exceed a limit links such pages itself, by one digit more. So a reader who
@@ -19,7 +20,7 @@ Cost: after one change, one page, its pages of links and `MEMORY.md` are rendere
 
 Separate from `index_plan.py`, which writes these files: this module opens none.
 
-Attacked in tests/units/store/test_pages.py, with files built from this definition.
+Attacked in tests/units/store/test_http_server.py, with files built from this definition.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from muniment.store.database import Database
 from muniment.store.index import (
     HEAD_LINES,
     MAX_LINES,
-    fits_half,
+    fits_half_index,
     fits_index,
     fits_links,
-    page_link,
-    pages_link,
+    format_page_link,
+    format_pages_link,
     render_index,
     render_links,
     render_page,
@@ -47,16 +48,16 @@ from muniment.store.index import (
 from muniment.store.index_pages import (
     BY_PATH,
     BY_WEIGHT,
-    PAGES,
+    PAGES_PREFIX,
     IndexChanges,
-    Rows,
-    expire,
-    follow,
-    renew,
-    slot_of,
+    IndexRows,
+    compute_slot,
+    expire_lines,
+    rebuild_pages,
+    update_pages,
 )
 
-_PAGES_OF_LINKS: Final = f"{PAGES}_pages-"
+_LINKS_PREFIX: Final = f"{PAGES_PREFIX}_pages-"
 _DIGITS: Final = hexdigits[:16]
 
 
@@ -66,21 +67,27 @@ class Layout:
 
     Attributes:
         files: their contents; includes `MEMORY.md`.
-        gone: files of the last index that are obsolete.
+        obsolete: files of the last index that are obsolete.
         entries: in the root.
-        paged: whether `MEMORY.md` alone cannot list them.
+        is_paged: whether `MEMORY.md` alone cannot list them.
         upto: the last row of `relisted` that is covered.
     """
 
     files: Mapping[RelPath, bytes]
-    gone: tuple[RelPath, ...]
+    obsolete: tuple[RelPath, ...]
     entries: int
-    paged: bool
+    is_paged: bool
     upto: int
 
 
-def lay_out(
-    database: Database, key: str, scope: Scope, *, now: str, whole: bool = False, pages: bool = True
+def compute_layout(
+    database: Database,
+    key: str,
+    scope: Scope,
+    *,
+    now: str,
+    rebuild: bool = False,
+    can_write_pages: bool = True,
 ) -> Layout:
     """Return the index files that may have changed since `written` was updated, and always `MEMORY.md`.
 
@@ -92,36 +99,37 @@ def lay_out(
         key: of the root.
         scope: the name of the scope, for the notices.
         now: ISO-8601 UTC; entries that expired before are omitted.
-        whole: rebuild everything; all files are in the result.
-        pages: False if `index/` cannot be written; then `MEMORY.md` only counts the entries that do not fit.
+        rebuild: rebuild everything; all files are in the result.
+        can_write_pages: False if `index/` cannot be written; then `MEMORY.md` only counts the entries that
+            do not fit.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be used.
     """
     with database.transaction() as connection:
-        rows = Rows(connection, key)
-        expire(rows, now)
+        rows = IndexRows(connection, key)
+        expire_lines(rows, now)
         upto = rows.newest_relisted()
-        if whole:
-            renew(rows)
-        changes = None if whole else follow(rows)
-        entries, size = rows.total()
+        if rebuild:
+            rebuild_pages(rows)
+        changes = None if rebuild else update_pages(rows)
+        entries, size = rows.read_total()
         paged = not fits_index(scope, entries, size)
         files: dict[RelPath, bytes] = {}
         links: list[str] = []
-        gone: Collection[RelPath] = ()
+        obsolete: Collection[RelPath] = ()
         if not paged:
-            gone = rows.written(PAGES)
-        elif pages:
-            tree = _Tree(rows, scope, changes)
-            links, files, gone = tree.links(), tree.files, tree.gone()
+            obsolete = rows.list_written(PAGES_PREFIX)
+        elif can_write_pages:
+            tree = _PageTree(rows, scope, changes)
+            links, files, obsolete = tree.build_links(), tree.files, tree.find_obsolete()
         order = BY_WEIGHT if paged else BY_PATH
-        lines = rows.first_lines(order, MAX_LINES - HEAD_LINES - len(links))
+        lines = rows.read_first_lines(order, MAX_LINES - HEAD_LINES - len(links))
         files[RelPath(INDEX_NAME)] = render_index(scope, entries, lines, links)
-        return Layout(files, tuple(sorted(gone)), entries, paged, upto)
+        return Layout(files, tuple(sorted(obsolete)), entries, paged, upto)
 
 
-class _Tree:
+class _PageTree:
     """The content of `index/`: pages of entries, and pages of links above them (L2).
 
     Args:
@@ -133,16 +141,16 @@ class _Tree:
         files: contents of the pages that may have changed; complete after `links` was called.
     """
 
-    def __init__(self, rows: Rows, scope: Scope, changes: IndexChanges | None) -> None:
+    def __init__(self, rows: IndexRows, scope: Scope, changes: IndexChanges | None) -> None:
         self._rows, self._scope = rows, scope
-        self._everything = changes is None
-        self._above = rows.written(_PAGES_OF_LINKS)
-        self._kept: list[str] = []  # path prefixes of unchanged pages of links
-        self._gone: set[RelPath] = set()
+        self._should_render_all = changes is None
+        self._written_links = rows.list_written(_LINKS_PREFIX)
+        self._unchanged_prefixes: list[str] = []  # path prefixes of unchanged pages of links
+        self._obsolete: set[RelPath] = set()
         self._slots: list[str] = []  # of all pages that were added, removed or changed
         self.files: dict[RelPath, bytes] = {}
-        for begin in [PAGES] if changes is None else changes.begins:
-            written = rows.written(begin) - self._above
+        for begin in [PAGES_PREFIX] if changes is None else changes.prefixes:
+            written = rows.list_written(begin) - self._written_links
             pages = rows.pages("rel", begin)
             for page in pages:
                 if (
@@ -153,52 +161,65 @@ class _Tree:
                     lines = rows.lines(page.topic, page.part.prefix)
                     self.files[page.rel] = render_page(scope, page.topic, page.part.prefix, lines)
                     self._slots.append(page.slot)
-            self._gone |= written.difference(page.rel for page in pages)
-        self._slots += map(slot_of, self._gone)
+            self._obsolete |= written.difference(page.rel for page in pages)
+        self._slots += map(compute_slot, self._obsolete)
 
-    def links(self) -> list[str]:
+    def build_links(self) -> list[str]:
         """Return the links of `MEMORY.md`."""
-        links = self._direct("", PAGES, fits_half)
-        return self._divided("", PAGES) if links is None else links
+        links = self._build_direct_links("", PAGES_PREFIX, fits_half_index)
+        return self._build_nested_links("", PAGES_PREFIX) if links is None else links
 
-    def gone(self) -> set[RelPath]:
+    def find_obsolete(self) -> set[RelPath]:
         """Return the obsolete files of the last index; call it after `links`."""
-        kept = tuple(self._kept)
-        return self._gone | {rel for rel in self._above.difference(self.files) if not rel.startswith(kept)}
+        unchanged_prefixes = tuple(self._unchanged_prefixes)
+        return self._obsolete | {
+            rel
+            for rel in self._written_links.difference(self.files)
+            if not rel.startswith(unchanged_prefixes)
+        }
 
-    def _direct(self, prefix: str, way: str, fits: Callable[[int, int], bool]) -> list[str] | None:
+    def _build_direct_links(
+        self, prefix: str, link_prefix: str, fits: Callable[[int, int], bool]
+    ) -> list[str] | None:
         """Return sorted links to all pages whose slots begin with a prefix (L3); None if they do not fit.
 
         Args:
             prefix: of the slots.
-            way: relative path from the file that contains the links to `index/`.
+            link_prefix: relative path from the file that contains the links to `index/`.
             fits: returns whether a number of lines and bytes fits.
         """
-        if not fits(self._rows.count(prefix)[0], 0):
+        if not fits(self._rows.count_pages(prefix)[0], 0):
             return None
         pages = self._rows.pages("slot", prefix)
         links = [
-            page_link(page.topic, page.part.prefix, page.part.entries, way + page.rel.removeprefix(PAGES))
+            format_page_link(
+                page.topic,
+                page.part.prefix,
+                page.part.entries,
+                link_prefix + page.rel.removeprefix(PAGES_PREFIX),
+            )
             for page in sorted(pages, key=lambda page: (fold(page.topic), page.topic, page.part))
         ]
         return links if fits(len(links), sum(len(link.encode()) for link in links)) else None
 
-    def _divided(self, prefix: str, way: str) -> list[str]:
+    def _build_nested_links(self, prefix: str, link_prefix: str) -> list[str]:
         """Return links to pages of links, one for each next digit of a slot; render changed pages."""
         links = []
-        for below in (prefix + digit for digit in _DIGITS):
-            pages, entries = self._rows.count(below)
+        for longer_prefix in (prefix + digit for digit in _DIGITS):
+            pages, entries = self._rows.count_pages(longer_prefix)
             if not pages:
                 continue
-            begin = f"{_PAGES_OF_LINKS}{below}"
+            begin = f"{_LINKS_PREFIX}{longer_prefix}"
             rel = RelPath(begin + FILE_SUFFIX)
-            links.append(pages_link(below, pages, entries, way + rel.removeprefix(PAGES)))
-            if self._everything or rel not in self._above or self._is_touched(below):
-                direct = self._direct(below, "", fits_links)
-                under = self._divided(below, "") if direct is None else direct
-                self.files[rel] = render_links(self._scope, below, entries, under)
+            links.append(
+                format_pages_link(longer_prefix, pages, entries, link_prefix + rel.removeprefix(PAGES_PREFIX))
+            )
+            if self._should_render_all or rel not in self._written_links or self._is_touched(longer_prefix):
+                direct = self._build_direct_links(longer_prefix, "", fits_links)
+                page_links = self._build_nested_links(longer_prefix, "") if direct is None else direct
+                self.files[rel] = render_links(self._scope, longer_prefix, entries, page_links)
             else:
-                self._kept.append(begin)
+                self._unchanged_prefixes.append(begin)
         return links
 
     def _is_touched(self, prefix: str) -> bool:

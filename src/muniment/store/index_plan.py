@@ -21,24 +21,42 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muniment.content.entry import parse, titled
+from muniment.content.entry import parse, read_titles
 from muniment.errors import NotAFile, NotFound, PathEscape, ToolError, Unreadable, printable
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.change import IndexFile, Standing, digest
-from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, Digest, RelPath, Trust, Via, joined
+from muniment.kernel.change import IndexFile, Precondition, digest
+from muniment.kernel.names import (
+    INDEX_DIRECTORY,
+    INDEX_NAME,
+    SAVED_NAME,
+    Digest,
+    RelPath,
+    Trust,
+    Via,
+    join_path,
+)
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.database import Database
-from muniment.store.index import IndexRow, entry_line, is_page_name, lengthy_line, says_nothing_else
-from muniment.store.index_layout import lay_out
-from muniment.store.naming import free_name
+from muniment.store.index import (
+    IndexRow,
+    format_entry_line,
+    format_legacy_line,
+    is_page_file_name,
+    is_replaceable,
+)
+from muniment.store.index_layout import compute_layout
+from muniment.store.naming import find_free_name
 from muniment.store.state import PLANNED, WRITTEN, IndexedFile
 
-MAX_TOLD: Final = 20
+MAX_LISTED_PROBLEMS: Final = 20
 """Files that `verify` lists; the rest is counted."""
 
-_BEFORE: Final[dict[object, str]] = {Standing.ABSENT: "is missing", Standing.LINK: "is a link"}
+_PROBLEM_BY_PRECONDITION: Final[dict[object, str]] = {
+    Precondition.ABSENT: "is missing",
+    Precondition.LINK: "is a link",
+}
 _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
 
 
@@ -79,7 +97,7 @@ class IndexPlan:
         whole: no file was skipped because of earlier writes.
 
     Raises:
-        QuotaExceeded: as `free_name`, for the entry that preserves a user's text.
+        QuotaExceeded: as `find_free_name`, for the entry that preserves a user's text.
         ManagedMemoryUnavailable: the catalog cannot be used.
     """
 
@@ -90,54 +108,56 @@ class IndexPlan:
         view: View,
         versions: Versions = lambda _: (),
         *,
-        whole: bool = False,
-        always: bool = False,
+        compare_all: bool = False,
+        create_empty: bool = False,
     ) -> None:
         self._database, self._root, self._view, self._versions = database, root, view, versions
-        self._always = always
+        self._create_empty = create_empty
         self._names = set(view.names("") or ())
         self.writes: list[IndexFile] = []
         self.problems: list[str] = []
         self.saved: set[RelPath] = set()
         self.files: dict[RelPath, Digest] = {}
-        self.gone: list[RelPath] = []
+        self.obsolete: list[RelPath] = []
         self.unread: set[RelPath] = set()
         self.listed: list[RelPath] = []
         self.upto = 0
-        self._told: list[str] = []
-        self.whole = False
-        if view.complete:
-            self.whole = whole or not self._is_any_written(f"rel = '{INDEX_NAME}'")
-            self._make()
+        self._messages: list[str] = []
+        self.is_complete = False
+        if view.is_complete:
+            self.is_complete = compare_all or not self._is_any_written(f"rel = '{INDEX_NAME}'")
+            self._plan_writes()
         else:
-            shown = _shown(root, INDEX_NAME)
-            self.problems.append(f"{shown} cannot be rebuilt: the memory could not be read completely")
+            displayed_path = _format_path(root, INDEX_NAME)
+            self.problems.append(
+                f"{displayed_path} cannot be rebuilt: the memory could not be read completely"
+            )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the notes for a user."""
-        return (*self.problems, *self._told)
+        return (*self.problems, *self._messages)
 
-    def _make(self) -> None:
-        obstacle = _obstacle(self._root)
+    def _plan_writes(self) -> None:
+        obstacle = _find_obstacle(self._root)
         if obstacle is None and self._is_any_written(f"rel > '{INDEX_DIRECTORY}/'"):
-            self.whole = True  # Another program removed all pages.
-        layout = lay_out(
+            self.is_complete = True  # Another program removed all pages.
+        layout = compute_layout(
             self._database,
             self._view.key,
             self._root.scope,
             now=timestamp(),
-            whole=self.whole,
-            pages=not obstacle,
+            rebuild=self.is_complete,
+            can_write_pages=not obstacle,
         )
-        if obstacle and layout.paged:
+        if obstacle and layout.is_paged:
             self.problems.append(f"{obstacle}; move it away, then run: muniment index rebuild")
         for rel, content in layout.files.items():
-            self._write(rel, content, needed=self._always or layout.entries > 0)
-        for rel in sorted({*layout.gone, *self._left_behind()} - layout.files.keys()):
-            self._remove(rel)
+            self._plan_write(rel, content, is_required=self._create_empty or layout.entries > 0)
+        for rel in sorted({*layout.obsolete, *self._find_unrecorded_pages()} - layout.files.keys()):
+            self._plan_removal(rel)
         # The record of unwritten files is deleted also; their entries stay relisted, so they are tried again.
-        self.gone = sorted({*layout.gone, *layout.files} - self.files.keys() - self.unread)
+        self.obsolete = sorted({*layout.obsolete, *layout.files} - self.files.keys() - self.unread)
         self.upto = 0 if self.problems else layout.upto
 
     def _is_any_written(self, condition: str) -> bool:
@@ -145,103 +165,103 @@ class IndexPlan:
         query = f"SELECT 1 FROM written WHERE root = ? AND {condition} LIMIT 1"  # noqa: S608  constants
         return bool(self._database.rows(query, (self._view.key,)))
 
-    def _left_behind(self) -> Iterator[RelPath]:
+    def _find_unrecorded_pages(self) -> Iterator[RelPath]:
         """Yield files that may be unrecorded pages."""
-        if not self.whole:
+        if not self.is_complete:
             return
         try:
-            found = self._root.root.list_directory(_in(self._root, INDEX_DIRECTORY))
+            found = self._root.root.list_directory(_build_path(self._root, INDEX_DIRECTORY))
         except (NotFound, PathEscape, NotAFile):
             return
         except ToolError as error:
-            self.problems.append(f"{_shown(self._root, INDEX_DIRECTORY)} cannot be listed: {error}")
+            self.problems.append(f"{_format_path(self._root, INDEX_DIRECTORY)} cannot be listed: {error}")
             return
-        self.listed = [joined(INDEX_DIRECTORY, item.name) for item in found]
-        yield from (rel for rel in self.listed if is_page_name(rel.rpartition("/")[2]))
+        self.listed = [join_path(INDEX_DIRECTORY, item.name) for item in found]
+        yield from (rel for rel in self.listed if is_page_file_name(rel.rpartition("/")[2]))
 
-    def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
+    def _plan_write(self, rel: RelPath, content: bytes, *, is_required: bool) -> None:
         """Add a file to the plan; add only a problem if it cannot be written."""
-        path, shown = _in(self._root, rel), _shown(self._root, rel)
-        before: bytes | Standing
-        kept = None
+        path, displayed_path = _build_path(self._root, rel), _format_path(self._root, rel)
+        before: bytes | Precondition
+        saved_as = None
         try:
             before = self._root.root.read_bytes(path)
         except NotFound:
-            if not needed:
+            if not is_required:
                 return
-            before = Standing.ABSENT
+            before = Precondition.ABSENT
         except PathEscape as escape:
             if escape.via not in _REPLACED:
                 self.problems.append(
-                    f"{shown} cannot be rebuilt: a special file has its name ({escape.via}); move it away"
+                    f"{displayed_path} cannot be rebuilt: a special file has its name ({escape.via}); move it away"
                 )
                 return
-            before = Standing.LINK
-            self._told.append(
-                f"{shown} was a link; the index replaces it, the target of the link is not changed"
+            before = Precondition.LINK
+            self._messages.append(
+                f"{displayed_path} was a link; the index replaces it, the target of the link is not changed"
             )
         except ToolError as error:
-            self.problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
+            self.problems.append(f"{displayed_path} cannot be rebuilt: {error}; move it away")
             if isinstance(error, Unreadable):
                 self.unread.add(rel)
             return
         self.files[rel] = digest(content)
         if before == content:
             return
-        if isinstance(before, bytes) and not self._is_ours(rel, before, content):
-            kept = self._save(rel)
-        self.writes.append(IndexFile(path, before, content, kept))
+        if isinstance(before, bytes) and not self._is_generated(rel, before, content):
+            saved_as = self._plan_saved_copy(rel)
+        self.writes.append(IndexFile(path, before, content, saved_as))
 
-    def _remove(self, rel: RelPath) -> None:
+    def _plan_removal(self, rel: RelPath) -> None:
         """Remove a file if it was generated."""
-        path = _in(self._root, rel)
+        path = _build_path(self._root, rel)
         try:
             before = self._root.root.read_bytes(path)
         except Unreadable as error:
-            self.problems.append(f"{_shown(self._root, rel)} cannot be removed: {error}")
+            self.problems.append(f"{_format_path(self._root, rel)} cannot be removed: {error}")
             self.unread.add(rel)
             return
         except (PathEscape, ToolError):
             return
-        if self._is_ours(rel, before, b""):
+        if self._is_generated(rel, before, b""):
             self.writes.append(IndexFile(path, before, None))
 
-    def _is_ours(self, rel: RelPath, before: bytes, content: bytes) -> bool:
+    def _is_generated(self, rel: RelPath, before: bytes, content: bytes) -> bool:
         known = self._database.rows(
             "SELECT digest FROM written WHERE root = ? AND rel = ?"
             " UNION SELECT digest FROM planned WHERE root = ? AND rel = ?",
             (self._view.key, rel) * 2,
         )
-        return (digest(before),) in known or says_nothing_else(before, rel, content, self._lines_of)
+        return (digest(before),) in known or is_replaceable(before, rel, content, self._list_known_lines)
 
-    def _lines_of(self, rel: RelPath) -> set[str]:
+    def _list_known_lines(self, rel: RelPath) -> set[str]:
         """Return the lines that an entry has or had, also for other levels of trust."""
         found = self._database.rows(
             "SELECT name, description, line FROM entry WHERE root = ? AND rel = ?", (self._view.key, rel)
         )
         titles = [(name, description) for name, description, _ in found]
         for data in self._versions(rel):
-            before = titled(parse(data), rel)
+            before = read_titles(parse(data), rel)
             titles.append((before.name, before.description))
         rows = [IndexRow(rel, *each, Trust.OWNER) for each in titles]
         if rows:
             rows += [IndexRow(rel, "", "", trust) for trust in (Trust.AGENT, Trust.EXTERNAL)]
-            rows += [replace(rows[0], readable=False), replace(rows[0], held=True)]
-        return {*(line for *_, line in found), *map(entry_line, rows), *map(lengthy_line, rows)}
+            rows += [replace(rows[0], is_readable=False), replace(rows[0], is_withheld=True)]
+        return {*(line for *_, line in found), *map(format_entry_line, rows), *map(format_legacy_line, rows)}
 
-    def _save(self, rel: RelPath) -> str:
+    def _plan_saved_copy(self, rel: RelPath) -> str:
         """Return the name under which an existing file is saved."""
         scope = self._root.scope
-        saved = free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names)
+        saved = find_free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names)
         self._names.add(saved)
         self.saved.add(rel)
-        self._told.append(
-            f"{_shown(self._root, rel)} was not generated by Muniment; it is saved as {scope}/{saved}"
+        self._messages.append(
+            f"{_format_path(self._root, rel)} was not generated by Muniment; it is saved as {scope}/{saved}"
         )
         return saved
 
 
-def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
+def record_plan(database: Database, view: View, plan: IndexPlan) -> None:
     """Record the files that `plan` writes and drops, so that a recovery can recognise them.
 
     Raises:
@@ -250,7 +270,7 @@ def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
     files = [
         IndexedFile(view.key, each.path.rel, digest(content))
         for each in plan.writes
-        for content in (each.after, None if each.kept else each.before)
+        for content in (each.after, None if each.saved_as else each.before)
         if isinstance(content, bytes)
     ]
     if files:
@@ -258,7 +278,7 @@ def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
             PLANNED.insert(connection, files, "INSERT OR IGNORE")
 
 
-def written(database: Database, view: View, plan: IndexPlan) -> None:
+def record_written(database: Database, view: View, plan: IndexPlan) -> None:
     """Record that the writes of `plan` were carried out.
 
     Entries that were relisted after the plan stay relisted.
@@ -266,17 +286,17 @@ def written(database: Database, view: View, plan: IndexPlan) -> None:
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
     """
-    forget = "WHERE root = ? AND rel NOT IN (SELECT value FROM json_each(?))"
+    stale_rows = "WHERE root = ? AND rel NOT IN (SELECT value FROM json_each(?))"
     all_but_unread = (view.key, json.dumps(sorted(plan.unread)))
     with database.transaction() as connection:
-        if plan.whole:
-            connection.execute(f"DELETE FROM written {forget}", all_but_unread)  # noqa: S608  a constant
+        if plan.is_complete:
+            connection.execute(f"DELETE FROM written {stale_rows}", all_but_unread)  # noqa: S608  a constant
         connection.executemany(
-            "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
+            "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.obsolete]
         )
         files = [IndexedFile(view.key, *file) for file in plan.files.items()]
         WRITTEN.insert(connection, files, "INSERT OR REPLACE")
-        connection.execute(f"DELETE FROM planned {forget}", all_but_unread)  # noqa: S608  a constant
+        connection.execute(f"DELETE FROM planned {stale_rows}", all_but_unread)  # noqa: S608  a constant
         connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
 
 
@@ -296,50 +316,53 @@ def verify_index(
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `IndexPlan`.
     """
-    plan = IndexPlan(database, root, view, versions, whole=True)
-    wrong = {write.path.rel: write for write in plan.writes}
-    known = {*plan.files, *wrong}
+    plan = IndexPlan(database, root, view, versions, compare_all=True)
+    wrong_files = {write.path.rel: write for write in plan.writes}
+    known = {*plan.files, *wrong_files}
     notes = [
-        f"{_shown(root, rel)} is not a file of the index; it is not changed"
+        f"{_format_path(root, rel)} is not a file of the index; it is not changed"
         for rel in plan.listed
         if rel not in known and not rel.startswith(f"{INDEX_DIRECTORY}/.")
     ]
-    told = [f"{_shown(root, rel)} {_wrong(write, plan)}" for rel, write in sorted(wrong.items())]
-    return IndexCheck((*plan.problems, *_some(told)), _some(notes))
+    problems = [
+        f"{_format_path(root, rel)} {_describe_problem(write, plan)}"
+        for rel, write in sorted(wrong_files.items())
+    ]
+    return IndexCheck((*plan.problems, *_limit_lines(problems)), _limit_lines(notes))
 
 
-def _in(root: BoundRoot, rel: str) -> CanonicalPath:
+def _build_path(root: BoundRoot, rel: str) -> CanonicalPath:
     return CanonicalPath(root.scope, RelPath(rel))
 
 
-def _obstacle(root: BoundRoot) -> str | None:
+def _find_obstacle(root: BoundRoot) -> str | None:
     """Return why `index/` cannot be written: empty if it can, None if the directory is missing."""
-    shown = _shown(root, INDEX_DIRECTORY)
+    displayed_path = _format_path(root, INDEX_DIRECTORY)
     try:
-        found = root.root.examine(_in(root, INDEX_DIRECTORY))
+        found = root.root.examine(_build_path(root, INDEX_DIRECTORY))
     except PathEscape as escape:
-        return f"{shown} cannot be used: it points to another place ({escape.via})"
+        return f"{displayed_path} cannot be used: it points to another place ({escape.via})"
     except ToolError as error:
-        return f"{shown} cannot be used: {error}"
+        return f"{displayed_path} cannot be used: {error}"
     if found is None:
         return None
-    return "" if found.kind == "directory" else f"{shown} cannot be used: it is a file"
+    return "" if found.kind == "directory" else f"{displayed_path} cannot be used: it is a file"
 
 
-def _wrong(write: IndexFile, plan: IndexPlan) -> str:
+def _describe_problem(write: IndexFile, plan: IndexPlan) -> str:
     if write.path.rel in plan.saved:
         return "was not generated by Muniment; a rebuild will first save it as an entry"
     if write.after is None:
         what = "is not part of the index any more"
     else:
-        what = _BEFORE.get(write.before, "differs from its entries")
+        what = _PROBLEM_BY_PRECONDITION.get(write.before, "differs from its entries")
     return f"{what}; run: muniment index rebuild"
 
 
-def _some(lines: list[str]) -> tuple[str, ...]:
-    more = len(lines) - MAX_TOLD
-    return tuple(lines) if more <= 0 else (*lines[:MAX_TOLD], f"and {more} more")
+def _limit_lines(lines: list[str]) -> tuple[str, ...]:
+    more = len(lines) - MAX_LISTED_PROBLEMS
+    return tuple(lines) if more <= 0 else (*lines[:MAX_LISTED_PROBLEMS], f"and {more} more")
 
 
-def _shown(root: BoundRoot, rel: str) -> str:
+def _format_path(root: BoundRoot, rel: str) -> str:
     return printable(f"{root.scope}/{rel}")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from muniment import events
-from muniment.content.admission import check_entry, held_for, is_cut
+from muniment.content.admission import check_entry, find_withholding_gate, is_text_with_lines_removed
 from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.change import FileChange, Judged, digest
+from muniment.kernel.change import FileChange, JudgedChanges, digest
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Digest, RelPath, Scope
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.write import Intent, Recovered
+from muniment.kernel.write import Intent, Recovery
 from muniment.policy.grammar import check_creatable
 from muniment.store import audit
 from muniment.store.audit import timestamp
@@ -25,12 +25,12 @@ from muniment.store.ledger import (
     Run,
     abandon,
     begin,
+    find_source,
     finish,
+    get_root_key,
     is_known,
-    keep_conflicts,
-    root_key,
-    source_of,
-    unfinished,
+    list_unfinished,
+    record_conflicts,
 )
 from muniment.store.state import State
 
@@ -46,62 +46,64 @@ class LedgerJournal:
 
     def __init__(self, state: State, roots: Mapping[Scope, BoundRoot], run: Run | None = None) -> None:
         self._state, self._run = state, run
-        self._keys = {scope: root_key(state, root) for scope, root in roots.items()}
+        self._keys = {scope: get_root_key(state, root) for scope, root in roots.items()}
         self._scopes = {key: scope for scope, key in self._keys.items()}
 
-    def begin(self, judged: Judged, token: str) -> int:
+    def begin(self, judged: JudgedChanges, token: str) -> int:
         """Store an intent in the ledger, durably, and return its number.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task.
         """
-        return begin(self._state, self._kept(0, judged, token))
+        return begin(self._state, self._build_commit_row(0, judged, token))
 
-    def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
+    def finish(self, number: int, judged: JudgedChanges, notes: Sequence[str]) -> None:
         """Mark an intent as finished, durably, with provenance, event and audit record."""
-        kept = self._kept(number, judged)
-        finish(self._state, replace(kept, done=timestamp(), notes=tuple(notes)))
+        row = self._build_commit_row(number, judged)
+        finish(self._state, replace(row, done=timestamp(), notes=tuple(notes)))
 
-    def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
+    def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovery | None = None) -> None:
         """Remove an intent; see `Journal`. If `recovered` is given, add a record and an event."""
         paths = [] if recovered is None else [each.path.text for each in recovered.intent.changes.values()]
-        conflicts = [] if recovered is None else [path.text for path in recovered.left]
+        conflicts = [] if recovered is None else [path.text for path in recovered.skipped]
 
         def close(_: Transaction) -> None:
             if recovered is not None:
-                left = {(self._keys[path.scope], path.rel) for path in recovered.left}
-                keep_conflicts(self._state, number, left)
+                left = {(self._keys[path.scope], path.rel) for path in recovered.skipped}
+                record_conflicts(self._state, number, left)
             abandon(self._state, number, [self._keys[scope] for scope in scopes])
             if recovered is not None:
                 body = {"paths": paths, "conflicts": conflicts}
                 audit.append(self._state, timestamp(), "recovery", recovered.intent.task, body)
 
-        self._state.ledger.carry_out(close)
+        self._state.ledger.run_transaction(close)
         if recovered is not None:
             task = recovered.intent.task
             events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=conflicts)
 
-    def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
+    def list_unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
         """Return the unfinished intents; see `Journal`."""
-        found = unfinished(self._state, [self._keys[scope] for scope in scopes])
-        return [self._intent(kept, frozenset(scopes)) for kept in found]
+        found = list_unfinished(self._state, [self._keys[scope] for scope in scopes])
+        return [self._build_intent(kept, frozenset(scopes)) for kept in found]
 
-    def knows(self, path: CanonicalPath, of: Digest) -> bool:
+    def is_known(self, path: CanonicalPath, content_digest: Digest) -> bool:
         """Return whether a text is known; see `Journal`."""
-        return is_known(self._state, self._keys[path.scope], path.rel, of)
+        return is_known(self._state, self._keys[path.scope], path.rel, content_digest)
 
-    def _intent(self, kept: CommitRow, scopes: Collection[Scope]) -> Intent:
+    def _build_intent(self, row: CommitRow, scopes: Collection[Scope]) -> Intent:
         names = {key: scope for key, scope in self._scopes.items() if scope in scopes}
-        ours = [
+        in_scope = [
             (CanonicalPath(names[each.root], each.change.path.rel), each)
-            for each in kept.changes
+            for each in row.changes
             if each.root in names
         ]
-        changes = {each.position: replace(each.change, path=path) for path, each in ours}
-        made = tuple(CanonicalPath(path.scope, rel) for path, each in ours for rel in each.made)
-        return Intent(kept.id, kept.token, changes, made, kept.run.task)
+        changes = {each.position: replace(each.change, path=path) for path, each in in_scope}
+        new_directories = tuple(
+            CanonicalPath(path.scope, rel) for path, each in in_scope for rel in each.made
+        )
+        return Intent(row.id, row.token, changes, new_directories, row.run.task)
 
-    def _kept(self, number: int, judged: Judged, token: str = "") -> CommitRow:
+    def _build_commit_row(self, number: int, judged: JudgedChanges, token: str = "") -> CommitRow:
         if self._run is None:
             raise ValueError("this journal has no run, so it cannot commit")
         rows = (
@@ -111,44 +113,46 @@ class LedgerJournal:
                 self._keys[each.path.scope],
                 each,
                 each.digest,
-                tuple(path.rel for path in judged.made[position]),
+                tuple(path.rel for path in judged.new_directories[position]),
             )
             for position, each in enumerate(judged.change_set.changes)
         )
         return CommitRow(number, self._run, token, changes=tuple(rows))
 
 
-class CatalogFacts:
+class CatalogRootInfo:
     """The catalog as facts; a root is refreshed at its first use.
 
     Args:
         view_of: returns the current view of a scope.
     """
 
-    def __init__(self, view_of: Callable[[Scope], View]) -> None:
-        self._view_of = view_of
+    def __init__(self, open_view: Callable[[Scope], View]) -> None:
+        self._open_view = open_view
         self._views: dict[Scope, View] = {}
 
     def view(self, scope: Scope) -> View:
         """Return the view of a scope."""
         if scope not in self._views:
-            self._views[scope] = self._view_of(scope)
+            self._views[scope] = self._open_view(scope)
         return self._views[scope]
 
-    def alike(self, directory: CanonicalPath, name: str) -> frozenset[str]:
+    def find_aliases(self, directory: CanonicalPath, name: str) -> frozenset[str]:
         """Return the similar names in a directory; see `Facts`."""
-        return self.view(directory.scope).alike(directory.rel, name)
+        return self.view(directory.scope).find_aliases(directory.rel, name)
 
-    def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
+    def usage(self, scope: Scope, is_counted: Callable[[RelPath], bool] | None) -> tuple[int, int]:
         """Return the usage of a scope; see `Facts`."""
-        return self.view(scope).usage(counts)
+        return self.view(scope).usage(is_counted)
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
         """Return whether content is that of an index file; see `Facts`."""
         return self.view(scope).has_written(digest(content))
 
 
-def gates_of(state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]) -> Callable[[FileChange], None]:
+def build_gates(
+    state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]
+) -> Callable[[FileChange], None]:
     """Return the gates for new text and for names that look like others.
 
     A text that does not pass may still be shortened, if the file failed the same check before. The store must
@@ -159,20 +163,33 @@ def gates_of(state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]) -> 
         after, before, path = change.after or b"", change.before, change.path
         if change.base is None:
             check_creatable(path)
-        refusal = _refusal(after, path, policy)
+        refusal = _find_rejection(after, path, policy)
         if refusal is None:
             return
-        was = None if before is None or not is_cut(before, after) else _refusal(before, path, policy)
-        if before is None or was is None or _kind(was) != _kind(refusal):
+        previous_error = (
+            None
+            if before is None or not is_text_with_lines_removed(before, after)
+            else _find_rejection(before, path, policy)
+        )
+        if (
+            before is None
+            or previous_error is None
+            or _identify_rejection(previous_error) != _identify_rejection(refusal)
+        ):
             raise refusal
-        is_ours = source_of(state, root_key(state, roots[path.scope]), path.rel, digest(before)) is not None
-        if not is_ours and held_for(after, path.text, policy.trust_of(path.scope)) is not None:
+        is_recorded = (
+            find_source(state, get_root_key(state, roots[path.scope]), path.rel, digest(before)) is not None
+        )
+        if (
+            not is_recorded
+            and find_withholding_gate(after, path.text, policy.get_trust(path.scope)) is not None
+        ):
             raise refusal
 
     return gate
 
 
-def _refusal(content: bytes, path: CanonicalPath, policy: Policy) -> ToolError | None:
+def _find_rejection(content: bytes, path: CanonicalPath, policy: Policy) -> ToolError | None:
     try:
         check_entry(content, path.rel, policy.content)
     except ToolError as refusal:
@@ -180,5 +197,5 @@ def _refusal(content: bytes, path: CanonicalPath, policy: Policy) -> ToolError |
     return None
 
 
-def _kind(refusal: ToolError) -> tuple[str, str | None]:
+def _identify_rejection(refusal: ToolError) -> tuple[str, str | None]:
     return refusal.code, refusal.rule if isinstance(refusal, ContentRejected) else None

@@ -11,8 +11,8 @@ from typing import Final
 
 from muniment.errors import BadName, QuotaExceeded, Refused
 from muniment.kernel.change import ChangeSet, FileChange
-from muniment.kernel.decide import Judge, Policy
-from muniment.kernel.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Verb, joined
+from muniment.kernel.decide import Policy, PolicyEvaluator
+from muniment.kernel.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Verb, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View
@@ -27,7 +27,7 @@ of the file's scope (None if the folder is missing).
 """
 
 
-def renamed(
+def rename_new_files(
     change_set: ChangeSet,
     rename: Rename,
     policy: Policy,
@@ -36,18 +36,18 @@ def renamed(
     """Move every new file to the path that `rename` returns, under a free name there.
 
     Raises:
-        Refused, BadName, QuotaExceeded: as `settle_names`.
+        Refused, BadName, QuotaExceeded: as `resolve_name_conflicts`.
     """
 
-    def moved(change: FileChange, names: _DirectoryNames) -> CanonicalPath:
+    def move(change: FileChange, names: _DirectoryNames) -> CanonicalPath:
         path, rel = change.path, rename(change, names)
         directory, _, name = rel.rpartition("/")
-        return path if rel == path.rel else _free_file(path.scope, directory, name, names)
+        return path if rel == path.rel else _find_free_file(path.scope, directory, name, names)
 
-    return replace(change_set, changes=tuple(_moved(change_set.changes, moved, policy, views)))
+    return replace(change_set, changes=tuple(_move_new_files(change_set.changes, move, policy, views)))
 
 
-def renamed_replacements(
+def rename_replaced_entries(
     change_set: ChangeSet,
     rename: Rename,
     policy: Policy,
@@ -57,7 +57,7 @@ def renamed_replacements(
 
     Args:
         change_set: replacements are renamed only if they have their `before`.
-        rename: as for `renamed`; an entry stays if its path is returned.
+        rename: as for `rename_new_files`; an entry stays if its path is returned.
         policy: must allow to create the new file and to remove the old one.
         views: of the scopes.
 
@@ -66,47 +66,51 @@ def renamed_replacements(
         changes by new path.
 
     Raises:
-        QuotaExceeded: as `free_name`.
+        QuotaExceeded: as `find_free_name`.
     """
-    judge, names = Judge(policy), {scope: _DirectoryNames(view) for scope, view in views.items()}
-    changes, origins = list[FileChange](), dict[CanonicalPath, FileChange]()
+    judge, names = PolicyEvaluator(policy), {scope: _DirectoryNames(view) for scope, view in views.items()}
+    changes, original_changes = list[FileChange](), dict[CanonicalPath, FileChange]()
     for each in change_set.changes:
         path, rel = each.path, each.path.rel
         if each.kind == "modify" and each.before is not None:
             rel = rename(each, names[path.scope])
-        if rel == path.rel or not _may_move(judge, path, CanonicalPath(path.scope, rel)):
+        if rel == path.rel or not _is_move_allowed(judge, path, CanonicalPath(path.scope, rel)):
             changes.append(replace(each, before=None))
             continue
         directory, _, name = rel.rpartition("/")
-        to = _free_file(path.scope, directory, name, names[path.scope])
-        origins[to] = each
+        to = _find_free_file(path.scope, directory, name, names[path.scope])
+        original_changes[to] = each
         changes += (FileChange(path, each.base, None), FileChange(to, None, each.after))
-    return replace(change_set, changes=tuple(changes)), origins
+    return replace(change_set, changes=tuple(changes)), original_changes
 
 
-def _may_move(judge: Judge, path: CanonicalPath, to: CanonicalPath) -> bool:
+def _is_move_allowed(judge: PolicyEvaluator, path: CanonicalPath, target: CanonicalPath) -> bool:
     try:
         judge.require_removal(path)
-        judge.require(Verb.CREATE, to)
-        check_creatable(to)
+        judge.require(Verb.CREATE, target)
+        check_creatable(target)
     except (Refused, BadName):
         return False
     return True
 
 
-def settle_names(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, View]) -> ChangeSet:
+def resolve_name_conflicts(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, View]) -> ChangeSet:
     """Move every new file whose name already exists to a free one; such a run has no claims worth storing.
 
     Raises:
         Refused, BadName: the proposed name may not be created.
-        QuotaExceeded: as `free_name`.
+        QuotaExceeded: as `find_free_name`.
     """
     return ChangeSet(
-        tuple(_moved(change_set.changes, lambda each, names: _free_path(each.path, names), policy, views))
+        tuple(
+            _move_new_files(
+                change_set.changes, lambda each, names: _find_free_path(each.path, names), policy, views
+            )
+        )
     )
 
 
-def _moved(
+def _move_new_files(
     changes: Iterable[FileChange],
     move: Callable[[FileChange, _DirectoryNames], CanonicalPath],
     policy: Policy,
@@ -116,12 +120,12 @@ def _moved(
 
     The check comes before the move, because another name would only hide the violation.
     """
-    decider = Judge(policy)
+    evaluator = PolicyEvaluator(policy)
     names = {scope: _DirectoryNames(view) for scope, view in views.items()}
     for proposed in changes:
         path = proposed.path
         if proposed.base is None:
-            decider.require(Verb.CREATE, path)
+            evaluator.require(Verb.CREATE, path)
             check_creatable(path)
             path = move(proposed, names[path.scope])
         yield replace(proposed, path=path)
@@ -132,35 +136,35 @@ class _DirectoryNames:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._given: dict[str, set[str]] = {"": set()}
+        self._reserved: dict[str, set[str]] = {"": set()}
 
     def __call__(self, directory: str) -> Collection[str] | None:
-        found, given = self._view.names(directory), self._given.get(directory)
-        return found if given is None else given | (found or frozenset())
+        found, reserved = self._view.names(directory), self._reserved.get(directory)
+        return found if reserved is None else reserved | (found or frozenset())
 
-    def give(self, directory: str, name: str) -> None:
-        self._given.setdefault(directory, set()).add(name)
+    def reserve(self, directory: str, name: str) -> None:
+        self._reserved.setdefault(directory, set()).add(name)
 
 
-def _free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
+def _find_free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
     """Return a free path for `path`, and reserve it in `names`."""
     *folders, name = path.rel.split("/")
     directory = ""
     for folder in folders:
-        free = free_name(path.scope, directory, folder, "", names)
-        names.give(directory, free)
-        directory = joined(directory, free)
-    return _free_file(path.scope, directory, name, names)
+        free = find_free_name(path.scope, directory, folder, "", names)
+        names.reserve(directory, free)
+        directory = join_path(directory, free)
+    return _find_free_file(path.scope, directory, name, names)
 
 
-def _free_file(scope: Scope, directory: str, name: str, names: _DirectoryNames) -> CanonicalPath:
+def _find_free_file(scope: Scope, directory: str, name: str, names: _DirectoryNames) -> CanonicalPath:
     """Return a free path for a file in a directory, and reserve it in `names`."""
-    free = free_name(scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
-    names.give(directory, free)
-    return CanonicalPath(scope, joined(directory, free))
+    free = find_free_name(scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
+    names.reserve(directory, free)
+    return CanonicalPath(scope, join_path(directory, free))
 
 
-def free_name(
+def find_free_name(
     scope: Scope, directory: str, stem: str, suffix: str, names: Callable[[str], Collection[str] | None]
 ) -> str:
     """Return the first numbering of a name that no other file and no alias of it uses.
@@ -175,23 +179,25 @@ def free_name(
     Raises:
         QuotaExceeded: all numbers up to `MAX_SUFFIX` exist.
     """
-    taken: dict[str, list[str]] = {}
+    existing: dict[str, list[str]] = {}
     for each in sorted(names(directory) or ()):
-        taken.setdefault(fold(each), []).append(each)
-    above = len(f"{scope}/{joined(directory, '')}".encode())
-    room = min(MAX_SEGMENT_BYTES, MAX_PATH_BYTES - above)
+        existing.setdefault(fold(each), []).append(each)
+    prefix_bytes = len(f"{scope}/{join_path(directory, '')}".encode())
+    max_bytes = min(MAX_SEGMENT_BYTES, MAX_PATH_BYTES - prefix_bytes)
     for number in range(1, MAX_SUFFIX + 1):
         ending = f"-{number}{suffix}"
-        free = stem + suffix if number == 1 else _cut(stem, room - len(ending)) + ending
-        standing = taken.get(fold(free), [])
-        if not standing:
+        free = stem + suffix if number == 1 else _truncate(stem, max_bytes - len(ending)) + ending
+        conflicting = existing.get(fold(free), [])
+        if not conflicting:
             return free
-        folders = [each for each in standing if not suffix and names(joined(directory, each)) is not None]
+        folders = [
+            each for each in conflicting if not suffix and names(join_path(directory, each)) is not None
+        ]
         if folders:
             return free if free in folders else folders[0]
     raise QuotaExceeded("too many files have that name; use another one")
 
 
-def _cut(stem: str, size: int) -> str:
+def _truncate(stem: str, size: int) -> str:
     """Return `stem` cut to `size` bytes of UTF-8, never inside a character."""
     return stem.encode()[: max(0, size)].decode(errors="ignore").rstrip(" .")

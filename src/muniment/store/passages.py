@@ -5,13 +5,15 @@ of its body, and of its grams unless it is the owner's. For bytes that the ledge
 
 - A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
   last commit with these words, otherwise the lowest of all in this ledger.
-- A2. A sentence has the trust of the scope if it has one new word for every `MAX_CARRIED` words of lower
+- A2. A sentence has the trust of the scope if it has one new word for every `MAX_KNOWN_PER_NEW_WORD` words
+  of lower
   trust, and contains no complete sentence of lower trust. A word is new if no commit had it, in any spelling.
 - A3. The entry has the lowest trust of its sentences. A text that is too long to be compared has the lowest
   trust that the ledger knows.
 - A4. An edit by a user is not a source of trust: sentences that existed before retain their trust.
 
-Not guaranteed: sentences of fewer than `MIN_WHOLE_WORDS` words are recognized only at their own path, or in a
+Not guaranteed: sentences of fewer than `MIN_SENTENCE_WORDS` words are recognized only at their own path, or
+in a
 body that is otherwise the same. Erased text is unknown.
 
 Attacked in tests/attacks/test_formatted_files.py.
@@ -25,18 +27,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from muniment.content.sentences import (
-    MAX_CARRIED,
+    MAX_KNOWN_PER_NEW_WORD,
     ComparedText,
     ComparedWord,
     Gram,
     GramValue,
     Sentence,
     SentenceMatch,
-    compare,
-    find_old_words,
+    compare_sentences,
+    find_known_words,
     is_respelled,
-    known_grams,
-    more_grams,
+    list_known_grams,
+    list_short_grams,
     read_text,
 )
 from muniment.kernel.change import digest
@@ -56,7 +58,7 @@ MAX_VERSIONS: Final = 8
 """Committed versions of a file that its sentences are compared with; older ones count as other files."""
 
 MAX_CACHED: Final = 4_096
-"""Cached results of `read_authorship`; if there are more, the cache is emptied."""
+"""Cached results of `read_text_trust`; if there are more, the cache is emptied."""
 
 MAX_SIMILAR: Final = 4
 """Other entries with which the spelling of a sentence is compared."""
@@ -113,7 +115,7 @@ _PASSAGES: Final = Table("passage", _Passage)
 
 
 @dataclass(frozen=True, slots=True)
-class Authorship:
+class TextTrust:
     """The trust of a text, in total and by sentence.
 
     Attributes:
@@ -127,38 +129,38 @@ class Authorship:
     since: str | None = None
 
     @property
-    def most(self) -> Trust:
+    def highest_trust(self) -> Trust:
         """Return the highest trust of its sentences: a run needs it to replace or remove the text."""
         return next(
             trust for trust in Trust if trust in {self.trust, *(each.trust for each in self.sentences)}
         )
 
-    def body_of(self, trust: Trust) -> str:
+    def select_sentences(self, trust: Trust) -> str:
         """Return the sentences of the body that have a certain trust, one per line."""
         return "\n".join(each.text for each in self.sentences if each.trust is trust and not each.is_title)
 
 
-class _AuthorshipCache:
-    """Results of `read_authorship` until the next commit.
+class _TextTrustCache:
+    """Results of `read_text_trust` until the next commit.
 
     Threads may share it: `kept` is replaced as one object, and results are only added for its current
     position.
     """
 
     def __init__(self) -> None:
-        self.kept: tuple[tuple[object, ...], dict[tuple[str, str, str, Trust], Authorship]] = ((), {})
+        self.cached: tuple[tuple[object, ...], dict[tuple[str, str, str, Trust], TextTrust]] = ((), {})
 
     def close(self) -> None:
         """Drop all results."""
-        self.kept = (), {}
+        self.cached = (), {}
 
 
 def digest_body(state: State, text: ComparedText) -> int:
     """Return the keyed digest of a comparable body, as stored in `provenance`."""
-    return _digest(state, text.body_gram)
+    return _digest_gram(state, text.body_gram)
 
 
-def keep_passages(
+def store_passages(
     state: State, connection: Transaction, texts: Iterable[tuple[int, ComparedText, Trust]]
 ) -> None:
     """Store the digests by which texts are recognized.
@@ -172,12 +174,12 @@ def keep_passages(
         _Passage(each, body)
         for body, text, trust in texts
         if trust is not Trust.OWNER and body != NO_SOURCE
-        for each in {_digest(state, gram) for gram in known_grams(text, _SIZE)}
+        for each in {_digest_gram(state, gram) for gram in list_known_grams(text, _SIZE)}
     ]
-    _PASSAGES.insert(connection, rows, more="ON CONFLICT DO NOTHING")
+    _PASSAGES.insert(connection, rows, suffix="ON CONFLICT DO NOTHING")
 
 
-def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Trust) -> Authorship:
+def read_text_trust(state: State, root: str, rel: RelPath, data: bytes, scope_trust: Trust) -> TextTrust:
     """Return the trust of bytes that no commit of this ledger put at a path (A1 to A4).
 
     Args:
@@ -185,7 +187,7 @@ def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Tr
         root: key of the root.
         rel: path in it.
         data: the bytes.
-        ours: the trust of text that was written there by hand.
+        scope_trust: the trust of text that was written there by hand.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -194,36 +196,36 @@ def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Tr
         last
     call: linear in the text, about 15 µs a word.
     """
-    cache = cast("_AuthorshipCache", state.beside("authorships", _AuthorshipCache))
+    cache = cast("_TextTrustCache", state.get_resource("authorships", _TextTrustCache))
     (position,) = state.ledger.rows(_POSITION)
-    before, found = cache.kept
-    asked = (root, rel, digest(data), ours)
-    if before == position and asked in found:
-        return found[asked]
-    authorship = _read_authorship(state, root, rel, data, ours)
+    before, found = cache.cached
+    cache_key = (root, rel, digest(data), scope_trust)
+    if before == position and cache_key in found:
+        return found[cache_key]
+    authorship = _compute_text_trust(state, root, rel, data, scope_trust)
     if before != position or len(found) >= MAX_CACHED:
         found = {}
-        cache.kept = (position, found)
-    found[asked] = authorship
+        cache.cached = (position, found)
+    found[cache_key] = authorship
     return authorship
 
 
-def _read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Trust) -> Authorship:
-    """Return the result of `read_authorship`, without its cache."""
-    _complete(state)
+def _compute_text_trust(state: State, root: str, rel: RelPath, data: bytes, scope_trust: Trust) -> TextTrust:
+    """Return the result of `read_text_trust`, without its cache."""
+    _add_missing_digests(state)
     same = "SELECT trust, at FROM provenance WHERE digest = ? AND body <> ?"
     known = state.ledger.rows(same, (digest(data), NO_SOURCE))
-    least = ours.capped(*(Trust(trust) for trust, _ in known))
-    if least is not ours:
-        return Authorship(least, since=min(at for _, at in known))
+    least = scope_trust.cap(*(Trust(trust) for trust, _ in known))
+    if least is not scope_trust:
+        return TextTrust(least, since=min(at for _, at in known))
     versions = state.ledger.rows(_VERSIONS, (root, rel))
-    is_any_lower = any(not Trust(trust).satisfies(ours) for _, trust, _ in versions)
+    is_any_lower = any(not Trust(trust).satisfies(scope_trust) for _, trust, _ in versions)
     if not is_any_lower and not state.ledger.rows("SELECT 1 FROM passage LIMIT 1"):
-        return Authorship(ours)
+        return TextTrust(scope_trust)
     text = read_text(data, rel)
     if not text.is_whole:
-        return Authorship(ours.capped(*_all_trusts(state)))
-    return _TextComparison(state, rel, ours, versions).read(text)
+        return TextTrust(scope_trust.cap(*_read_all_trusts(state)))
+    return _TextComparison(state, rel, scope_trust, versions).compute(text)
 
 
 class _KnownText:
@@ -232,17 +234,19 @@ class _KnownText:
     def __init__(self, text: ComparedText) -> None:
         self._words = [word for sentence in (*text.body, *text.titles) for word in sentence.words]
         keys = [word.key for word in self._words]
-        self._places = {
+        self._gram_positions = {
             tuple(keys[at : at + _SIZE_AT_PATH]): at for at in range(len(keys) - _SIZE_AT_PATH + 1)
         }
 
-    def part_like(self, sentence: Sentence) -> list[ComparedWord]:
+    def find_similar_part(self, sentence: Sentence) -> list[ComparedWord]:
         """Return the words around the first gram that a sentence shares with this text."""
         keys, size = [word.key for word in sentence.words], _SIZE_AT_PATH
-        for at in range(len(keys) - size + 1):
-            place = self._places.get(tuple(keys[at : at + size]))
-            if place is not None:
-                return self._words[max(0, place - at - _AROUND) : place - at + len(keys) + _AROUND]
+        for offset in range(len(keys) - size + 1):
+            position = self._gram_positions.get(tuple(keys[offset : offset + size]))
+            if position is not None:
+                return self._words[
+                    max(0, position - offset - _AROUND) : position - offset + len(keys) + _AROUND
+                ]
         return []
 
 
@@ -250,97 +254,116 @@ class _TextComparison:
     """A comparison of a text with the ledger."""
 
     def __init__(
-        self, state: State, rel: RelPath, ours: Trust, versions: Sequence[tuple[bytes, str, str]]
+        self, state: State, rel: RelPath, scope_trust: Trust, versions: Sequence[tuple[bytes, str, str]]
     ) -> None:
-        self._state, self._ours = state, ours
-        lower = [at for _, trust, at in versions if not Trust(trust).satisfies(ours)]
+        self._state, self._scope_trust = state, scope_trust
+        lower = [at for _, trust, at in versions if not Trust(trust).satisfies(scope_trust)]
         self._since = min(lower, default=None)
         self._at_path: dict[Gram, GramValue] = {}
         self._known: list[_KnownText] = []
         self._bodies: Counter[int] = Counter()
         self._lower: list[tuple[Sentence, Trust]] = []
         self._steps_left = MAX_STEPS
-        self._least_of_long = ours
+        self._least_of_long = scope_trust
         for order, (content, trust, _) in enumerate(versions):
             known = read_text(bytes(content), rel)
             self._add_known(known, Trust(trust))
             if not known.is_whole:
-                self._least_of_long = self._least_of_long.capped(Trust(trust))
-            for gram in (*known_grams(known, _SIZE_AT_PATH), *more_grams(known, _SIZE_AT_PATH)):
+                self._least_of_long = self._least_of_long.cap(Trust(trust))
+            for gram in (*list_known_grams(known, _SIZE_AT_PATH), *list_short_grams(known, _SIZE_AT_PATH)):
                 self._at_path.setdefault(gram, (order, -_TRUSTS.index(Trust(trust))))
 
-    def read(self, text: ComparedText) -> Authorship:
+    def compute(self, text: ComparedText) -> TextTrust:
         """Return the authorship of a text."""
-        if self._least_of_long is not self._ours:  # Its last sentences are not compared.
-            return Authorship(self._least_of_long, since=self._since)
+        if self._least_of_long is not self._scope_trust:  # Its last sentences are not compared.
+            return TextTrust(self._least_of_long, since=self._since)
         whole = self._find_anywhere([text.body_gram]).get(text.body_gram)
         known = self._at_path.get(text.body_gram, whole)
-        if known is not None and not (least := _trust_in(known)).satisfies(self._ours):
-            return Authorship(least, since=self._since)  # Only the format differs from a known text.
+        if known is not None and not (least := _decode_trust(known)).satisfies(self._scope_trust):
+            return TextTrust(least, since=self._since)  # Only the format differs from a known text.
         found = [
             (each.text, trust, is_title)
             for is_title, some in ((False, text.body), (True, text.titles))
-            for each, trust in zip(some, self._trusts_of(some), strict=True)
+            for each, trust in zip(some, self._compute_sentence_trusts(some), strict=True)
         ]
-        least = self._ours.capped(*(trust for _, trust, _ in found if trust is not None))
+        least = self._scope_trust.cap(*(trust for _, trust, _ in found if trust is not None))
         sentences = tuple(
             TrustedText(text=each, trust=trust or least, is_title=of) for each, trust, of in found
         )
         is_mixed = len({each.trust for each in sentences}) > 1
-        return Authorship(least, sentences if is_mixed else (), None if least is self._ours else self._since)
+        return TextTrust(
+            least, sentences if is_mixed else (), None if least is self._scope_trust else self._since
+        )
 
-    def _trusts_of(self, sentences: Sequence[Sentence]) -> list[Trust | None]:
-        here = compare(sentences, _SIZE_AT_PATH, self._find_at_path, short=True)
-        if all(None not in match.known for match in here):
-            return [self._trust_of(each, match, match) for each, match in zip(sentences, here, strict=True)]
-        there = compare(sentences, _SIZE, self._find_anywhere, short=False)
+    def _compute_sentence_trusts(self, sentences: Sequence[Sentence]) -> list[Trust | None]:
+        path_matches = compare_sentences(sentences, _SIZE_AT_PATH, self._find_at_path, match_short=True)
+        if all(None not in match.known for match in path_matches):
+            return [
+                self._compute_sentence_trust(each, match, match)
+                for each, match in zip(sentences, path_matches, strict=True)
+            ]
+        ledger_matches = compare_sentences(sentences, _SIZE, self._find_anywhere, match_short=False)
         self._read_similar()
-        return [self._trust_of(*each) for each in zip(sentences, here, there, strict=True)]
+        return [
+            self._compute_sentence_trust(*each)
+            for each in zip(sentences, path_matches, ledger_matches, strict=True)
+        ]
 
-    def _trust_of(self, sentence: Sentence, here: SentenceMatch, there: SentenceMatch) -> Trust | None:
+    def _compute_sentence_trust(
+        self, sentence: Sentence, path_match: SentenceMatch, ledger_match: SentenceMatch
+    ) -> Trust | None:
         """Return the trust of a sentence (A1, A2); None if no word of it counts."""
-        known = [at_path or anywhere for at_path, anywhere in zip(here.known, there.known, strict=True)]
-        trusts = [None if value is None else _trust_in(value) for value in known]
-        lower = [trust for trust in trusts if trust is not None and not trust.satisfies(self._ours)]
-        if None in trusts and (respelled := self._trust_of_respelled(sentence)):
+        known = [
+            at_path or anywhere
+            for at_path, anywhere in zip(path_match.known, ledger_match.known, strict=True)
+        ]
+        trusts = [None if value is None else _decode_trust(value) for value in known]
+        lower = [trust for trust in trusts if trust is not None and not trust.satisfies(self._scope_trust)]
+        if None in trusts and (respelled := self._find_respelled_trust(sentence)):
             return respelled
         if not lower:
-            return self._ours if sentence.counts or any(trusts) else None
+            return self._scope_trust if sentence.is_counted or any(trusts) else None
         others = {
             at
             for at, (word, trust) in enumerate(zip(sentence.words, trusts, strict=True))
-            if word.counts and not word.is_small and (trust is None or trust.satisfies(self._ours))
+            if word.is_counted and not word.is_small and (trust is None or trust.satisfies(self._scope_trust))
         }
-        new = len(self._without_old(others, sentence))
-        is_theirs = new * MAX_CARRIED >= len(lower) and not (here.is_intact or there.is_intact)
-        return self._ours if new and is_theirs else self._ours.capped(*lower)
+        new = len(self._remove_known_words(others, sentence))
+        is_original = new * MAX_KNOWN_PER_NEW_WORD >= len(lower) and not (
+            path_match.is_intact or ledger_match.is_intact
+        )
+        return self._scope_trust if new and is_original else self._scope_trust.cap(*lower)
 
-    def _without_old(self, new: set[int], sentence: Sentence) -> set[int]:
+    def _remove_known_words(self, new: set[int], sentence: Sentence) -> set[int]:
         """Return the words that are new, without known ones in another spelling."""
         for each in self._known if new and len(sentence.words) <= MAX_ALIGNED else ():
-            if part := each.part_like(sentence):
-                new = new - find_old_words(part, sentence.words) if self._may_go_on(_ALIGNMENT) else set()
+            if part := each.find_similar_part(sentence):
+                new = (
+                    new - find_known_words(part, sentence.words)
+                    if self._has_steps_left(_ALIGNMENT)
+                    else set()
+                )
         return new
 
-    def _may_go_on(self, steps: int) -> bool:
+    def _has_steps_left(self, steps: int) -> bool:
         """Return whether the spelling of more sentences is compared; if not, they count as known."""
         self._steps_left -= steps
         return self._steps_left >= 0
 
-    def _trust_of_respelled(self, sentence: Sentence) -> Trust | None:
+    def _find_respelled_trust(self, sentence: Sentence) -> Trust | None:
         """Return the trust of a known sentence with the same words in another spelling, if there is one."""
         for known, trust in self._lower:
-            if not self._may_go_on(1):
+            if not self._has_steps_left(1):
                 return trust
             if is_respelled(known.words, sentence.words):
-                old = find_old_words(known.words, sentence.words)
+                old = find_known_words(known.words, sentence.words)
                 if all(at in old or word.is_small for at, word in enumerate(sentence.words)):
                     return trust
         return None
 
     def _add_known(self, text: ComparedText, trust: Trust) -> None:
         self._known.append(_KnownText(text))
-        if not trust.satisfies(self._ours):
+        if not trust.satisfies(self._scope_trust):
             self._lower += [(each, trust) for each in text.body]
 
     def _read_similar(self) -> None:
@@ -354,7 +377,7 @@ class _TextComparison:
         return {gram: self._at_path[gram] for gram in grams if gram in self._at_path}
 
     def _find_anywhere(self, grams: Collection[Gram]) -> Mapping[Gram, GramValue]:
-        digests = {_digest(self._state, gram): gram for gram in grams}
+        digests = {_digest_gram(self._state, gram): gram for gram in grams}
         found: dict[Gram, GramValue] = {}
         wanted = list(digests)
         for start in range(0, len(wanted), _AT_ONCE):
@@ -362,27 +385,27 @@ class _TextComparison:
             values = (*some, *[-1] * (_AT_ONCE - len(some)))
             for each, body, trust, at in self._state.ledger.rows(_FIND, values):
                 self._bodies[body] += 1
-                if not Trust(trust).satisfies(self._ours):
+                if not Trust(trust).satisfies(self._scope_trust):
                     self._since = min(at, self._since or at)
                 value = (0, -_TRUSTS.index(Trust(trust)))
                 found[digests[each]] = min(value, found.get(digests[each], value))
         return found
 
 
-def _trust_in(value: GramValue) -> Trust:
+def _decode_trust(value: GramValue) -> Trust:
     return _TRUSTS[-value[1]]
 
 
-def _all_trusts(state: State) -> list[Trust]:
+def _read_all_trusts(state: State) -> list[Trust]:
     return [Trust(trust) for (trust,) in state.ledger.rows("SELECT DISTINCT trust FROM provenance")]
 
 
-def _digest(state: State, gram: Gram) -> int:
+def _digest_gram(state: State, gram: Gram) -> int:
     """Return a keyed digest as a number that both engines store."""
     return int.from_bytes(state.mac(b"passage", "\0".join(gram).encode())[:8]) >> (64 - _BITS)
 
 
-def _complete(state: State) -> None:
+def _add_missing_digests(state: State) -> None:
     """Compute missing digests in rows that an earlier version wrote, if their bytes are stored."""
     while rows := state.ledger.rows(_INCOMPLETE):
         texts = [read_text(bytes(row[4] or b""), row[1]) for row in rows]
@@ -393,4 +416,4 @@ def _complete(state: State) -> None:
                 [(body, *row[:3]) for body, row in zip(bodies, rows, strict=True)],
             )
             trusts = [Trust(row[3]) for row in rows]
-            keep_passages(state, connection, zip(bodies, texts, trusts, strict=True))
+            store_passages(state, connection, zip(bodies, texts, trusts, strict=True))

@@ -5,7 +5,8 @@ A pending change set is stored in the ledger with bytes and claims, as a commit 
 V1 A review is bound to the roots of its request, not to the names of their scopes.
 V2 An approval contains a digest of the final text, the claims, the roots and the trusts, and of the policy in
    force now: exactly the displayed change is committed, or nothing.
-V3 A review is decided once. An approval is recorded as the ledger's commit of `approval_task`, which commits
+V3 A review is decided once. An approval is recorded as the ledger's commit of `build_approval_task`, which
+   commits
    at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an approval.
 V4 A task waits once, even if a repeated run proposes something else. Number and bytes of pending reviews are
    limited: for one client's token, for all runs of low trust, and in total. Runs of low trust never use up
@@ -21,15 +22,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from muniment.content.gates import visible
+from muniment.content.gates import escape_invisible
 from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
+from muniment.kernel.apply import lock_roots
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
-from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Digest, Scope, Trust
 from muniment.store import audit
-from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, commits, of_task, root_key
+from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, find_commit, get_root_key, read_commits
 from muniment.store.state import State
 from muniment.store.table import Table
 from muniment.types.keys import RootKey
@@ -60,12 +61,12 @@ _WAITING: Final = (
     "(SELECT 1 FROM change_set WHERE task = 'approve:' || review.id AND done IS NOT NULL)"
 )
 
-_HELD: Final = "(SELECT change_set.id FROM change_set WHERE change_set.review = review.id)"
+_CHANGE_SET_ID: Final = "(SELECT change_set.id FROM change_set WHERE change_set.review = review.id)"
 """Order of reviews with the same time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingChange:
     """A change set that waits for the owner.
 
     Attributes:
@@ -84,7 +85,7 @@ class Pending:
     roots: Mapping[Scope, RootKey]
     policy: Digest
 
-    def digest(self, policy: Digest) -> Digest:
+    def compute_digest(self, policy: Digest) -> Digest:
         """Return the digest that an approval under a policy is bound to (V2)."""
         changes, claims = self.change_set.changes, self.change_set.claims
         bound_to = {
@@ -124,7 +125,7 @@ _REVIEWS: Final = Table("review", _Review)
 _CLAIMS: Final = Table("claim", _ClaimRow)
 
 
-def approval_task(review_id: str) -> str:
+def build_approval_task(review_id: str) -> str:
     """Return the task that approves a review: there is one, so that it commits at most once.
 
     A caller cannot use this id for a task, because task ids of callers contain no colon.
@@ -132,7 +133,7 @@ def approval_task(review_id: str) -> str:
     return f"approve:{review_id}"
 
 
-def hold(
+def queue_for_review(
     state: State,
     run: Run,
     change_set: ChangeSet,
@@ -155,67 +156,71 @@ def hold(
         QuotaExceeded: too many reviews are pending (V4).
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
-    named = {path.scope for path in (*change_set.paths, *(each.path for each in change_set.claims))}
-    keys = {scope: root_key(state, root) for scope, root in roots.items() if scope in named}
-    waiting = Pending("", run, reasons, change_set, keys, policy)
+    scopes = {path.scope for path in (*change_set.paths, *(each.path for each in change_set.claims))}
+    keys = {scope: get_root_key(state, root) for scope, root in roots.items() if scope in scopes}
+    pending_change = PendingChange("", run, reasons, change_set, keys, policy)
     with state.ledger.transaction():
-        bound_to = waiting.digest(policy)
-        alike = "AND (digest = ? OR (task = ? AND kind = ?))"
-        for each in pending(state, alike, (bound_to, run.task, run.kind)):
-            if bound_to == each.digest(each.policy) or _is_repeated(each, waiting):
+        bound_to = pending_change.compute_digest(policy)
+        same_request = "AND (digest = ? OR (task = ? AND kind = ?))"
+        for each in read_pending(state, same_request, (bound_to, run.task, run.kind)):
+            if bound_to == each.compute_digest(each.policy) or _is_same_request(each, pending_change):
                 return each.id
-        asked = state.ledger.rows("SELECT token FROM task WHERE id = ?", (run.task,))
-        by = asked[0][0] if asked else None  # Not a task of a lane.
-        _check_caps(state, waiting, by)
-        return _add(state, waiting, by)
+        task_rows = state.ledger.rows("SELECT token FROM task WHERE id = ?", (run.task,))
+        token = task_rows[0][0] if task_rows else None  # Not a task of a lane.
+        _check_limits(state, pending_change, token)
+        return _insert_review(state, pending_change, token)
 
 
-def _is_repeated(one: Pending, other: Pending) -> bool:
+def _is_same_request(one: PendingChange, other: PendingChange) -> bool:
     """Return whether two reviews of one task have the same request, even if their proposals differ."""
     return (one.roots, one.run.fact) == (other.roots, other.run.fact)
 
 
-def _check_caps(state: State, new: Pending, token: str | None) -> None:
+def _check_limits(state: State, pending_change: PendingChange, token: str | None) -> None:
     """Check that a new review does not exceed a limit on pending reviews (V4)."""
     size_of = "(SELECT sum(length(change.after)) FROM change WHERE change.change_set = change_set.id)"
     waiting: Sequence[tuple[str | None, str, int]] = state.ledger.rows(
         f"SELECT review.token, change_set.trust, coalesce({size_of}, 0) "  # noqa: S608  from here and above
         f"FROM review JOIN change_set ON change_set.review = review.id WHERE {_WAITING}"
     )
-    size = sum(len(each.after or b"") for each in new.change_set.changes)
+    size = sum(len(each.after or b"") for each in pending_change.change_set.changes)
     of_agents = [int(each) for _, trust, each in waiting if trust in _BELOW_WORKSPACE]
     of_token = [int(each) for by, _, each in waiting if by == token]
     limits = [("in all", [int(each) for *_, each in waiting], MAX_WAITING, MAX_WAITING_BYTES)]
-    if new.run.trust in _BELOW_WORKSPACE:
+    if pending_change.run.trust in _BELOW_WORKSPACE:
         limits.append(("of agents", of_agents, MAX_OF_AGENTS, MAX_BYTES_OF_AGENTS))
     if token is not None:
         limits.append(("of this client", of_token, MAX_OF_TOKEN, MAX_BYTES_OF_TOKEN))
-    for whose, sizes, most, most_bytes in limits:
-        if len(sizes) >= most or sum(sizes) + size > most_bytes:
+    for limit_name, sizes, max_count, max_bytes in limits:
+        if len(sizes) >= max_count or sum(sizes) + size > max_bytes:
             raise QuotaExceeded(
-                f"too many changes wait for review: {len(sizes)} {whose} with {sum(sizes)} bytes; this one "
-                f"has {size}; the limits are {most} and {most_bytes} bytes; have the owner approve or reject "
+                f"too many changes wait for review: {len(sizes)} {limit_name} with {sum(sizes)} bytes; this one "
+                f"has {size}; the limits are {max_count} and {max_bytes} bytes; have the owner approve or reject "
                 "some, see: muniment review list"
             )
 
 
-def pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
-    """Return the pending reviews, the oldest first, for any roots; `more` is SQL that restricts them.
+def read_pending(
+    state: State, condition: str = "", values: Sequence[object] = ()
+) -> tuple[PendingChange, ...]:
+    """Return the pending reviews, the oldest first, for any roots; `condition` is SQL that restricts them.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
-    with state.ledger.transaction():  # As in `load`.
-        rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, {_HELD}", values)
-        return tuple(_restored(state, each) for each in rows)
+    with state.ledger.transaction():  # As in `load_pending`.
+        rows = _REVIEWS.read(
+            state.ledger, f"WHERE {_WAITING} {condition} ORDER BY at, {_CHANGE_SET_ID}", values
+        )
+        return tuple(_load_row(state, each) for each in rows)
 
 
-def waiting_of(state: State, task: str) -> Pending | None:
+def find_pending(state: State, task: str) -> PendingChange | None:
     """Return the oldest pending review of a task."""
-    return next(iter(pending(state, "AND task = ?", (task,))), None)
+    return next(iter(read_pending(state, "AND task = ?", (task,))), None)
 
 
-def load(state: State, review_id: str) -> Pending:
+def load_pending(state: State, review_id: str) -> PendingChange:
     """Return a pending review.
 
     Raises:
@@ -224,51 +229,51 @@ def load(state: State, review_id: str) -> Pending:
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
     with state.ledger.transaction():  # Another process cannot decide the review between these reads.
-        found = _REVIEWS.first(state.ledger, "WHERE id = ?", (review_id,))
+        found = _REVIEWS.read_first(state.ledger, "WHERE id = ?", (review_id,))
         if found is None:
             raise NotFound(f"review {printable(review_id)!r} not found; see: muniment review list")
-        is_approved = of_task(state, approval_task(review_id)) is not None
+        is_approved = find_commit(state, build_approval_task(review_id)) is not None
         if is_approved or found.state != "pending":
             raise ReviewClosed(review_id, "approved" if is_approved else found.state)
-        return _restored(state, found)
+        return _load_row(state, found)
 
 
-def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
+def check_roots(state: State, pending_change: PendingChange, roots: Mapping[Scope, BoundRoot]) -> None:
     """Check that the scopes of a review are the directories of its request (V1).
 
     Raises:
         InvalidScope: a scope is another directory, or not bound.
     """
-    for scope, key in waiting.roots.items():
-        if scope not in roots or root_key(state, roots[scope]) != key:
+    for scope, key in pending_change.roots.items():
+        if scope not in roots or get_root_key(state, roots[scope]) != key:
             raise InvalidScope(
-                f"review {waiting.id} is about another directory for scope {scope!r}; decide it in the "
+                f"review {pending_change.id} is about another directory for scope {scope!r}; decide it in the "
                 "workspace, or with the --root, that was used for the request"
             )
 
 
-def turn_down(
-    state: State, review_id: str, roots: Mapping[Scope, BoundRoot], patience: Patience, at: str
-) -> Pending:
+def reject_pending(
+    state: State, review_id: str, roots: Mapping[Scope, BoundRoot], deadline: Deadline, at: str
+) -> PendingChange:
     """Reject a review, so that its change set is never committed; return the review.
 
     Raises:
-        NotFound, ReviewClosed: as `load`.
+        NotFound, ReviewClosed: as `load_pending`.
         InvalidScope: as `check_roots`.
         DeadlineExceeded, Cancelled: another process held the lock of a root.
         ManagedMemoryUnavailable: a root or the ledger cannot be used.
     """
-    waiting = load(state, review_id)
-    check_roots(state, waiting, roots)
+    pending_change = load_pending(state, review_id)
+    check_roots(state, pending_change, roots)
     state.require_writable()
     # Under the locks, no approval can be between its last read of this row and its commit.
-    with lock_roots([roots[scope] for scope in waiting.roots], patience), state.ledger.transaction():
-        load(state, review_id)
-        close(state, review_id, "rejected", at)
-    return waiting
+    with lock_roots([roots[scope] for scope in pending_change.roots], deadline), state.ledger.transaction():
+        load_pending(state, review_id)
+        record_decision(state, review_id, "rejected", at)
+    return pending_change
 
 
-def close(state: State, review_id: str, decision: str, at: str, outcome: str | None = None) -> None:
+def record_decision(state: State, review_id: str, decision: str, at: str, outcome: str | None = None) -> None:
     """Record a decision; for an approval also the task that committed it."""
     with state.ledger.transaction() as connection:
         decided = "UPDATE review SET state = ?, outcome = ? WHERE id = ?"
@@ -277,29 +282,43 @@ def close(state: State, review_id: str, decision: str, at: str, outcome: str | N
         audit.append(state, at, decision, outcome, {"review": review_id})
 
 
-def _add(state: State, waiting: Pending, by: str | None) -> str:
+def _insert_review(state: State, pending_change: PendingChange, token: str | None) -> str:
     """Store a review under a new id, with its record."""
-    run, keys, whole = waiting.run, waiting.roots, waiting.change_set
-    bound_to = waiting.digest(waiting.policy)
+    run, keys, change_set = pending_change.run, pending_change.roots, pending_change.change_set
+    bound_to = pending_change.compute_digest(pending_change.policy)
     new = _new_id(lambda each: not state.ledger.rows("SELECT 1 FROM review WHERE id = ?", (each,)))
     with state.ledger.transaction() as connection:
-        of_it = (new, run.task, run.kind, "pending", run.at, waiting.reasons, waiting.policy, by, bound_to)
+        of_it = (
+            new,
+            run.task,
+            run.kind,
+            "pending",
+            run.at,
+            pending_change.reasons,
+            pending_change.policy,
+            token,
+            bound_to,
+        )
         _REVIEWS.insert(connection, [_Review(*of_it)])
         rows = tuple(
             ChangeRow(0, number, keys[each.path.scope], replace(each, before=None), each.digest)
-            for number, each in enumerate(whole.changes)
+            for number, each in enumerate(change_set.changes)
         )
         # Under a separate task id: the task itself may still commit, if it no longer has to wait.
-        own = replace(run, task=f"review:{new}")
-        number = begin(state, CommitRow(0, own, "", review=new, changes=rows))
-        claims = (_ClaimRow(number, at, keys[each.path.scope], each) for at, each in enumerate(whole.claims))
+        review_run = replace(run, task=f"review:{new}")
+        number = begin(state, CommitRow(0, review_run, "", review=new, changes=rows))
+        claims = (
+            _ClaimRow(number, at, keys[each.path.scope], each) for at, each in enumerate(change_set.claims)
+        )
         _CLAIMS.insert(connection, claims)
         scopes = tuple(keys)
         created = [
-            audit.described(each.path.text, state, scopes) for each in whole.changes if each.base is None
+            audit.describe_path(each.path.text, state, scopes)
+            for each in change_set.changes
+            if each.base is None
         ]
-        paths = [*created, *(each.path.text for each in whole.changes if each.base is not None)]
-        body = {"review": new, "digest": bound_to, "reasons": list(waiting.reasons), "paths": paths}
+        paths = [*created, *(each.path.text for each in change_set.changes if each.base is not None)]
+        body = {"review": new, "digest": bound_to, "reasons": list(pending_change.reasons), "paths": paths}
         audit.append(state, run.at, "review", run.task, body)
     return new
 
@@ -311,14 +330,21 @@ def _new_id(is_free: Callable[[str], bool]) -> str:
             return each
 
 
-def _restored(state: State, row: _Review) -> Pending:
-    (kept,) = commits(state, "review = ?", (row.id,))
-    claims = _CLAIMS.read(state.ledger, "WHERE change_set = ? ORDER BY position", (kept.id,))
-    change_set = ChangeSet(tuple(each.change for each in kept.changes), tuple(each.claim for each in claims))
-    keys = {each.change.path.scope: each.root for each in kept.changes}
+def _load_row(state: State, row: _Review) -> PendingChange:
+    (commit_row,) = read_commits(state, "review = ?", (row.id,))
+    claims = _CLAIMS.read(state.ledger, "WHERE change_set = ? ORDER BY position", (commit_row.id,))
+    change_set = ChangeSet(
+        tuple(each.change for each in commit_row.changes), tuple(each.claim for each in claims)
+    )
+    keys = {each.change.path.scope: each.root for each in commit_row.changes}
     keys |= {each.claim.path.scope: each.root for each in claims}
-    return Pending(
-        row.id, replace(kept.run, task=row.task), row.reasons, change_set, keys, row.policy or Digest("")
+    return PendingChange(
+        row.id,
+        replace(commit_row.run, task=row.task),
+        row.reasons,
+        change_set,
+        keys,
+        row.policy or Digest(""),
     )
 
 
@@ -335,63 +361,69 @@ MAX_DIFF_LINES: Final = 1_000
 """Lines of a file, on either side, up to which it is compared line by line; hostile text takes a second."""
 
 
-def preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Digest) -> str:
+def format_preview(
+    pending_change: PendingChange, current: Callable[[str], bytes | None], policy: Digest
+) -> str:
     """Return a review as text for the owner; it ends with the digest for an approval.
 
     Args:
-        waiting: the review.
+        pending_change: the review.
         current: returns the current bytes at a logical path; None if the file is missing.
         policy: digest of the policy in force.
     """
-    return "\n".join(_preview(waiting, current, policy)) + "\n"
+    return "\n".join(_iterate_preview(pending_change, current, policy)) + "\n"
 
 
-def _preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Digest) -> Iterator[str]:
-    run, change_set = waiting.run, waiting.change_set
-    yield f"review {waiting.id}: {run.kind} by {visible(run.decided_by)}, {run.at}"
+def _iterate_preview(
+    pending_change: PendingChange, current: Callable[[str], bytes | None], policy: Digest
+) -> Iterator[str]:
+    run, change_set = pending_change.run, pending_change.change_set
+    yield f"review {pending_change.id}: {run.kind} by {escape_invisible(run.decided_by)}, {run.at}"
     yield f"requested by {run.task}, trust {run.trust}"
-    yield from (f"waits because {visible(reason)}" for reason in waiting.reasons)
-    if policy != waiting.policy:
+    yield from (f"waits because {escape_invisible(reason)}" for reason in pending_change.reasons)
+    if policy != pending_change.policy:
         yield "the policy has changed since the request"
     for change in change_set.changes:
-        yield from _file(change, current)
+        yield from _format_file(change, current)
     yield ""
     for claim in change_set.claims:
         now = current(claim.path.text)
         holds = claim.digest == (None if now is None else digest(now))
-        was = "missing before" if claim.digest is None else f"unchanged, {claim.digest[:16]}"
-        yield f"depends on {visible(claim.path.text)}: {was}{'' if holds else ' (changed since)'}"
-    yield f"digest {waiting.digest(policy)}"
+        before = "missing before" if claim.digest is None else f"unchanged, {claim.digest[:16]}"
+        yield f"depends on {escape_invisible(claim.path.text)}: {before}{'' if holds else ' (changed since)'}"
+    yield f"digest {pending_change.compute_digest(policy)}"
 
 
-def _file(change: FileChange, current: Callable[[str], bytes | None]) -> Iterator[str]:
+def _format_file(change: FileChange, current: Callable[[str], bytes | None]) -> Iterator[str]:
     before, after = current(change.path.text), change.after
     new = f"{'new' if change.base is None else 'changed'}, trust {change.trust}"
     yield ""
-    yield f"{visible(change.path.text)} ({'removed' if after is None else new})"
+    yield f"{escape_invisible(change.path.text)} ({'removed' if after is None else new})"
     if change.base != (None if before is None else digest(before)):
         yield "the file has changed since the request: this review cannot be approved any more"
-    yield from _diff(_shown(before), _shown(after))
+    yield from _format_diff(_split_visible_lines(before), _split_visible_lines(after))
     if before is not None and after is not None:
         yield "complete text:"
-        yield from (f"| {line}" for line in _shown(after))
+        yield from (f"| {line}" for line in _split_visible_lines(after))
 
 
-def changed_lines(before: bytes | None, after: bytes | None) -> Iterator[str]:
+def format_difference(before: bytes | None, after: bytes | None) -> Iterator[str]:
     """Yield the difference between two contents of a file, as in a preview; None means no file."""
-    return _diff(_shown(before), _shown(after))
+    return _format_diff(_split_visible_lines(before), _split_visible_lines(after))
 
 
-def _shown(content: bytes | None) -> list[str]:
+def _split_visible_lines(content: bytes | None) -> list[str]:
     """Return the lines of a file, with invisible characters made visible."""
     if content is None:
         return []
     text = content.decode("utf-8", "backslashreplace")
-    lines = [visible(f"{line}\n").removesuffix("\n").replace("\r", "\\u{d}") for line in text.split("\n")]
+    lines = [
+        escape_invisible(f"{line}\n").removesuffix("\n").replace("\r", "\\u{d}") for line in text.split("\n")
+    ]
     return [*lines[:-1], f"{lines[-1]}\\ no line feed"] if lines[-1] else lines[:-1]
 
 
-def _diff(before: list[str], after: list[str]) -> Iterator[str]:
+def _format_diff(before: list[str], after: list[str]) -> Iterator[str]:
     """Yield the changed lines: `-` for removed ones, `+` for added ones."""
     if max(len(before), len(after)) > MAX_DIFF_LINES:
         yield from (f"- {line}" for line in before)

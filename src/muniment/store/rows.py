@@ -1,6 +1,6 @@
 """The catalog row of an entry, computed from its bytes and from the caller's assessment of them.
 
-Pure, except for `put_texts` and `drop_texts`.
+Pure, except for `insert_texts` and `delete_texts`.
 
 For an entry that is withheld or unreadable, only path, size and digest are stored. Its text, name,
 description and keywords are in no column, so that no reader of rows can disclose them.
@@ -16,15 +16,15 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from muniment.content.admission import NAME, name_gate
+from muniment.content.admission import NAME_GATE, find_name_gate
 from muniment.content.entry import parse
-from muniment.content.gates import one_line
-from muniment.content.titles import current_titles
-from muniment.content.words import apart, sayings
+from muniment.content.gates import clean_line
+from muniment.content.titles import read_current_titles
+from muniment.content.words import list_statements, separate_words
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, fold
-from muniment.store.index import IndexRow, entry_line
+from muniment.store.index import IndexRow, format_entry_line
 from muniment.store.table import Table
 
 # -- irregular verbs ---------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ IRREGULAR: Final = {
 #
 # The four columns of an entry's full-text row, and the normalisation of their text.
 #
-# Pure. A query passes through `as_indexed` also, so that both sides agree:
+# Pure. A query passes through `normalize_for_index` also, so that both sides agree:
 #
 # - F1. Differences of compatibility and case are removed (NFKC, casefold). The tokenizer of the table,
 #   `porter unicode61`, then splits words and removes accents and endings.
@@ -100,13 +100,13 @@ _CJK: Final = re.compile(
 )
 
 
-def saying_digest(said: str) -> str:
-    """Return the key of a phrase in the catalog (`content.words.sayings`): 32 hexadecimal digits."""
-    return digest(said.encode("utf-8", "surrogatepass"))[:32]
+def digest_statement(statement: str) -> str:
+    """Return the key of a phrase in the catalog (`content.words.list_statements`): 32 hexadecimal digits."""
+    return digest(statement.encode("utf-8", "surrogatepass"))[:32]
 
 
 class Columns(NamedTuple):
-    """The full-text row of an entry; see `columns`."""
+    """The full-text row of an entry; see `build_columns`."""
 
     name: str
     description: str
@@ -114,7 +114,7 @@ class Columns(NamedTuple):
     context: str
 
 
-def columns(rel: str, name: str, description: str, body: str, keywords: Sequence[str]) -> Columns:
+def build_columns(rel: str, name: str, description: str, body: str, keywords: Sequence[str]) -> Columns:
     """Return the full-text columns of an entry, one for each part of it.
 
     The last column collects the words that state the subject of an entry, independent of its wording: the
@@ -127,30 +127,35 @@ def columns(rel: str, name: str, description: str, body: str, keywords: Sequence
         body: the text after the front matter.
         keywords: of the front matter.
     """
-    context = "\n".join([rel.removesuffix(FILE_SUFFIX), *keywords, one_line(name), one_line(description)])
-    return Columns(as_indexed(name), as_indexed(description), as_indexed(body), as_indexed(context))
+    context = "\n".join([rel.removesuffix(FILE_SUFFIX), *keywords, clean_line(name), clean_line(description)])
+    return Columns(
+        normalize_for_index(name),
+        normalize_for_index(description),
+        normalize_for_index(body),
+        normalize_for_index(context),
+    )
 
 
-def as_indexed(text: str) -> str:
+def normalize_for_index(text: str) -> str:
     """Return `text` as it is indexed and queried (F1 to F3), up to `MAX_INDEXED_CHARS` (F4)."""
     if text.isascii():
-        return _WORD.sub(_verb, text[:MAX_INDEXED_CHARS].lower())
+        return _WORD.sub(_replace_irregular_form, text[:MAX_INDEXED_CHARS].lower())
     pieces: list[str] = []
-    room = MAX_INDEXED_CHARS
+    remaining = MAX_INDEXED_CHARS
     for piece in _PIECE.finditer(text):
-        pieces.append(fold(piece[0])[:room])
-        room -= len(pieces[-1])
-        if not room:
+        pieces.append(fold(piece[0])[:remaining])
+        remaining -= len(pieces[-1])
+        if not remaining:
             break
-    return _WORD.sub(_verb, _CJK.sub(_in_pairs, apart("".join(pieces))))
+    return _WORD.sub(_replace_irregular_form, _CJK.sub(_split_into_pairs, separate_words("".join(pieces))))
 
 
-def _verb(word: re.Match[str]) -> str:
+def _replace_irregular_form(word: re.Match[str]) -> str:
     """Return the verb that a word is a form of (F2)."""
     return IRREGULAR.get(word[0], word[0])
 
 
-def _in_pairs(run: re.Match[str]) -> str:
+def _split_into_pairs(run: re.Match[str]) -> str:
     """Return the pairs of a run, separated from each other and from the neighbouring words."""
     text = run[0]
     return f" {' '.join(map(''.join, pairwise(text))) or text} "
@@ -159,15 +164,15 @@ def _in_pairs(run: re.Match[str]) -> str:
 # -- rows --------------------------------------------------------------------------------------------
 
 
-_NAMED: Final = re.compile("[0-9A-Za-z]{1,64}")
+_IDENTIFIER: Final = re.compile("[0-9A-Za-z]{1,64}")
 """An id or a digest."""
 
-_MAX_NAMED: Final = 8
+_MAX_IDENTIFIERS: Final = 8
 
 _TIME: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
-class Assessed(NamedTuple):
+class Assessment(NamedTuple):
     """The assessment of a file by a caller that knows the ledger and the gates.
 
     Attributes:
@@ -183,18 +188,18 @@ class Assessed(NamedTuple):
     mixed: bool = False
 
 
-Assess = Callable[[RelPath, Digest, bytes], Assessed]
+AssessFile = Callable[[RelPath, Digest, bytes], Assessment]
 """Called once for each file that is read, with its path inside the scope, its digest and its bytes."""
 
 
 class Embedder(Protocol):
-    """Computes vectors, which find entries that share no word with a question (`recall.meaning`)."""
+    """Computes vectors, which find entries that share no word with a question (`recall.semantic_search`)."""
 
     @property
     def identity(self) -> str:
         """Return the id of the model; another model computes other vectors."""
 
-    def vector(self, words: Columns) -> bytes | None:
+    def compute_vector(self, columns: Columns) -> bytes | None:
         """Return the vector of an entry; None if the model knows none of its words."""
 
 
@@ -228,24 +233,24 @@ class Text(NamedTuple):
     """The stored text of an entry that is not withheld.
 
     Attributes:
-        sayings: digests of its phrases.
+        statement_digests: digests of its phrases.
         vector: its meaning; None without an embedder, or if it knows none of these words.
     """
 
-    words: Columns
-    sayings: tuple[str, ...]
+    columns: Columns
+    statement_digests: tuple[str, ...]
     vector: bytes | None
 
 
-def row_of(
-    rel: RelPath, data: bytes, digest: Digest, assessed: Assessed, embedder: Embedder | None
+def build_entry_row(
+    rel: RelPath, data: bytes, digest: Digest, assessed: Assessment, embedder: Embedder | None
 ) -> tuple[Row, Text | None]:
     """Return the row of an entry that was read; also its text and vector, unless it is withheld."""
     if assessed.held is not None:
-        return _bare(rel, digest, assessed, ""), None
+        return _build_bare_row(rel, digest, assessed, ""), None
     entry = parse(data)
-    titles = current_titles(entry, rel)
-    row = _row(
+    titles = read_current_titles(entry, rel)
+    row = _build_row(
         IndexRow(rel, titles.name, titles.description, assessed.trust),
         digest,
         assessed,
@@ -255,35 +260,35 @@ def row_of(
         entry.muniment or {},
         None if entry.ends is None else str(entry.ends),
     )
-    words = columns(rel, titles.name, titles.description, entry.body, entry.keywords)
-    vector = None if embedder is None else embedder.vector(words)
-    return row, Text(words, tuple(map(saying_digest, sayings(entry.body))), vector)
+    text_columns = build_columns(rel, titles.name, titles.description, entry.body, entry.keywords)
+    vector = None if embedder is None else embedder.compute_vector(text_columns)
+    return row, Text(text_columns, tuple(map(digest_statement, list_statements(entry.body))), vector)
 
 
-class _Words(NamedTuple):
+class _FullTextRow(NamedTuple):
     """The full-text row of an entry."""
 
     rowid: int
-    words: Columns
+    columns: Columns
 
 
-class _Saying(NamedTuple):
+class _StatementRow(NamedTuple):
     """A phrase of an entry."""
 
     digest: str
     entry: int
 
 
-class _Vector(NamedTuple):
+class _VectorRow(NamedTuple):
     """The meaning of an entry."""
 
     entry: int
     value: bytes
 
 
-_WORDS: Final = Table("text", _Words)
-_SAYINGS: Final = Table("saying", _Saying)
-_VECTORS: Final = Table("vector", _Vector)
+_FULL_TEXT: Final = Table("text", _FullTextRow)
+_STATEMENTS: Final = Table("saying", _StatementRow)
+_VECTORS: Final = Table("vector", _VectorRow)
 _DROP: Final = (
     "DELETE FROM text WHERE rowid = ?",
     "DELETE FROM saying WHERE entry = ?",
@@ -291,59 +296,63 @@ _DROP: Final = (
 )
 
 
-def put_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Text]]) -> None:
+def insert_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Text]]) -> None:
     """Insert texts, each with the number of its entry."""
-    _WORDS.insert(connection, [_Words(number, text.words) for number, text in texts])
-    _SAYINGS.insert(connection, [_Saying(each, number) for number, text in texts for each in text.sayings])
+    _FULL_TEXT.insert(connection, [_FullTextRow(number, text.columns) for number, text in texts])
+    _STATEMENTS.insert(
+        connection, [_StatementRow(each, number) for number, text in texts for each in text.statement_digests]
+    )
     vectors = [(number, text.vector) for number, text in texts]
-    _VECTORS.insert(connection, [_Vector(number, each) for number, each in vectors if each is not None])
+    _VECTORS.insert(connection, [_VectorRow(number, each) for number, each in vectors if each is not None])
 
 
-def drop_texts(connection: sqlite3.Connection, entries: Collection[tuple[int]]) -> None:
+def delete_texts(connection: sqlite3.Connection, entries: Collection[tuple[int]]) -> None:
     """Delete the texts of entries, by the numbers of these."""
     for statement in _DROP:
         connection.executemany(statement, entries)
 
 
-def unreadable_row(rel: RelPath, note: str) -> Row:
+def build_unreadable_row(rel: RelPath, note: str) -> Row:
     """Return the row of an unreadable entry. Its author is unknown, so it has the lowest trust."""
-    is_withheld = name_gate(rel, Trust.EXTERNAL) is not None
-    return _bare(rel, None, Assessed(Trust.EXTERNAL, held=NAME if is_withheld else None), note)
+    is_withheld = find_name_gate(rel, Trust.EXTERNAL) is not None
+    return _build_bare_row(
+        rel, None, Assessment(Trust.EXTERNAL, held=NAME_GATE if is_withheld else None), note
+    )
 
 
-def _names(said: object) -> Iterator[str]:
+def _parse_names(value: object) -> Iterator[str]:
     """Yield the entry names in a value of a provenance line, one or a list; invalid ones are skipped."""
-    listed = said[:_MAX_NAMED] if isinstance(said, list | tuple) else [said]
-    return (each for each in listed if isinstance(each, str) and _NAMED.fullmatch(each))
+    listed = value[:_MAX_IDENTIFIERS] if isinstance(value, list | tuple) else [value]
+    return (each for each in listed if isinstance(each, str) and _IDENTIFIER.fullmatch(each))
 
 
-def _time(said: object) -> str:
+def _parse_time(value: object) -> str:
     """Return a time of a provenance line; empty if it is not in the form that the store writes."""
-    return said if isinstance(said, str) and _TIME.fullmatch(said) else ""
+    return value if isinstance(value, str) and _TIME.fullmatch(value) else ""
 
 
-def _bare(rel: RelPath, digest: Digest | None, assessed: Assessed, note: str) -> Row:
+def _build_bare_row(rel: RelPath, digest: Digest | None, assessed: Assessment, note: str) -> Row:
     stem = rel.rpartition("/")[2].removesuffix(FILE_SUFFIX)
     index = IndexRow(
-        rel, stem, "", assessed.trust, readable=digest is not None, held=assessed.held is not None
+        rel, stem, "", assessed.trust, is_readable=digest is not None, is_withheld=assessed.held is not None
     )
-    row = _row(index, digest, assessed, None, (), note)
-    if assessed.held == NAME:
+    row = _build_row(index, digest, assessed, None, (), note)
+    if assessed.held == NAME_GATE:
         return row._replace(line="", line_bytes=0)  # The line would contain the name.
     return row
 
 
-def _row(
+def _build_row(
     index: IndexRow,
     file_digest: Digest | None,
-    assessed: Assessed,
+    assessed: Assessment,
     type_: str | None,
     keywords: tuple[str, ...],
     note: str,
     provenance: Mapping[str, object] = MappingProxyType({}),
     ends: str | None = None,
 ) -> Row:
-    line = entry_line(index)
+    line = format_entry_line(index)
     return Row(
         rel=index.rel,
         topic=index.rel.rpartition("/")[0],
@@ -357,10 +366,10 @@ def _row(
         trust=assessed.trust,
         expires=assessed.expires,
         ends=ends,
-        ident=next(_names(provenance.get("id")), None),
-        updated=_time(provenance.get("updated")),
-        sees=" ".join(name for key in ("supersedes", "see") for name in _names(provenance.get(key))),
-        readable=int(index.readable),
+        ident=next(_parse_names(provenance.get("id")), None),
+        updated=_parse_time(provenance.get("updated")),
+        sees=" ".join(name for key in ("supersedes", "see") for name in _parse_names(provenance.get(key))),
+        readable=int(index.is_readable),
         held=assessed.held,
         mixed=int(assessed.mixed),
         note=note,

@@ -8,7 +8,7 @@ and views would run with the statements of this program. An index with an expres
   not count, because versions of SQLite copy them differently.
 - C2 Encoding and `auto_vacuum`, which are stored in the file, must be those of a new database.
 
-Not guaranteed: anything about rows. `examine` runs SQLite's own checks of them, which a restore needs.
+Not guaranteed: anything about rows. `check_rows` runs SQLite's own checks of them, which a restore needs.
 
 Separate from `state.py`, which is long enough: this module only reads an open connection.
 Source: sqlite.org/schematab.html; sqlite.org/pragma.html, `trusted_schema`, `integrity_check`.
@@ -26,13 +26,13 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from muniment.errors import printable
-from muniment.kernel.cancel import Patience
-from muniment.store.database import Database, statements, unavailable
+from muniment.kernel.cancel import Deadline
+from muniment.store.database import Database, build_unavailable_error, split_statements
 
 MAX_COUNTER: Final = 2**53
 """The largest row number that SQLite may have assigned in a valid ledger: JSON has no larger integers."""
 
-_SHOWN_CHARS: Final = 60
+_MAX_DISPLAYED_CHARS: Final = 60
 
 _PIECE: Final = re.compile(
     r"""(?P<kept>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])|--[^\n]*|/\*.*?(?:\*/|\Z)|\s+""",
@@ -62,8 +62,8 @@ def require_schema(database: Database, scripts: Sequence[str]) -> None:
 
     Cost: 0.1 ms, and once a process 2 to 6 ms for the scripts.
     """
-    if difference := _difference(database, scripts):
-        raise unavailable(database.path, f"{difference}; restore it from a backup that you made")
+    if difference := _find_difference(database, scripts):
+        raise build_unavailable_error(database.path, f"{difference}; restore it from a backup that you made")
 
 
 def has_schema(database: Database, scripts: Sequence[str]) -> bool:
@@ -72,20 +72,20 @@ def has_schema(database: Database, scripts: Sequence[str]) -> bool:
     Raises:
         ManagedMemoryUnavailable: the database is damaged.
     """
-    return _difference(database, scripts) is None
+    return _find_difference(database, scripts) is None
 
 
-def examine(database: Database, patience: Patience) -> None:
+def check_rows(database: Database, deadline: Deadline) -> None:
     """Check the rows of a database with SQLite's own checks; its schema was checked before.
 
-    After the call, every statement of this connection fails if `patience` has ended.
+    After the call, every statement of this connection fails if `deadline` has ended.
 
     Raises:
-        ManagedMemoryUnavailable: the rows are damaged, or `patience` ended.
+        ManagedMemoryUnavailable: the rows are damaged, or `deadline` ended.
 
     Cost: reads the complete file.
     """
-    database.limit(patience)
+    database.limit_statements(deadline)
     problem = database.rows("PRAGMA integrity_check(1)")[0][0]
     if problem == "ok" and database.rows("PRAGMA foreign_key_check"):
         problem = "a row refers to one that is missing"
@@ -94,8 +94,10 @@ def examine(database: Database, patience: Patience) -> None:
         bad = "SELECT count(*) FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND ?"
         problem = "ok" if database.rows(bad, (MAX_COUNTER,)) == [(0,)] else "a counter is out of range"
     if problem != "ok":
-        what = printable(str(problem))[:_SHOWN_CHARS]
-        raise unavailable(database.path, f"is damaged ({what}); restore it from a backup that you made")
+        detail = printable(str(problem))[:_MAX_DISPLAYED_CHARS]
+        raise build_unavailable_error(
+            database.path, f"is damaged ({detail}); restore it from a backup that you made"
+        )
 
 
 class _Expected(NamedTuple):
@@ -110,20 +112,20 @@ _STORED: Final = ("PRAGMA encoding", "PRAGMA auto_vacuum", "PRAGMA application_i
 
 
 @cache
-def _expected(scripts: tuple[str, ...]) -> _Expected:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
-        made.create_function("from_base64", 1, base64.b64decode)
-        made.execute("BEGIN")
+def _build_expected(scripts: tuple[str, ...]) -> _Expected:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        database.create_function("from_base64", 1, base64.b64decode)
+        database.execute("BEGIN")
         for script in scripts:
-            for statement in statements(script):
-                made.execute(statement)
-        stored = tuple(made.execute(pragma).fetchone()[0] for pragma in _STORED)
-        return _Expected(stored, Counter(map(SchemaObject._make, made.execute(_OBJECTS))))
+            for statement in split_statements(script):
+                database.execute(statement)
+        stored = tuple(database.execute(pragma).fetchone()[0] for pragma in _STORED)
+        return _Expected(stored, Counter(map(SchemaObject._make, database.execute(_OBJECTS))))
 
 
-def _difference(database: Database, scripts: Sequence[str]) -> str | None:
+def _find_difference(database: Database, scripts: Sequence[str]) -> str | None:
     """Return the first difference between a database and the result of its scripts, or None."""
-    expected = _expected(tuple(scripts))
+    expected = _build_expected(tuple(scripts))
     for pragma, wanted in zip(_STORED, expected.stored, strict=True):
         ((found,),) = database.rows(pragma)
         if found != wanted:
@@ -131,27 +133,29 @@ def _difference(database: Database, scripts: Sequence[str]) -> str | None:
     rows = Counter(map(SchemaObject._make, database.rows(_OBJECTS)))
     if rows == expected.objects:
         return None
-    found, wanted = _without_comments(rows), _without_comments(expected.objects)
-    if more := found - wanted:
-        return f"contains an object that no version of Muniment creates ({_shown(min(more, key=_order))})"
-    if less := wanted - found:
-        return f"lacks an object that its version has ({_shown(min(less, key=_order))})"
+    found, wanted = _remove_comments(rows), _remove_comments(expected.objects)
+    if unexpected := found - wanted:
+        return f"contains an object that no version of Muniment creates ({_format_object(min(unexpected, key=_sort_key))})"
+    if missing := wanted - found:
+        return f"lacks an object that its version has ({_format_object(min(missing, key=_sort_key))})"
     return None
 
 
-def _without_comments(objects: Counter[SchemaObject]) -> Counter[SchemaObject]:
+def _remove_comments(objects: Counter[SchemaObject]) -> Counter[SchemaObject]:
     """Return the objects, each with only the tokens of its statement."""
-    return Counter(each._replace(sql=each.sql and _tokens(each.sql)) for each in objects.elements())
+    return Counter(
+        each._replace(sql=each.sql and _normalize_statement(each.sql)) for each in objects.elements()
+    )
 
 
-def _tokens(sql: str) -> str:
+def _normalize_statement(sql: str) -> str:
     """Return a statement without comments, and with one space where tokens were separated."""
     return _PIECE.sub(lambda found: found["kept"] or " ", sql).strip()
 
 
-def _order(each: SchemaObject) -> tuple[str, ...]:
+def _sort_key(each: SchemaObject) -> tuple[str, ...]:
     return tuple(map(str, each))
 
 
-def _shown(each: SchemaObject) -> str:
-    return f"{printable(str(each.type))[:_SHOWN_CHARS]} {printable(str(each.name))[:_SHOWN_CHARS]}"
+def _format_object(each: SchemaObject) -> str:
+    return f"{printable(str(each.type))[:_MAX_DISPLAYED_CHARS]} {printable(str(each.name))[:_MAX_DISPLAYED_CHARS]}"

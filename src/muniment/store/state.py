@@ -3,7 +3,7 @@
     ledger.db    the source of truth: commits, their origin, reason and author; WAL, `synchronous=FULL`
     catalog.db   derived rows about entries; `synchronous=NORMAL`; may be deleted at any time
     audit.key    32 random bytes: key of the audit chain and of every digest of a fact in the ledger
-    ledger.db-series   empty; reveals that the ledger was restored from a copy, see `settle`
+    ledger.db-series   empty; reveals that the ledger was restored from a copy, see `check_series`
 
 All files are 0600, in a directory that only the user can write. `State` guarantees:
 
@@ -46,7 +46,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, Protocol, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
-from muniment.files import PRIVATE, placing, sync
+from muniment.files import PRIVATE, sync_directory, write_atomically
 from muniment.kernel.syscalls import fcntl, os
 from muniment.policy.ownership import create_private_directory
 from muniment.store import database
@@ -54,13 +54,13 @@ from muniment.store.database import (
     BUSY_SECONDS,
     Database,
     Ledger,
-    delete,
+    build_unavailable_error,
+    convert_errors,
+    delete_database,
+    ensure_private_file,
     is_corrupt,
-    make_private,
-    migrations,
-    reporting,
-    statements,
-    unavailable,
+    load_migrations,
+    split_statements,
 )
 from muniment.store.rows import Embedder
 from muniment.store.schema import has_schema, require_schema
@@ -71,16 +71,16 @@ from muniment.store.table import Table
 # Writes a small file of the state directory atomically: complete and on disk, or not at all.
 #
 # If several processes create a file that must not be replaced, exactly one succeeds; otherwise see
-# `files.placing`.
+# `files.write_atomically`.
 
 
-def put(path: Path, content: bytes, *, over: bool) -> None:
+def write_file(path: Path, content: bytes, *, replace: bool) -> None:
     """Write a file.
 
     Args:
         path: its name.
         content: all of it.
-        over: replace an existing file.
+        replace: replace an existing file.
 
     Raises:
         FileExistsError: the name exists, and must not be replaced.
@@ -88,12 +88,12 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
 
     Cost: two syncs and a listing of the directory, a few milliseconds.
     """
-    with placing(path, os.replace if over else os.link) as file:
+    with write_atomically(path, os.replace if replace else os.link) as file:
         file.write(content)
     for begins in ("", "."):
         for left_over in path.parent.glob(f"{begins}{path.name}.*unfinished"):  # Left by processes that died.
             left_over.unlink(missing_ok=True)
-    sync(path.parent)
+    sync_directory(path.parent)
 
 
 # -- index files -------------------------------------------------------------------------------------
@@ -123,13 +123,13 @@ PLANNED: Final = Table("planned", IndexedFile)
 # Not detected: if only the ledger was replaced, or a snapshot of the file system restored both. In that case
 # remove the file. An unnecessary new epoch only makes followers read everything again.
 
-SUFFIX: Final = "-series"
+SERIES_SUFFIX: Final = "-series"
 """Suffix of the file next to the ledger."""
 
 _EPOCH_BYTES: Final = 4
 
 
-def settle(path: Path, ledger: Ledger) -> None:
+def check_series(path: Path, ledger: Ledger) -> None:
     """Begin a new series of events, unless the file next to the ledger is the one that the ledger recorded.
 
     The caller ensures that no other process opens the ledger meanwhile.
@@ -139,23 +139,23 @@ def settle(path: Path, ledger: Ledger) -> None:
 
     Cost: one query.
     """
-    mark = path.with_name(path.name + SUFFIX)
-    with reporting(mark):
-        found = _changed_at(mark)
+    mark = path.with_name(path.name + SERIES_SUFFIX)
+    with convert_errors(mark):
+        found = _read_change_time(mark)
     ((known,),) = ledger.rows("SELECT marked FROM series")
     if known is not None and known == found:
         return
-    with reporting(mark):
+    with convert_errors(mark):
         mark.unlink(missing_ok=True)
-        make_private(mark)
-        found = _changed_at(mark)
+        ensure_private_file(mark)
+        found = _read_change_time(mark)
     with ledger.transaction() as connection:
         connection.execute(
             "UPDATE series SET epoch = ?, marked = ?", (secrets.token_hex(_EPOCH_BYTES), found)
         )
 
 
-def _changed_at(path: Path) -> int | None:
+def _read_change_time(path: Path) -> int | None:
     """Return the time of the last status change, in nanoseconds since 1970; None if the file is missing."""
     try:
         return path.lstat().st_ctime_ns
@@ -173,7 +173,7 @@ KEY_NAME: Final = "audit.key"
 KEY_BYTES: Final = 32
 
 LEDGER_VERSION: Final = 8
-"""Number of files in `migrations/`: each migrates from the version before to its own number."""
+"""Number of files in `load_migrations/`: each migrates from the version before to its own number."""
 
 CATALOG_VERSION: Final = 10
 """Version of `catalog.sql`: a catalog of another version is deleted, not migrated."""
@@ -182,7 +182,7 @@ CATALOG_CACHE_KIB: Final = 32_000
 """Maximum KiB of the catalog in memory: the pages that searches of a large catalog read repeatedly."""
 
 _MAGIC: Final = b"SQLite format 3\0"
-_VERSION_AT: Final = 60
+_VERSION_OFFSET: Final = 60
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _COPY: Final = re.compile(rf"{re.escape(LEDGER_NAME)}\.version-[0-9]+(\.unfinished)?")
 _BLOCK_BYTES: Final = 1 << 20
@@ -217,7 +217,7 @@ class LedgerState:
         message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._key, message, hashlib.sha256)
 
-    def keyed(self, text: str) -> str:
+    def compute_keyed_digest(self, text: str) -> str:
         """Return a digest of `text` that reveals nothing without the key: 64 hexadecimal digits."""
         return self.mac(b"text", text.encode()).hex()
 
@@ -237,7 +237,7 @@ class CopyPosition:
     files: int
 
 
-class Shared(NamedTuple):
+class SharedLedger(NamedTuple):
     """A ledger that other machines also use, instead of one in the state directory.
 
     Attributes:
@@ -253,9 +253,9 @@ class Shared(NamedTuple):
     position: CopyPosition | None = None
 
 
-def shared_root_key(state: LedgerState, name: str) -> str:
+def compute_shared_root_key(state: LedgerState, name: str) -> str:
     """Return the key of a named root in a ledger that machines share: 32 hexadecimal digits."""
-    return state.keyed(f"root {name}")[:32]
+    return state.compute_keyed_digest(f"root {name}")[:32]
 
 
 class State(LedgerState):
@@ -270,7 +270,7 @@ class State(LedgerState):
     Attributes:
         directory: its path.
         catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
-        root_keys: cached keys of roots of a ledger that machines share; by `name_of_root`.
+        root_keys: cached keys of roots of a ledger that machines share; by `get_root_name`.
         position: of the working copy that contains the roots; None: they are the memory itself.
         read_only_path: the directory that was copied; None if this is not such a copy.
 
@@ -284,39 +284,39 @@ class State(LedgerState):
         directory: Path | None,
         *,
         embedder: Embedder | None = None,
-        shared: Shared | None = None,
-        read_only: bool = False,
+        shared: SharedLedger | None = None,
+        is_read_only: bool = False,
     ) -> None:
         self.embedder, self._base = embedder, None if shared is None else os.path.realpath(shared.base)
         self.position = None if shared is None else shared.position
-        self.read_only_path = directory if read_only else None
-        is_temporary = directory is None or read_only
+        self.read_only_path = directory if is_read_only else None
+        is_temporary = directory is None or is_read_only
         self._temporary = TemporaryDirectory(prefix="muniment-state-") if is_temporary else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
-        self._lock, self._beside = threading.Lock(), dict[str, Closable]()
+        self._lock, self._resources = threading.Lock(), dict[str, Closable]()
         self.root_keys = dict[bytes, str]()
         try:
             create_private_directory(self.directory)
             if self.read_only_path is not None:
                 _copy_files(self.read_only_path, self.directory)
-            with _alone(self.directory):
-                super().__init__(*(self._opened() if shared is None else shared[:2]))
+            with _lock_private_directory(self.directory):
+                super().__init__(*(self._open_ledger() if shared is None else shared[:2]))
                 try:
                     self.catalog = open_catalog(self.directory / CATALOG_NAME)
                 except BaseException:
                     self.ledger.close()
                     raise
         except BaseException:
-            self._remove()
+            self._remove_temporary()
             raise
 
-    def _opened(self) -> tuple[Ledger, bytes]:
+    def _open_ledger(self) -> tuple[Ledger, bytes]:
         """Return the ledger of the directory, and its key."""
         path = self.directory / LEDGER_NAME
-        _refuse_newer(path)
+        _reject_newer_ledger(path)
         key, ledger = read_key(self.directory), open_ledger(path)
         try:
-            settle(path, ledger)
+            check_series(path, ledger)
         except BaseException:
             ledger.close()
             raise
@@ -329,9 +329,9 @@ class State(LedgerState):
             ManagedMemoryUnavailable: it is read-only; changes of this state are lost when it is closed.
         """
         if self.read_only_path is not None:
-            raise unavailable(self.read_only_path, _READ_ONLY)
+            raise build_unavailable_error(self.read_only_path, _READ_ONLY)
 
-    def under(self, ledger: Ledger) -> State:
+    def with_ledger(self, ledger: Ledger) -> State:
         """Return the same state with another connection to its ledger; it is closed with this one."""
         other = copy.copy(self)
         other.ledger = ledger
@@ -342,15 +342,17 @@ class State(LedgerState):
         """Return whether other machines also use the ledger."""
         return self._base is not None
 
-    def name_of_root(self, real: Path) -> bytes:
+    def get_root_name(self, real: Path) -> bytes:
         """Return the ledger's name of a root: its real path, relative to the base of a shared ledger."""
         return os.fsencode(real if self._base is None else os.path.relpath(real, self._base))
 
-    def key_of_root(self, name: bytes) -> str:
+    def create_root_key(self, name: bytes) -> str:
         """Return a new key for a named root: random, or the same on each machine if the ledger is shared."""
-        return secrets.token_hex(16) if self._base is None else shared_root_key(self, os.fsdecode(name))
+        return (
+            secrets.token_hex(16) if self._base is None else compute_shared_root_key(self, os.fsdecode(name))
+        )
 
-    def reads(self) -> Ledger:
+    def open_reader(self) -> Ledger:
         """Open the ledger for reading, without waiting for writers; close it after use.
 
         Raises:
@@ -360,27 +362,27 @@ class State(LedgerState):
             return self.ledger
         return Database(self.directory / LEDGER_NAME, synchronous="FULL")
 
-    def renew_catalog(self) -> None:
+    def recreate_catalog(self) -> None:
         """Delete the catalog and begin an empty one, which is allowed at any time.
 
         Raises:
             ManagedMemoryUnavailable: the directory cannot be written.
         """
-        with _alone(self.directory):
-            _begin_anew(self.catalog)
+        with _lock_private_directory(self.directory):
+            _recreate_catalog(self.catalog)
 
-    def files(self) -> tuple[str, ...]:
+    def list_files(self) -> tuple[str, ...]:
         """Return the names of all files in the directory, sorted, also of foreign ones.
 
         Raises:
             ManagedMemoryUnavailable: the directory cannot be listed.
         """
-        with reporting(self.directory):
+        with convert_errors(self.directory):
             return tuple(sorted(each.name for each in self.directory.iterdir()))
 
-    def copies(self) -> tuple[str, ...]:
+    def list_copies(self) -> tuple[str, ...]:
         """Return the names of the copies that a migration created, finished or not."""
-        return tuple(name for name in self.files() if _COPY.fullmatch(name))
+        return tuple(name for name in self.list_files() if _COPY.fullmatch(name))
 
     def remove_copies(self) -> None:
         """Delete the copies; after this, an older Muniment can no longer be used.
@@ -388,34 +390,38 @@ class State(LedgerState):
         Raises:
             ManagedMemoryUnavailable: they cannot be deleted.
         """
-        with _alone(self.directory), reporting(self.directory):
-            for name in self.copies():
+        with _lock_private_directory(self.directory), convert_errors(self.directory):
+            for name in self.list_copies():
                 (self.directory / name).unlink()
 
-    def blocks(self, name: str, overlap: int) -> Iterator[bytes]:
+    def read_blocks(self, name: str, overlap: int) -> Iterator[bytes]:
         """Yield the blocks of a file in the directory; each repeats the last `overlap` bytes before it.
 
         Raises:
             ManagedMemoryUnavailable: the file cannot be read.
         """
-        with reporting(self.directory / name), database.reading(self.directory / name) as file:
+        with convert_errors(self.directory / name), database.open_shared(self.directory / name) as file:
             before = b""
             while block := file.read(_BLOCK_BYTES):
                 yield before + block
                 before = (before + block)[-overlap:]
 
-    def beside(self, name: str, make: Callable[[], Closable]) -> Closable:
+    def get_resource(self, name: str, make: Callable[[], Closable]) -> Closable:
         """Return the resource that is cached under a name with this state; create it at its first use."""
         with self._lock:
-            return self._beside.setdefault(name, make()) if name not in self._beside else self._beside[name]
+            return (
+                self._resources.setdefault(name, make())
+                if name not in self._resources
+                else self._resources[name]
+            )
 
     def close(self) -> None:
         """Close the cached resources and the databases; harmless when repeated."""
-        while self._beside:
-            self._beside.popitem()[1].close()
+        while self._resources:
+            self._resources.popitem()[1].close()
         self.catalog.close()
         self.ledger.close()
-        self._remove()
+        self._remove_temporary()
 
     def __enter__(self) -> Self:
         return self
@@ -423,45 +429,45 @@ class State(LedgerState):
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _remove(self) -> None:
+    def _remove_temporary(self) -> None:
         if self._temporary is not None:
             self._temporary.cleanup()
 
 
 def open_ledger(
-    path: Path, later: Sequence[str] = (), check: Callable[[Database], None] = lambda _: None
+    path: Path, more_migrations: Sequence[str] = (), check: Callable[[Database], None] = lambda _: None
 ) -> Database:
     """Open the ledger and migrate it (S1, S4); no other process may open it meanwhile.
 
     Args:
         path: of the ledger.
-        later: migrations in addition to those of `LEDGER_VERSION`.
+        more_migrations: migrations in addition to those of `LEDGER_VERSION`.
         check: called after the schema was checked, before anything is changed.
 
     Raises:
         StateTooNew, ManagedMemoryUnavailable: as `State`.
     """
-    newest = LEDGER_VERSION + len(later)
+    newest = LEDGER_VERSION + len(more_migrations)
     database = Database(path, synchronous="FULL")
     try:
         database.rows("PRAGMA secure_delete = ON")  # Deleted data leaves no free page with its content.
-        version = _version(database)
+        version = _read_version(database)
         # If a migration was killed at its very end, only the write-ahead log has the version.
-        _refuse_above(newest, version, path)
-        scripts = (*migrations(__package__).values(), *later)
+        _reject_newer_version(newest, version, path)
+        scripts = (*load_migrations(__package__).values(), *more_migrations)
         require_schema(database, scripts[:version])
         check(database)
         if version == newest:
             return database
         if version:
-            _copy(database, path.with_name(f"{path.name}.version-{version}"))
+            _copy_database(database, path.with_name(f"{path.name}.version-{version}"))
         with database.transaction() as connection:
             connection.create_function("from_base64", 1, base64.b64decode)
             for script in scripts[version:]:
-                for statement in statements(script):
+                for statement in split_statements(script):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {newest}")
-        database.drain()  # Now the version is at the offset that an older Muniment reads.
+        database.truncate_log()  # Now the version is at the offset that an older Muniment reads.
     except BaseException:
         database.close()
         raise
@@ -480,11 +486,11 @@ def open_catalog(path: Path) -> Database:
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
-        delete(path)
+        delete_database(path)
         catalog = fresh()
     try:
         if not _is_current(catalog):
-            _begin_anew(catalog)
+            _recreate_catalog(catalog)
     except BaseException:
         catalog.close()
         raise
@@ -492,48 +498,48 @@ def open_catalog(path: Path) -> Database:
 
 
 @cache
-def catalog_script() -> str:
+def read_catalog_script() -> str:
     """Return the SQL that creates the tables of a catalog."""
     return files(__package__).joinpath("catalog.sql").read_text("utf-8")
 
 
-def _begin_anew(catalog: Database) -> None:
+def _recreate_catalog(catalog: Database) -> None:
     """Empty a catalog, but preserve the record of written index files if it is readable."""
-    known: tuple[IndexedFile, ...] = ()
+    written_files: tuple[IndexedFile, ...] = ()
     with suppress(ManagedMemoryUnavailable):  # The catalog is damaged, or has no such table.
-        known = WRITTEN.read(catalog)
-    catalog.begin_anew(catalog_script(), CATALOG_VERSION)
+        written_files = WRITTEN.read(catalog)
+    catalog.recreate(read_catalog_script(), CATALOG_VERSION)
     with catalog.transaction() as connection:
-        PLANNED.insert(connection, known, "INSERT OR IGNORE")
+        PLANNED.insert(connection, written_files, "INSERT OR IGNORE")
 
 
 def _is_current(database: Database) -> bool:
     """Return whether a catalog has the version and schema of this code (S4)."""
     try:
-        return _version(database) == CATALOG_VERSION and has_schema(database, (catalog_script(),))
+        return _read_version(database) == CATALOG_VERSION and has_schema(database, (read_catalog_script(),))
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
         return False
 
 
-def _version(database: Database) -> int:
+def _read_version(database: Database) -> int:
     return int(database.rows("PRAGMA user_version")[0][0])
 
 
-def _refuse_newer(path: Path) -> None:
+def _reject_newer_ledger(path: Path) -> None:
     """Reject a newer ledger by its header, before SQLite opens it and touches its companion files."""
-    with reporting(path):
+    with convert_errors(path):
         try:
-            with database.reading(path) as file:
-                header = file.read(_VERSION_AT + 4)
+            with database.open_shared(path) as file:
+                header = file.read(_VERSION_OFFSET + 4)
         except FileNotFoundError:
             return
     if header.startswith(_MAGIC):
-        _refuse_above(LEDGER_VERSION, int.from_bytes(header[_VERSION_AT:], "big"), path)
+        _reject_newer_version(LEDGER_VERSION, int.from_bytes(header[_VERSION_OFFSET:], "big"), path)
 
 
-def _refuse_above(newest: int, version: int, path: Path) -> None:
+def _reject_newer_version(newest: int, version: int, path: Path) -> None:
     if version > newest:
         raise StateTooNew(printable(str(path)), version, newest)
 
@@ -550,11 +556,11 @@ def _copy_files(source: Path, target: Path) -> None:
     """
     if not os.path.lexists(source / LEDGER_NAME):
         return
-    with _alone(source):
-        _refuse_newer(source / LEDGER_NAME)
-        put(target / KEY_NAME, read_key(source), over=True)
+    with _lock_private_directory(source):
+        _reject_newer_ledger(source / LEDGER_NAME)
+        write_file(target / KEY_NAME, read_key(source), replace=True)
         for name in (LEDGER_NAME, CATALOG_NAME):
-            with reporting(source / name):
+            with convert_errors(source / name):
                 _copy_unchanged(source / name, target)
 
 
@@ -565,20 +571,20 @@ def _copy_unchanged(path: Path, target: Path) -> None:
         if each.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), each)
     for _ in range(_MAX_COPIES):
-        before = [_size_and_time(each) for each in pair]
+        before = [_read_size_and_time(each) for each in pair]
         for each, found in zip(pair, before, strict=True):
             if found is not None:
-                with database.reading(each) as file, (target / each.name).open("wb") as copied:
+                with database.open_shared(each) as file, (target / each.name).open("wb") as copied:
                     while block := file.read(_BLOCK_BYTES):
                         copied.write(block)
                 (target / each.name).chmod(PRIVATE)
-        if before == [_size_and_time(each) for each in pair]:
+        if before == [_read_size_and_time(each) for each in pair]:
             return
-        delete(target / path.name)
-    raise unavailable(path, "another process writes to it continuously; try again")
+        delete_database(target / path.name)
+    raise build_unavailable_error(path, "another process writes to it continuously; try again")
 
 
-def _size_and_time(path: Path) -> tuple[int, int] | None:
+def _read_size_and_time(path: Path) -> tuple[int, int] | None:
     """Return the size of a file and when it was changed; None if it is missing."""
     try:
         found = path.stat()
@@ -592,39 +598,44 @@ def is_writable(directory: Path) -> bool:
     return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _copy(database: Database, path: Path) -> None:
+def _copy_database(database: Database, path: Path) -> None:
     """Copy a database; an existing copy has the same version and stays."""
     unfinished = path.with_name(f"{path.name}.unfinished")
-    with reporting(path):
+    with convert_errors(path):
         if path.exists():
             return
         unfinished.unlink(missing_ok=True)
-        make_private(unfinished)
-        with database.bare() as connection, closing(sqlite3.connect(unfinished)) as kept:
-            connection.backup(kept)
+        ensure_private_file(unfinished)
+        with (
+            database.open_outside_transaction() as connection,
+            closing(sqlite3.connect(unfinished)) as target,
+        ):
+            connection.backup(target)
         unfinished.rename(path)
-        sync(path.parent)
+        sync_directory(path.parent)
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Hold the lock of the state directory, as `alone`.
+def _lock_private_directory(directory: Path) -> Iterator[None]:
+    """Hold the lock of the state directory, as `lock_directory`.
 
     Raises:
-        ManagedMemoryUnavailable: as `alone`, or other users can write to the directory.
+        ManagedMemoryUnavailable: as `lock_directory`, or other users can write to the directory.
     """
-    with alone(directory) as fd:
-        with reporting(directory):
+    with lock_directory(directory) as fd:
+        with convert_errors(directory):
             found = os.fstat(fd)
         if found.st_uid != os.geteuid():
-            raise unavailable(directory, "belongs to another user; use a directory that you own")
+            raise build_unavailable_error(directory, "belongs to another user; use a directory that you own")
         if found.st_mode & _OTHERS_MAY_WRITE:
-            raise unavailable(directory, f"is writable by others; run: chmod 700 {printable(str(directory))}")
+            raise build_unavailable_error(
+                directory, f"is writable by others; run: chmod 700 {printable(str(directory))}"
+            )
         yield
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[int]:
+def lock_directory(directory: Path) -> Iterator[int]:
     """Hold the lock of a directory, and yield its descriptor; processes that replace its files take turns.
 
     Raises:
@@ -632,20 +643,22 @@ def alone(directory: Path) -> Iterator[int]:
             `BUSY_SECONDS`.
     """
     deadline = time.monotonic() + BUSY_SECONDS
-    with reporting(directory):
+    with convert_errors(directory):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while not _locks(directory, fd):
+        while not _try_lock_directory(directory, fd):
             if time.monotonic() >= deadline:
-                raise unavailable(directory, f"another process has locked it for {BUSY_SECONDS:.0f} s")
+                raise build_unavailable_error(
+                    directory, f"another process has locked it for {BUSY_SECONDS:.0f} s"
+                )
             time.sleep(_PAUSE)
         yield fd
     finally:
         os.close(fd)
 
 
-def _locks(directory: Path, fd: int) -> bool:
-    with reporting(directory):
+def _try_lock_directory(directory: Path, fd: int) -> bool:
+    with convert_errors(directory):
         return try_lock(fd)
 
 
@@ -674,18 +687,20 @@ def read_key(directory: Path) -> bytes:
             others, or is missing although a ledger exists.
     """
     path = directory / KEY_NAME
-    with reporting(path):
+    with convert_errors(path):
         if not path.exists():
             if path.with_name(LEDGER_NAME).exists():
                 reason = f"is missing, but {LEDGER_NAME} needs it; restore it from a backup"
-                raise unavailable(path, reason)
+                raise build_unavailable_error(path, reason)
             # Complete or not at all, and on disk before it signs anything.
-            put(path, secrets.token_bytes(KEY_BYTES), over=False)
+            write_file(path, secrets.token_bytes(KEY_BYTES), replace=False)
         with path.open("rb") as file:
             key = file.read(KEY_BYTES + 1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if len(key) != KEY_BYTES:
-        raise unavailable(path, f"has {len(key)} bytes instead of {KEY_BYTES}; restore it from a backup")
+        raise build_unavailable_error(
+            path, f"has {len(key)} bytes instead of {KEY_BYTES}; restore it from a backup"
+        )
     if mode & ~PRIVATE:
-        raise unavailable(path, f"is readable by others; run: chmod 600 {printable(str(path))}")
+        raise build_unavailable_error(path, f"is readable by others; run: chmod 600 {printable(str(path))}")
     return key

@@ -19,7 +19,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from muniment.store.database import Ledger, Transaction, unavailable
+from muniment.store.database import Ledger, Transaction, build_unavailable_error
 
 T = TypeVar("T")
 
@@ -45,84 +45,90 @@ class Table(Generic[T]):
         source: str,
         kind: type[T],
         /,
-        given: str = "",
-        by: str = "",
-        broken: str = "a row was changed after it was written",
+        generated_column: str = "",
+        generated_sql: str = "",
+        invalid_message: str = "a row was changed after it was written",
         **columns: str | None,
     ) -> None:
-        leaves = list(_leaves(kind, columns))
-        self._columns, self._broken = ", ".join(sql for _, sql, _ in leaves), broken
+        columns_found = list(_list_columns(kind, columns))
+        self._columns, self._invalid_message = ", ".join(sql for _, sql, _ in columns_found), invalid_message
         self._select = f"SELECT {self._columns} FROM {source} "  # noqa: S608
-        self._loads = [(at, load) for at, (_, _, hint) in enumerate(leaves) if (load := _loader(hint))]
-        self._make = _maker(kind, columns)
-        kept = [leaf for leaf in leaves if leaf[1] != given]
-        names, marks = [sql for _, sql, _ in kept], ["?"] * len(kept)
-        if by:
-            names, marks = [*names, given], [*marks, by]
+        self._loads = [
+            (at, load) for at, (_, _, hint) in enumerate(columns_found) if (load := _find_decoder(hint))
+        ]
+        self._make = _build_constructor(kind, columns)
+        stored = [leaf for leaf in columns_found if leaf[1] != generated_column]
+        names, marks = [sql for _, sql, _ in stored], ["?"] * len(stored)
+        if generated_sql:
+            names, marks = [*names, generated_column], [*marks, generated_sql]
         self._insert = f"INTO {source} ({', '.join(names)}) VALUES ({', '.join(marks)})"
-        self._get = attrgetter(*(path for path, _, _ in kept))
-        self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _is_json(hint)]
+        self._get = attrgetter(*(path for path, _, _ in stored))
+        self._dumps = [at for at, (_, _, hint) in enumerate(stored) if _is_json(hint)]
 
     def insert(
-        self, connection: Transaction, items: Iterable[T], how: str = "INSERT", more: str = ""
+        self, connection: Transaction, items: Iterable[T], verb: str = "INSERT", suffix: str = ""
     ) -> None:
         """Insert rows with one statement.
 
         Args:
             connection: an open transaction.
             items: the rows.
-            how: SQLite's verb, for tables outside a ledger.
-            more: SQL after the values, for example what to do on a conflict.
+            verb: SQLite's verb, for tables outside a ledger.
+            suffix: SQL after the values, for example what to do on a conflict.
         """
-        connection.executemany(f"{how} {self._insert} {more}", map(self._row, items))
+        connection.executemany(f"{verb} {self._insert} {suffix}", map(self._encode_row, items))
 
     def add(self, database: Ledger, item: T) -> T:
         """Insert a row and return it as stored, with its assigned number."""
-        return self.changed(database, f"INSERT {self._insert}", self._row(item))[0]
+        return self.change_rows(database, f"INSERT {self._insert}", self._encode_row(item))[0]
 
-    def changed(self, database: Ledger, statement: str, values: Sequence[object]) -> tuple[T, ...]:
+    def change_rows(self, database: Ledger, statement: str, values: Sequence[object]) -> tuple[T, ...]:
         """Return the rows that a statement adds or changes, in their new state."""
         with database.transaction() as connection:
             rows = connection.execute(f"{statement} RETURNING {self._columns}", values).fetchall()
-        return self._all(database, rows)
+        return self._decode_rows(database, rows)
 
-    def read(self, database: Ledger, rest: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
+    def read(self, database: Ledger, clause: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
         """Return the selected rows, in their order.
 
         Args:
             database: that has the table.
-            rest: SQL after FROM.
+            clause: SQL after FROM.
             values: of its parameters.
         """
-        return self._all(database, database.rows(self._select + rest, values))
+        return self._decode_rows(database, database.rows(self._select + clause, values))
 
-    def first(self, database: Ledger, rest: str, values: Sequence[object]) -> T | None:
+    def read_first(self, database: Ledger, clause: str, values: Sequence[object]) -> T | None:
         """Return the first selected row, or None."""
-        return next(iter(self.read(database, rest, values)), None)
+        return next(iter(self.read(database, clause, values)), None)
 
-    def each(self, connection: Transaction, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
+    def iterate_rows(
+        self, connection: Transaction, clause: str = "", values: Sequence[object] = ()
+    ) -> Iterator[T]:
         """Yield rows one by one, as `read`: for results that do not fit into memory."""
-        return map(self._made, connection.execute(self._select + rest, values))
+        return map(self._decode_row, connection.execute(self._select + clause, values))
 
-    def _all(self, database: Ledger, rows: Iterable[tuple[Any, ...]]) -> tuple[T, ...]:
+    def _decode_rows(self, database: Ledger, rows: Iterable[tuple[Any, ...]]) -> tuple[T, ...]:
         found: list[T] = []
         for row in rows:
             try:
-                found.append(self._made(row))
+                found.append(self._decode_row(row))
             except (ValueError, TypeError) as error:
-                raise unavailable(database.name, self._broken.format(row[0])) from error
+                raise build_unavailable_error(database.name, self._invalid_message.format(row[0])) from error
         return tuple(found)
 
-    def _row(self, item: T) -> Sequence[Any]:
+    def _encode_row(self, item: T) -> Sequence[Any]:
         found = self._get(item)
         if not self._dumps:
             return found
         values = list(found)
-        for at in self._dumps:
-            values[at] = None if values[at] is None else json.dumps(values[at], default=_told)
+        for index in self._dumps:
+            values[index] = (
+                None if values[index] is None else json.dumps(values[index], default=_encode_object)
+            )
         return values
 
-    def _made(self, row: tuple[Any, ...]) -> T:
+    def _decode_row(self, row: tuple[Any, ...]) -> T:
         values = list(row)
         for at, load in self._loads:
             if values[at] is not None:
@@ -130,43 +136,43 @@ class Table(Generic[T]):
         return self._make(iter(values))  # type: ignore[no-any-return]
 
 
-def _leaves(kind: type, columns: _Columns, above: str = "") -> Iterator[tuple[str, str, Any]]:
+def _list_columns(kind: type, columns: _Columns, path_prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     """Yield for every column the path to its field, its SQL and its type."""
-    for name, hint in _hints(kind):
+    for name, hint in _list_fields(kind):
         sql = columns.get(name, name)
         if sql is None:
             continue
-        if _is_whole(hint):
-            yield from _leaves(hint, columns, f"{above}{name}.")
+        if _has_fields(hint):
+            yield from _list_columns(hint, columns, f"{path_prefix}{name}.")
         else:
-            yield f"{above}{name}", sql, hint
+            yield f"{path_prefix}{name}", sql, hint
 
 
-def _maker(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]], Any]:
+def _build_constructor(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]], Any]:
     """Return a function that creates a value of a class from as many columns as the class needs."""
-    names = [name for name, _ in _hints(kind) if columns.get(name, name) is not None]
-    hints = [hint for name, hint in _hints(kind) if name in names]
+    names = [name for name, _ in _list_fields(kind) if columns.get(name, name) is not None]
+    hints = [hint for name, hint in _list_fields(kind) if name in names]
     is_by_name = is_dataclass(kind) and any(each.kw_only for each in fields(kind))
     if is_by_name:
         return lambda values: kind(**dict(zip(names, values, strict=False)))
-    if not any(map(_is_whole, hints)):
+    if not any(map(_has_fields, hints)):
         count = len(hints)
         return lambda values: kind(*islice(values, count))
-    parts = [_maker(hint, columns) if _is_whole(hint) else next for hint in hints]
+    parts = [_build_constructor(hint, columns) if _has_fields(hint) else next for hint in hints]
     return lambda values: kind(*[part(values) for part in parts])
 
 
-def _hints(kind: type) -> list[tuple[str, Any]]:
+def _list_fields(kind: type) -> list[tuple[str, Any]]:
     """Return the fields of a class, each with its type."""
     return [each for each in get_type_hints(kind).items() if get_origin(each[1]) is not ClassVar]
 
 
-def _is_whole(hint: Any) -> bool:
+def _has_fields(hint: Any) -> bool:
     """Return whether a type is a class with fields."""
     return is_dataclass(hint) or hasattr(hint, "_fields")
 
 
-def _plain(hint: Any) -> Any:
+def _unwrap_type(hint: Any) -> Any:
     """Return the type of a field without None and without type arguments."""
     kinds = [each for each in get_args(hint) if each is not NoneType]
     hint = kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
@@ -174,20 +180,20 @@ def _plain(hint: Any) -> Any:
 
 
 def _is_json(hint: Any) -> bool:
-    return _plain(hint) in _JSON or _is_whole(_plain(hint))
+    return _unwrap_type(hint) in _JSON or _has_fields(_unwrap_type(hint))
 
 
-def _told(value: Any) -> Any:
+def _encode_object(value: Any) -> Any:
     """Convert a value for which JSON has no form."""
     return astuple(value) if is_dataclass(value) and not isinstance(value, type) else dict(value)
 
 
-def _loader(hint: Any) -> Callable[[Any], Any] | None:
-    plain = _plain(hint)
-    if _is_whole(plain):
-        return lambda text: plain(*json.loads(text))
-    if plain is tuple:
+def _find_decoder(hint: Any) -> Callable[[Any], Any] | None:
+    base_type = _unwrap_type(hint)
+    if _has_fields(base_type):
+        return lambda text: base_type(*json.loads(text))
+    if base_type is tuple:
         return lambda text: tuple(json.loads(text))
-    if plain is Any or plain is Mapping:
+    if base_type is Any or base_type is Mapping:
         return json.loads
-    return plain if isinstance(plain, type) and issubclass(plain, Enum | bool) else None
+    return base_type if isinstance(base_type, type) and issubclass(base_type, Enum | bool) else None

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 from muniment.content.entry import parse
 from muniment.kernel.names import Trust
 from muniment.kernel.syscalls import os
-from muniment.store.database import Ledger, reporting
-from muniment.store.state import LedgerState, State, put
+from muniment.store.database import Ledger, convert_errors
+from muniment.store.state import LedgerState, State, write_file
 from muniment.store.table import Table
 
 # -- outbox --------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class OutboxEvent:
         workspace: key of the recipient; None: every workspace that binds one of `roots`.
         roots: keys of roots that changed.
         token, client: who requested the task, if known.
-        number: assigned by `append`.
+        number: assigned by `append_event`.
     """
 
     type: str
@@ -68,11 +68,11 @@ class OutboxEvent:
 
 
 _LAST: Final = "(SELECT last FROM series)"
-_FORGET_OLDEST: Final = f"DELETE FROM event WHERE number <= {_LAST} - ? AND {_LAST} % ? = 0"  # noqa: S608
-_EVENTS: Final = Table("event", OutboxEvent, given="number", by=_LAST)
+_DELETE_OLDEST: Final = f"DELETE FROM event WHERE number <= {_LAST} - ? AND {_LAST} % ? = 0"  # noqa: S608
+_EVENTS: Final = Table("event", OutboxEvent, generated_column="number", generated_sql=_LAST)
 
 
-def append(state: LedgerState, event: OutboxEvent) -> None:
+def append_event(state: LedgerState, event: OutboxEvent) -> None:
     """Append an event, inside the caller's transaction of the ledger.
 
     Raises:
@@ -82,15 +82,15 @@ def append(state: LedgerState, event: OutboxEvent) -> None:
         # These statements return nothing, so that a remote ledger needs no round trip.
         connection.executemany("UPDATE series SET last = last + ?", [(1,)])
         _EVENTS.insert(connection, [event])
-        connection.executemany(_FORGET_OLDEST, [(MAX_EVENTS, _SWEEP)])
+        connection.executemany(_DELETE_OLDEST, [(MAX_EVENTS, _SWEEP)])
 
 
-def read(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
+def read_events(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
     """Return the oldest events with a number above `after`.
 
     Args:
         ledger: any connection to it.
-        after: a number, see `span`.
+        after: a number, see `read_range`.
         limit: maximum number of events.
 
     Raises:
@@ -99,16 +99,17 @@ def read(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
     return _EVENTS.read(ledger, "WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
 
 
-def of_task(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
-    """Return the retained events about a task, in order. Raises as `read`.
+def read_task_events(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
+    """Return the retained events about a task, in order. Raises as `read_events`.
 
     Cost: a scan of all retained events, a few ms.
     """
     return _EVENTS.read(ledger, "WHERE task = ? ORDER BY number", (task,))
 
 
-def span(ledger: Ledger) -> tuple[str, int, int]:
-    """Return the epoch of the series, and the lowest and highest number after which `read` misses no event.
+def read_range(ledger: Ledger) -> tuple[str, int, int]:
+    """Return the epoch of the series, and the lowest and highest number after which `read_events` misses no
+    event.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -127,7 +128,7 @@ def span(ledger: Ledger) -> tuple[str, int, int]:
 RUN_BYTES: Final = 16
 """Bytes of a run: two runs of random text are never equal by chance; in prose it is about three words."""
 
-_STEP: Final = RUN_BYTES // 2
+_BLOCK_BYTES: Final = RUN_BYTES // 2
 """Every run contains a complete block of this length that begins at a multiple of it."""
 
 
@@ -137,38 +138,38 @@ class Runs:
     Args:
         texts: texts shorter than a run have none.
 
-    Cost: about 200 bytes of memory and 2 µs for each byte of text; `found_in` about 20 ns a byte.
+    Cost: about 200 bytes of memory and 2 µs for each byte of text; `find_runs` about 20 ns a byte.
     """
 
     def __init__(self, texts: Iterable[bytes]) -> None:
         self._runs = {
             text[start : start + RUN_BYTES] for text in texts for start in range(len(text) - RUN_BYTES + 1)
         }
-        self._blocks = set(_blocks(self._runs))
+        self._blocks = set(_iterate_blocks(self._runs))
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def found_in(self, data: bytes) -> set[bytes]:
+    def find_runs(self, data: bytes) -> set[bytes]:
         """Return the runs that occur in `data`."""
         found: set[bytes] = set()
-        for at in range(0, len(data) - _STEP + 1, _STEP):
-            if data[at : at + _STEP] in self._blocks:
-                starts = range(max(0, at - _STEP), at + 1)
+        for offset in range(0, len(data) - _BLOCK_BYTES + 1, _BLOCK_BYTES):
+            if data[offset : offset + _BLOCK_BYTES] in self._blocks:
+                starts = range(max(0, offset - _BLOCK_BYTES), offset + 1)
                 found.update(data[start : start + RUN_BYTES] for start in starts)
         return found & self._runs
 
-    def without(self, others: Iterable[bytes]) -> Runs:
+    def remove_common(self, others: Iterable[bytes]) -> Runs:
         """Return the runs that occur in none of `others`."""
         left = Runs(())
         left._runs = set(self._runs)
         for data in others:
-            left._runs -= self.found_in(data)
-        left._blocks = set(_blocks(left._runs))
+            left._runs -= self.find_runs(data)
+        left._blocks = set(_iterate_blocks(left._runs))
         return left
 
 
-def telling(data: bytes) -> Iterator[bytes]:
+def split_meaningful_parts(data: bytes) -> Iterator[bytes]:
     """Yield the meaningful parts of a file: text, name, description and keywords, decoded.
 
     The syntax of the front matter is omitted, because entries share it.
@@ -183,10 +184,10 @@ def telling(data: bytes) -> Iterator[bytes]:
             yield part.encode("utf-8", "surrogatepass")
 
 
-def _blocks(runs: Iterable[bytes]) -> Iterator[bytes]:
+def _iterate_blocks(runs: Iterable[bytes]) -> Iterator[bytes]:
     for run in runs:
-        for start in range(RUN_BYTES - _STEP + 1):
-            yield run[start : start + _STEP]
+        for start in range(RUN_BYTES - _BLOCK_BYTES + 1):
+            yield run[start : start + _BLOCK_BYTES]
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ class Originator:
     token: str
     client: str | None = None
 
-    def sees(self, other: Originator) -> bool:
+    def can_see(self, other: Originator) -> bool:
         """Return whether this sender may see requests of `other`.
 
         With a client id: only requests with that id. Without one: the owner sees everything, a token its
@@ -260,17 +261,17 @@ class QueuedTask:
     repeated: str | None = None
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether the task will never change again."""
         return self.status in TERMINAL
 
     @property
-    def said(self) -> list[Any]:
+    def texts(self) -> list[Any]:
         """Return its arguments, result and error (K1)."""
         return [self.arguments, self.result, self.error]
 
     @property
-    def cleared(self) -> QueuedTask:
+    def cleared_copy(self) -> QueuedTask:
         """Return the cleared version of the task (K2)."""
         if self.status == "cancelled":
             return self  # Its arguments were deleted when it was cancelled.
@@ -280,29 +281,29 @@ class QueuedTask:
 TASKS: Final = Table(
     "task",
     QueuedTask,
-    given="seq",
-    broken="task {} was changed after it was written; restore the ledger from a backup",
+    generated_column="seq",
+    invalid_message="task {} was changed after it was written; restore the ledger from a backup",
 )
 
 
-def event_of(task: QueuedTask, at: str, data: Mapping[str, Any]) -> OutboxEvent:
+def build_event(task: QueuedTask, at: str, data: Mapping[str, Any]) -> OutboxEvent:
     """Return an event about a task, for its originator and the owner; `data` as in `OutboxEvent`."""
     who = task.originator
     of_it = {"kind": task.kind, **data}
     return OutboxEvent("task", at, task.id, of_it, task.workspace, token=who.token, client=who.client)
 
 
-def clearing(state: State, tasks: Collection[str]) -> tuple[QueuedTask, ...]:
+def select_uncleared(state: State, tasks: Collection[str]) -> tuple[QueuedTask, ...]:
     """Return the tasks of these that are not cleared yet, in their order."""
-    return tuple(each for each in all_tasks(state) if each.id in tasks and each != each.cleared)
+    return tuple(each for each in list_tasks(state) if each.id in tasks and each != each.cleared_copy)
 
 
-def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
+def clear_tasks(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
     """Clear tasks that are not running (K2, K3), inside the caller's transaction that read them.
 
     Args:
         state: has the ledger.
-        tasks: see `clearing`.
+        tasks: see `select_uncleared`.
         at: see `audit.timestamp`.
 
     Raises:
@@ -310,23 +311,23 @@ def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
     """
     with state.ledger.transaction() as connection:
         for before in tasks:
-            task = before.cleared
+            task = before.cleared_copy
             connection.execute(
                 "UPDATE task SET status = ?, updated = ?, arguments = NULL, result = NULL, error = ? "
                 "WHERE id = ?",
                 (task.status, at, json.dumps(task.error), task.id),
             )
             if before.status == "queued":
-                told = {"status": task.status, "attempt": task.attempt, **_ERASED}
-                append(state, event_of(task, at, told))
+                data = {"status": task.status, "attempt": task.attempt, **_ERASED}
+                append_event(state, build_event(task, at, data))
 
 
-def all_tasks(state: State) -> tuple[QueuedTask, ...]:
+def list_tasks(state: State) -> tuple[QueuedTask, ...]:
     """Return every task of every lane: at most 1000 of each, and those with an idempotency key."""
     return TASKS.read(state.ledger, "ORDER BY seq")
 
 
-def as_read(text: str) -> Any:
+def decode_json(text: str) -> Any:
     """Decode JSON; return the text itself if an edit made it invalid."""
     try:
         return json.loads(text)
@@ -334,17 +335,17 @@ def as_read(text: str) -> Any:
         return text
 
 
-def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+def iterate_strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
     """Yield every string in decoded JSON, each with the name of its field."""
     match value:
         case str():
             yield field, value
         case dict():
             for name, each in value.items():
-                yield from strings(each, name)
+                yield from iterate_strings(each, name)
         case list():
             for each in value:
-                yield from strings(each, field)
+                yield from iterate_strings(each, field)
 
 
 # -- transcripts ---------------------------------------------------------------------------------------
@@ -356,54 +357,56 @@ def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
 # completely, because it also contains the model's paraphrases. A file that was moved or replaced is not
 # touched.
 
-NAME: Final = "transcripts.jsonl"
+TRANSCRIPTS_NAME: Final = "transcripts.jsonl"
 """In the state directory: a line for each transcript, with its task, its path and its file identity."""
 
 _PRIVATE: Final = 0o600
 
 
-def note(state: State, task: str, path: Path) -> None:
+def record_transcript(state: State, task: str, path: Path) -> None:
     """Record the path of a task's transcript, which must exist.
 
     Raises:
         ManagedMemoryUnavailable: the state directory cannot be written.
     """
-    file = state.directory / NAME
-    with reporting(file):
-        line = json.dumps([task, str(path.absolute()), *_identity(path)])
+    file = state.directory / TRANSCRIPTS_NAME
+    with convert_errors(file):
+        line = json.dumps([task, str(path.absolute()), *_read_identity(path)])
         fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
         with os.fdopen(fd, "w", encoding="ascii") as lines:
             print(line, file=lines)
 
 
-def remove_telling(state: State, tasks: Collection[str], runs: Runs) -> int:
+def delete_transcripts(state: State, tasks: Collection[str], runs: Runs) -> int:
     """Delete the transcripts of tasks, and those that contain one of `runs`; return their number.
 
     Raises:
         ManagedMemoryUnavailable: a transcript cannot be read or deleted.
     """
-    file = state.directory / NAME
-    with reporting(file):
+    file = state.directory / TRANSCRIPTS_NAME
+    with convert_errors(file):
         if not file.exists():
             return 0
         lines = file.read_text("ascii").splitlines(keepends=True)
-        kept, removed = [], 0
+        remaining_lines, removed = [], 0
         for line in lines:
             task, name, *identity = json.loads(line)
             path = Path(name)
-            if not path.is_file() or _identity(path) != identity or not _is_transcript(path):
+            if not path.is_file() or _read_identity(path) != identity or not _is_transcript(path):
                 continue
-            if task in tasks or runs.found_in("\n".join(_said(path)).encode("utf-8", "replace")):
+            if task in tasks or runs.find_runs(
+                "\n".join(_iterate_transcript_strings(path)).encode("utf-8", "replace")
+            ):
                 path.unlink()
                 removed += 1
             else:
-                kept.append(line)
-        if kept != lines:
-            put(file, "".join(kept).encode("ascii"), over=True)
+                remaining_lines.append(line)
+        if remaining_lines != lines:
+            write_file(file, "".join(remaining_lines).encode("ascii"), replace=True)
     return removed
 
 
-def _identity(path: Path) -> list[int]:
+def _read_identity(path: Path) -> list[int]:
     found = path.stat(follow_symlinks=False)
     return [found.st_dev, found.st_ino]
 
@@ -413,7 +416,7 @@ def _is_transcript(path: Path) -> bool:
     return path.read_text("utf-8", "replace").startswith('{"from": "system"')
 
 
-def _said(path: Path) -> Iterator[str]:
+def _iterate_transcript_strings(path: Path) -> Iterator[str]:
     """Yield the strings of a transcript, from decoded JSON."""
     for line in path.read_text("utf-8", "replace").splitlines():
-        yield from (text for _, text in strings(as_read(line)))
+        yield from (text for _, text in iterate_strings(decode_json(line)))

@@ -8,7 +8,7 @@ T2 Text that a run writes has the request's trust only if it is the requester's 
    only the provenance changes retains its trust. Any other text is a model's: at most `agent`, for any
    requester, and at most the lowest trust of everything that the run was shown.
 T3 Text of lower trust never replaces, removes or merges text of higher trust without a review:
-   `reasons_for_review`.
+   `find_review_reasons`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from muniment.content.admission import INSTRUCTIONS, addressed_to_agent, held_for, name_gate
-from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
-from muniment.content.expiry import expiry_time
+from muniment.content.admission import (
+    INSTRUCTIONS_GATE,
+    find_agent_instruction,
+    find_name_gate,
+    find_withholding_gate,
+)
+from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, complete_front_matter, parse, read_titles
+from muniment.content.expiry import compute_expiry_time
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.poison import find_poison
-from muniment.content.provenance import Replaces, Whose, whose
-from muniment.content.titles import TITLES_KEY, current_titles, mark_of
+from muniment.content.provenance import Authorship, CanReplace, determine_authorship
+from muniment.content.titles import TITLES_KEY, build_title_mark, read_current_titles
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import NEVER, Policy
@@ -37,9 +42,9 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.store.ledger import Run, is_current, source_of
-from muniment.store.passages import Authorship, read_authorship
-from muniment.store.rows import Assess, Assessed
+from muniment.store.ledger import Run, find_source, is_current
+from muniment.store.passages import TextTrust, read_text_trust
+from muniment.store.rows import AssessFile, Assessment
 from muniment.store.state import State
 from muniment.types.keys import RootKey
 
@@ -66,7 +71,7 @@ _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 
 
-def ulid(milliseconds: int, randomness: bytes) -> str:
+def encode_ulid(milliseconds: int, randomness: bytes) -> str:
     """Return a ULID: 26 characters that sort by time.
 
     Args:
@@ -84,12 +89,12 @@ def ulid(milliseconds: int, randomness: bytes) -> str:
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
-def new_ulid() -> str:
+def generate_ulid() -> str:
     """Return a ULID for the current time."""
-    return ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
+    return encode_ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
 
 
-def stamp(
+def stamp_entry(
     data: bytes,
     base: bytes | None,
     path: CanonicalPath,
@@ -105,7 +110,7 @@ def stamp(
         base: the file that it replaces, or None for a new one.
         path: of the entry; the last source for a name, and for the type if the scope has the name of a type.
         run: that changes it; its trust is that of these bytes.
-        identity: of a new entry, see `ulid`; None: generate one.
+        identity: of a new entry, see `encode_ulid`; None: generate one.
         relations: to other texts, by `ledger.SUPERSEDES` and `SEE`.
 
     Raises:
@@ -113,12 +118,12 @@ def stamp(
         TooLarge: the front matter would be too large.
     """
     entry = parse(decode(data))
-    titles = current_titles(entry, path.rel)
+    titles = read_current_titles(entry, path.rel)
     now = datetime.fromisoformat(run.at).astimezone(UTC).strftime(_TIME_FORMAT)
-    kept = parse(base).muniment if base is not None else None
-    known, created = _identity(kept or {})
+    previous_provenance = parse(base).muniment if base is not None else None
+    known, created = _parse_identity(previous_provenance or {})
     provenance = {
-        "id": known or identity or new_ulid(),
+        "id": known or identity or generate_ulid(),
         "created": created or now,
         "updated": now,
         "task": run.task,
@@ -127,27 +132,27 @@ def stamp(
         "policy": run.policy,
         **relations,
     }
-    if mark := mark_of(titles, entry.body):
+    if mark := build_title_mark(titles, entry.body):
         provenance[TITLES_KEY] = mark
     scope_type = path.scope if path.scope in TYPES else "reference"
     labels = {"name": titles.name, "description": titles.description, "type": scope_type}
-    told = titled(entry, path.rel)
-    changed = [key for key in ("name", "description") if getattr(told, key) != labels[key]]
-    return encode(completed(entry, labels, provenance, changed))
+    previous_titles = read_titles(entry, path.rel)
+    changed = [key for key in ("name", "description") if getattr(previous_titles, key) != labels[key]]
+    return encode(complete_front_matter(entry, labels, provenance, changed))
 
 
-def entry_id(entry: Entry) -> str:
+def read_entry_id(entry: Entry) -> str:
     """Return the id in an entry's provenance, which proves nothing; empty if missing or invalid."""
-    return _identity(entry.muniment or {})[0] or ""
+    return _parse_identity(entry.muniment or {})[0] or ""
 
 
-def entry_created(entry: Entry) -> datetime | None:
+def read_entry_created(entry: Entry) -> datetime | None:
     """Return the creation time in an entry's provenance, which proves nothing, or None."""
-    created = _identity(entry.muniment or {})[1]
+    created = _parse_identity(entry.muniment or {})[1]
     return None if created is None else datetime.fromisoformat(created)
 
 
-def _identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
+def _parse_identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
     """Return id and creation time of a provenance line; None for missing or invalid ones."""
     identity, created = muniment.get("id"), muniment.get("created")
     return (
@@ -170,33 +175,35 @@ def _is_time(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class TrustDecision:
     """The trust of a draft's new bytes.
 
     Attributes:
         note: explanation for a user; None if not needed.
-        by: the trust of the run that replaces or removes existing text; None: the same.
+        author_trust: the trust of the run that replaces or removes existing text; None: the same.
     """
 
     trust: Trust
     note: str | None = None
-    by: Trust | None = None
+    author_trust: Trust | None = None
 
 
-TrustRule = Callable[[FileChange, Trust | None], Ruling]
+TrustRule = Callable[[FileChange, Trust | None], TrustDecision]
 """Returns the ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
 
 
-Known = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
-"""Trust and time of committed files, by path and bytes; cached results of `source_of`."""
+KnownSources = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
+"""Trust and time of committed files, by path and bytes; cached results of `find_source`."""
 
-NONE_KNOWN: Final[Known] = MappingProxyType({})
+NO_KNOWN_SOURCES: Final[KnownSources] = MappingProxyType({})
 
 UNKNOWN_BYTES: Final = "unknown_bytes"
 """The gate that withholds a file of a working copy if the ledger does not confirm its bytes at its path."""
 
 
-def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: Known = NONE_KNOWN) -> Assess:
+def build_assessment(
+    state: State, key: RootKey, scope: Scope, policy: Policy, known_sources: KnownSources = NO_KNOWN_SOURCES
+) -> AssessFile:
     """Return a function that assesses files of a root for the catalog (T1) and gates foreign text.
 
     Args:
@@ -204,45 +211,50 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
         key: of the root.
         scope: of the root.
         policy: defines the trust of its files, and how long they are retained.
-        known: cached results that need no ledger query.
+        known_sources: cached results that need no ledger query.
     """
-    ours = policy.trust_of(scope)
+    scope_trust = policy.get_trust(scope)
     retention = policy.retention
 
-    def ends_by(trust: Trust, at: str | None, ends: str | None) -> str | None:
+    def compute_expiry(trust: Trust, at: str | None, ends: str | None) -> str | None:
         days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
-        kept = None if days == NEVER or at is None else _days_after(at, days)
-        return min(filter(None, (ends, kept)), key=expiry_time, default=None)
+        retention_end = None if days == NEVER or at is None else _add_days(at, days)
+        return min(filter(None, (ends, retention_end)), key=compute_expiry_time, default=None)
 
-    def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        put, ends, mixed = known.get((scope, rel, found)), _ends(data), False
-        if put is None and not is_current(state, key, rel, found):
-            return Assessed(Trust.EXTERNAL, ends, UNKNOWN_BYTES)
-        if put is None and (source := source_of(state, key, rel, found)) is not None:
-            put = source.trust, source.at
+    def assess(rel: RelPath, found: Digest, data: bytes) -> Assessment:
+        source_trust, ends, mixed = known_sources.get((scope, rel, found)), _read_expiry(data), False
+        if source_trust is None and not is_current(state, key, rel, found):
+            return Assessment(Trust.EXTERNAL, ends, UNKNOWN_BYTES)
+        if source_trust is None and (source := find_source(state, key, rel, found)) is not None:
+            source_trust = source.trust, source.at
             if source.is_mixed:
-                mixed = bool(read_authorship(state, key, rel, data, ours).body_of(Trust.OWNER))
-        if put is None:
-            by = read_authorship(state, key, rel, data, ours)
-            mixed = bool(by.body_of(Trust.OWNER))
-            return Assessed(
-                by.trust, ends_by(by.trust, by.since, ends), held_for(data, f"{scope}/{rel}", by.trust), mixed
+                mixed = bool(
+                    read_text_trust(state, key, rel, data, scope_trust).select_sentences(Trust.OWNER)
+                )
+        if source_trust is None:
+            by = read_text_trust(state, key, rel, data, scope_trust)
+            mixed = bool(by.select_sentences(Trust.OWNER))
+            return Assessment(
+                by.trust,
+                compute_expiry(by.trust, by.since, ends),
+                find_withholding_gate(data, f"{scope}/{rel}", by.trust),
+                mixed,
             )
-        trust, at = put
-        return Assessed(trust, ends_by(trust, at, ends), None, mixed)
+        trust, at = source_trust
+        return Assessment(trust, compute_expiry(trust, at, ends), None, mixed)
 
     return assess
 
 
-def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
+def compute_trust(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
     """Return the trust of bytes that are at a path, or are restored there (T1)."""
-    source = source_of(state, key, path.rel, digest(content))
-    return authorship_at(state, key, path, content, policy, source).trust
+    source = find_source(state, key, path.rel, digest(content))
+    return compute_text_trust(state, key, path, content, policy, source).trust
 
 
-def authorship_at(
+def compute_text_trust(
     state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy, source: Run | None
-) -> Authorship:
+) -> TextTrust:
     """Return the trust of bytes and of their sentences at a path (T1).
 
     Args:
@@ -251,15 +263,15 @@ def authorship_at(
         path: of the bytes.
         content: the bytes.
         policy: defines the trust of the scope's files.
-        source: of these bytes at this path, from `source_of`.
+        source: of these bytes at this path, from `find_source`.
     """
     if source is not None and not source.is_mixed:
-        return Authorship(source.trust)
-    found = read_authorship(state, key, path.rel, content, policy.trust_of(path.scope))
-    return found if source is None else Authorship(source.trust, found.sentences)
+        return TextTrust(source.trust)
+    found = read_text_trust(state, key, path.rel, content, policy.get_trust(path.scope))
+    return found if source is None else TextTrust(source.trust, found.sentences)
 
 
-def by_person(state: State, key: RootKey, before: bytes, policy: Policy) -> TrustRule:
+def build_edit_rule(state: State, key: RootKey, before: bytes, policy: Policy) -> TrustRule:
     """Return the rule for a user's edit: only sentences that the user wrote have the owner's trust.
 
     In a file that others wrote by hand, they have at most the trust of its scope.
@@ -268,73 +280,81 @@ def by_person(state: State, key: RootKey, before: bytes, policy: Policy) -> Trus
         state: has the ledger.
         key: of the root.
         before: the entry that is edited.
-        policy: as for `trust_at`.
+        policy: as for `compute_trust`.
     """
 
-    def rule(draft: FileChange, _held: Trust | None) -> Ruling:
+    def rule(draft: FileChange, _previous_trust: Trust | None) -> TrustDecision:
         if draft.after is None:
-            return Ruling(Trust.OWNER)
+            return TrustDecision(Trust.OWNER)
         rel = draft.path.rel
-        is_known = source_of(state, key, rel, digest(before)) is not None
-        ours = Trust.OWNER if is_known else policy.trust_of(draft.path.scope)
-        return Ruling(read_authorship(state, key, rel, draft.after, ours).trust, by=Trust.OWNER)
+        is_known = find_source(state, key, rel, digest(before)) is not None
+        scope_trust = Trust.OWNER if is_known else policy.get_trust(draft.path.scope)
+        return TrustDecision(
+            read_text_trust(state, key, rel, draft.after, scope_trust).trust, author_trust=Trust.OWNER
+        )
 
     return rule
 
 
-def basis(policy: Policy, scope: Scope) -> str:
+def compute_basis(policy: Policy, scope: Scope) -> str:
     """Return the inputs of rows, without vectors, that are not files; the version defines the gates."""
-    terms = policy.retention
-    return f"{__version__} {EXPIRY_KEY} {policy.trust_of(scope)} {terms.default} {terms.untrusted}"
+    retention = policy.retention
+    return f"{__version__} {EXPIRY_KEY} {policy.get_trust(scope)} {retention.default} {retention.untrusted}"
 
 
-def constant(trust: Trust) -> TrustRule:
+def build_constant_rule(trust: Trust) -> TrustRule:
     """Return the rule of a caller that is responsible for all committed text."""
-    return lambda _draft, _held: Ruling(trust)
+    return lambda _draft, _held: TrustDecision(trust)
 
 
-def by_words(
-    fact: str, request: Trust, least_shown: Callable[[], Trust | None], replaces: Replaces
+def build_fact_rule(
+    fact: str, request: Trust, find_least_shown_trust: Callable[[], Trust | None], can_replace: CanReplace
 ) -> TrustRule:
     """Return the rule of a run that stores a fact (T2).
 
     Args:
         fact: the text to remember.
         request: its trust.
-        least_shown: called, if needed, for the lowest trust of the text that the run was shown; None: no
+        find_least_shown_trust: called, if needed, for the lowest trust of the text that the run was shown;
+            None: no
             text.
-        replaces: as for `whose`.
+        can_replace: as for `determine_authorship`.
     """
 
-    def rule(draft: FileChange, held: Trust | None) -> Ruling:
+    def rule(draft: FileChange, previous_trust: Trust | None) -> TrustDecision:
         if draft.after is None:
-            return Ruling(request)
-        old = None if draft.before is None or held is None else parse(draft.before)
-        match whose(parse(draft.after).body, fact, None if old is None else old.body, replaces):
-            case Whose.SAME if held is not None:
-                return Ruling(held)
-            case Whose.FACT:
-                return Ruling(request)
-            case Whose.KEPT if held is not None and old is not None and not old.has_end:
+            return TrustDecision(request)
+        old = None if draft.before is None or previous_trust is None else parse(draft.before)
+        match determine_authorship(
+            parse(draft.after).body, fact, None if old is None else old.body, can_replace
+        ):
+            case Authorship.SAME if previous_trust is not None:
+                return TrustDecision(previous_trust)
+            case Authorship.FACT:
+                return TrustDecision(request)
+            case Authorship.EXTENDED if (
+                previous_trust is not None and old is not None and not old.has_end_date
+            ):
                 # In an entry with an end date, the fact would expire with it.
-                return Ruling(request.capped(held))
-        trust = request.capped(Trust.AGENT, *filter(None, [least_shown()]))
+                return TrustDecision(request.cap(previous_trust))
+        trust = request.cap(Trust.AGENT, *filter(None, [find_least_shown_trust()]))
         if trust is request:
-            return Ruling(trust)
-        return Ruling(trust, f"{draft.path.text} is not the text of the request: its trust is {trust}")
+            return TrustDecision(trust)
+        return TrustDecision(trust, f"{draft.path.text} is not the text of the request: its trust is {trust}")
 
     return rule
 
 
-def reasons_for_review(
-    draft: FileChange, held: Trust | None, by: Trust, policy: Policy, *, is_new_text: bool
+def find_review_reasons(
+    draft: FileChange, previous_trust: Trust | None, author_trust: Trust, policy: Policy, *, is_new_text: bool
 ) -> Iterator[str]:
     """Yield the reasons why a draft must wait for the owner; none if it need not.
 
     Args:
         draft: with the trust of its new bytes.
-        held: the highest trust of the sentences that it replaces or removes; None if it creates.
-        by: the trust of the run that replaces or removes; the owner's handwritten text is judged as the
+        previous_trust: the highest trust of the sentences that it replaces or removes; None if it creates.
+        author_trust: the trust of the run that replaces or removes; the owner's handwritten text is judged
+            as the
             owner's.
         policy: defines which scopes are reviewed, and how agent-directed and external text is handled.
         is_new_text: False if the text existed before, and is only restored or shortened.
@@ -343,39 +363,42 @@ def reasons_for_review(
         Refused: the policy rejects text of trust `external`.
     """
     path = "a new entry" if draft.base is None else draft.path.text  # A model chose this name.
-    if policy.commit_of(draft.path.scope) == "review":
+    if policy.get_commit_mode(draft.path.scope) == "review":
         yield f"every change of {draft.path.scope} is reviewed"
-    if held is not None and not by.satisfies(held):
+    if previous_trust is not None and not author_trust.satisfies(previous_trust):
         done = "remove" if draft.after is None else "replace"
-        yield f"text of trust {by} would {done} {path}, which has trust {held}"
+        yield f"text of trust {author_trust} would {done} {path}, which has trust {previous_trust}"
     if draft.after is not None and draft.trust is not None and is_new_text:
-        trust = Trust.OWNER if by is Trust.OWNER else draft.trust
-        yield from _reasons_in_text(path, draft.after, trust, policy)
+        trust = Trust.OWNER if author_trust is Trust.OWNER else draft.trust
+        yield from _find_text_reasons(path, draft.after, trust, policy)
         is_new_name = draft.base is None and policy.content.instructions == "quarantine"
-        if is_new_name and name_gate(draft.path.text, draft.trust) == INSTRUCTIONS:
+        if is_new_name and find_name_gate(draft.path.text, draft.trust) == INSTRUCTIONS_GATE:
             yield "the name of a new entry speaks to an agent"
 
 
-def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
-    taken = policy.provenance.untrusted_sources if trust is Trust.EXTERNAL else "allow"
-    if taken == "reject":
+def _find_text_reasons(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
+    source_mode = policy.provenance.untrusted_sources if trust is Trust.EXTERNAL else "allow"
+    if source_mode == "reject":
         raise Refused(
             "the policy of this memory rejects external text", rule="untrusted_sources", layer=policy.name
         )
-    if taken == "quarantine":
+    if source_mode == "quarantine":
         yield f"{path} is external text"
-    for reason in _risks(decode(text), trust, policy):
+    for reason in _find_risks(decode(text), trust, policy):
         yield f"{path} {reason}"
 
 
 def is_risky(text: str, trust: Trust, policy: Policy) -> bool:
     """Return whether a text requires a review, independent of the text that it replaces."""
-    return next(_risks(text, trust, policy), None) is not None
+    return next(_find_risks(text, trust, policy), None) is not None
 
 
-def _risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
+def _find_risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
     """Yield the problems of a text, each as a predicate for its path."""
-    if policy.content.instructions == "quarantine" and (rule := addressed_to_agent(text, trust)) is not None:
+    if (
+        policy.content.instructions == "quarantine"
+        and (rule := find_agent_instruction(text, trust)) is not None
+    ):
         yield f"speaks to an agent ({rule})"
     if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
         found = find_poison(text)
@@ -383,11 +406,11 @@ def _risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
             yield f"{found.reason}, which agents would treat as a fact ({found.rules[0]})"
 
 
-def _ends(data: bytes) -> str | None:
+def _read_expiry(data: bytes) -> str | None:
     """Return the expiry date of an entry; None if it has none."""
     head = data[:MAX_FRONT_MATTER_BYTES]
     return parse(head).expires if EXPIRY_KEY.encode() in head else None
 
 
-def _days_after(at: str, days: int) -> str:
+def _add_days(at: str, days: int) -> str:
     return timestamp(datetime.fromisoformat(at) + timedelta(days=days))

@@ -16,40 +16,46 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
+from muniment.kernel.apply import ApplyResult, LockedRoots, apply_changes, lock_roots, seal_index_files
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Policy
-from muniment.kernel.land import Landed, LockedRoots, generated, land, lock_roots
 from muniment.kernel.names import INDEX_NAME, Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.write import Recovered, clear_index, new_token, recover, temporary_of_index
+from muniment.kernel.write import (
+    Recovery,
+    clear_index_leftovers,
+    get_index_temporary_name,
+    new_token,
+    recover,
+)
 from muniment.policy.platforms import may_write, require_writing
 from muniment.portable import SYSTEM
 from muniment.store.audit import timestamp
-from muniment.store.catalog import Look, View
-from muniment.store.index import STAND_IN, is_index_path
+from muniment.store.catalog import ScanPlan, View
+from muniment.store.index import FOLDER_PLACEHOLDER, is_index_path
 from muniment.store.index_pages import EXPIRES_AT
-from muniment.store.index_plan import IndexCheck, IndexPlan, about_to_write, verify_index, written
-from muniment.store.journal import CatalogFacts, LedgerJournal
-from muniment.store.ledger import root_key
-from muniment.store.rows import Assessed
+from muniment.store.index_plan import IndexCheck, IndexPlan, record_plan, record_written, verify_index
+from muniment.store.journal import CatalogRootInfo, LedgerJournal
+from muniment.store.ledger import get_root_key
+from muniment.store.rows import Assessment
 from muniment.store.state import State
-from muniment.store.trust import NONE_KNOWN, Known, assessing, basis
+from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources, build_assessment, compute_basis
 
-LOOK_SHARE: Final = 0.7
+REFRESH_SHARE: Final = 0.7
 """The share of a recall's time that it may spend on updating the catalog."""
 
 
-def view_of(
+def open_view(
     state: State,
     root: BoundRoot,
     policy: Policy,
     *,
     sweep: bool = False,
-    patience: Patience | None = None,
-    look: Look | None = None,
-    known: Known = NONE_KNOWN,
+    deadline: Deadline | None = None,
+    scan_plan: ScanPlan | None = None,
+    known_sources: KnownSources = NO_KNOWN_SOURCES,
 ) -> View:
     """Return an up-to-date view of a root; a damaged catalog is recreated.
 
@@ -58,87 +64,90 @@ def view_of(
         root: the root; a caller that is about to write holds its lock.
         policy: defines the trust of its files, and how long they are retained.
         sweep: check every file, so that edits in place are found.
-        patience: checked first, and at each file that is read. It does not end the wait for another thread
+        deadline: checked first, and at each file that is read. It does not end the wait for another thread
             that writes rows. None: no limit.
-        look: determines which directories are read; None: all of them.
-        known: as for `assessing`.
+        scan_plan: determines which directories are read; None: all of them.
+        known_sources: as for `build_assessment`.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
-        Cancelled, DeadlineExceeded: `patience` ended; no row is changed.
+        Cancelled, DeadlineExceeded: `deadline` ended; no row is changed.
     """
-    if patience is not None:
-        patience.check()
-    view, depends_on = _view(state, root, policy, known, patience), basis(policy, root.scope)
-    for_it = look or Look(sweep=sweep)
+    if deadline is not None:
+        deadline.check()
+    view, row_basis = (
+        _build_view(state, root, policy, known_sources, deadline),
+        compute_basis(policy, root.scope),
+    )
+    plan = scan_plan or ScanPlan(sweep=sweep)
     try:
-        return view.refresh(depends_on, for_it)
+        return view.refresh(row_basis, plan)
     except ManagedMemoryUnavailable as error:
         if not state.catalog.is_damaged(error):
             raise
-    state.renew_catalog()
-    return view.refresh(depends_on, for_it)
+    state.recreate_catalog()
+    return view.refresh(row_basis, plan)
 
 
-def view_in_time(
-    state: State, root: BoundRoot, policy: Policy, patience: Patience, look: Look | None = None
+def open_view_in_time(
+    state: State, root: BoundRoot, policy: Policy, deadline: Deadline, scan_plan: ScanPlan | None = None
 ) -> View:
-    """Return a view as `view_of`, but postpone work that would take more than `LOOK_SHARE` of the time.
+    """Return a view as `open_view`, but postpone work that would take more than `REFRESH_SHARE` of the time.
 
     In that case the view is not completely up to date, and `memory_not_read_yet` is logged.
     """
     now = time.monotonic()
-    sooner = Patience(now + LOOK_SHARE * (patience.deadline - now), patience.cancel)
+    sooner = Deadline(now + REFRESH_SHARE * (deadline.expires_at - now), deadline.cancel)
     try:
-        return view_of(state, root, policy, patience=sooner, look=look)
+        return open_view(state, root, policy, deadline=sooner, scan_plan=scan_plan)
     except DeadlineExceeded:
-        patience.check()
+        deadline.check()
     events.emit("memory_not_read_yet", scope=root.scope)
-    return view_as_it_is(state, root, policy)
+    return open_stale_view(state, root, policy)
 
 
-def view_as_it_is(state: State, root: BoundRoot, policy: Policy) -> View:
+def open_stale_view(state: State, root: BoundRoot, policy: Policy) -> View:
     """Return a view of the current rows, without checking the files.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    return _view(state, root, policy)
+    return _build_view(state, root, policy)
 
 
-def _view(
+def _build_view(
     state: State,
     root: BoundRoot,
     policy: Policy,
-    known: Known = NONE_KNOWN,
-    patience: Patience | None = None,
+    known_sources: KnownSources = NO_KNOWN_SOURCES,
+    deadline: Deadline | None = None,
 ) -> View:
-    key = root_key(state, root)
-    assess = assessing(state, key, root.scope, policy, known)
+    key = get_root_key(state, root)
+    assess = build_assessment(state, key, root.scope, policy, known_sources)
 
-    def patient(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        if patience is not None:
-            patience.check()
+    def assess_with_deadline(rel: RelPath, found: Digest, data: bytes) -> Assessment:
+        if deadline is not None:
+            deadline.check()
         return assess(rel, found, data)
 
-    return View(state.catalog, key, root, patient, embedder=state.embedder)
+    return View(state.catalog, key, root, assess_with_deadline, embedder=state.embedder)
 
 
-def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
+def list_displayed_trusts(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
     """Return the trusts of the entries whose text is in the index of a root.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    view_of(state, root, policy)
+    open_view(state, root, policy)
     rows = state.catalog.rows(
         "SELECT DISTINCT trust FROM entry WHERE root = ? AND readable AND held IS NULL",
-        (root_key(state, root),),
+        (get_root_key(state, root),),
     )
     return [trust for (text,) in rows if (trust := Trust(text)).satisfies(Trust.WORKSPACE)]
 
 
-def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
+def list_expired(state: State, root: BoundRoot) -> frozenset[RelPath]:
     """Return the entries of a root that have expired, according to its catalog.
 
     Raises:
@@ -146,21 +155,22 @@ def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
     """
     rows = state.catalog.rows(
         f"SELECT rel FROM entry WHERE root = ? AND expires > '' AND {EXPIRES_AT} <= ?",  # noqa: S608
-        (root_key(state, root), timestamp()),
+        (get_root_key(state, root), timestamp()),
     )
     return frozenset(RelPath(rel) for (rel,) in rows)
 
 
-def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
+def build_listable_test(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
     """Return a test whether the catalog has an entry that is readable and neither withheld nor expired.
 
-    Index files pass. `index.STAND_IN` represents its folder: one such entry there is enough. Cost: one or two
+    Index files pass. `index.FOLDER_PLACEHOLDER` represents its folder: one such entry there is enough. Cost:
+    one or two
     queries for each path.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read; the test may raise it also.
     """
-    key, now, rows = root_key(state, root), timestamp(), state.catalog.rows
+    key, now, rows = get_root_key(state, root), timestamp(), state.catalog.rows
     entries = "SELECT 1 FROM entry WHERE root = ?"
     listed = f"{entries} AND readable AND held IS NULL AND (expires IS NULL OR {EXPIRES_AT} > ?)"
 
@@ -168,20 +178,20 @@ def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
         if is_index_path(rel) or rows(f"{listed} AND rel = ?", (key, now, rel)):
             return True
         topic, _, name = rel.rpartition("/")
-        is_folder = name == STAND_IN and not rows(f"{entries} AND rel = ?", (key, rel))
+        is_folder = name == FOLDER_PLACEHOLDER and not rows(f"{entries} AND rel = ?", (key, rel))
         return is_folder and bool(rows(f"{listed} AND topic = ? LIMIT 1", (key, now, topic)))
 
     return is_listable
 
 
-def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
+def is_index_unchanged(state: State, root: BoundRoot, index: bytes) -> bool:
     """Return whether a `MEMORY.md` is, to the byte, the one written last; False with a new catalog.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be used.
     """
     found = state.catalog.rows(
-        "SELECT digest FROM written WHERE root = ? AND rel = ?", (root_key(state, root), INDEX_NAME)
+        "SELECT digest FROM written WHERE root = ? AND rel = ?", (get_root_key(state, root), INDEX_NAME)
     )
     return found == [(digest(index),)]
 
@@ -194,7 +204,7 @@ def has_foreign_index(state: State, root: BoundRoot) -> bool:
 
     Cost: each index file is read.
     """
-    rows = state.catalog.rows("SELECT rel, digest FROM written WHERE root = ?", (root_key(state, root),))
+    rows = state.catalog.rows("SELECT rel, digest FROM written WHERE root = ?", (get_root_key(state, root),))
     for rel, expected in rows:
         try:
             found = digest(root.root.read_bytes(CanonicalPath(root.scope, RelPath(rel))))
@@ -205,97 +215,108 @@ def has_foreign_index(state: State, root: BoundRoot) -> bool:
     return False
 
 
-def trusted_less(state: State, root: BoundRoot, reader: Trust) -> Callable[[RelPath], Trust | None]:
+def build_lower_trust_lookup(
+    state: State, root: BoundRoot, reader: Trust
+) -> Callable[[RelPath], Trust | None]:
     """Return a function for the trust of an entry if a reader trusts it less than themselves, else None.
 
     For a path that is not an entry, the lowest trust in its folder counts. Cost: a query for each call.
     """
-    key = root_key(state, root)
+    key = get_root_key(state, root)
 
-    def below(rel: RelPath) -> Trust | None:
+    def get_lower_trust(rel: RelPath) -> Trust | None:
         rows = state.catalog.rows("SELECT trust FROM entry WHERE root = ? AND rel = ?", (key, rel))
         rows = rows or state.catalog.rows(
             "SELECT DISTINCT trust FROM entry WHERE root = ? AND topic = ?", (key, rel.rpartition("/")[0])
         )
-        least = Trust.OWNER.capped(*(Trust(trust) for (trust,) in rows))
+        least = Trust.OWNER.cap(*(Trust(trust) for (trust,) in rows))
         return None if least.satisfies(reader) else least
 
-    return below
+    return get_lower_trust
 
 
 def write_index(
     state: State,
-    held: LockedRoots,
+    locked_roots: LockedRoots,
     view: View,
     temporary: Callable[[int], str],
     *,
-    whole: bool = False,
-    always: bool = False,
+    compare_all: bool = False,
+    create_empty: bool = False,
 ) -> tuple[str, ...]:
     """Update the index from the view; return notes for a user.
 
     Args:
         state: has the catalog.
-        held: the locked roots; the view is of one of them.
+        locked_roots: the locked roots; the view is of one of them.
         view: of that root, up to date.
         temporary: returns names for temporary files.
-        whole: check every page, not only pages with changed entries.
-        always: write an index also if it is missing and has no entry to list.
+        compare_all: check every page, not only pages with changed entries.
+        create_empty: write an index also if it is missing and has no entry to list.
 
     Raises:
         StoreConflict: another program keeps changing it.
         ManagedMemoryUnavailable: it cannot be written.
     """
-    root = held[view.scope]
+    root = locked_roots[view.scope]
     notes: list[str] = []
     for is_last in (False, False, True):
         with state.catalog.transaction():
-            plan = IndexPlan(state.catalog, root, view, _versions(state, root), whole=whole, always=always)
-            about_to_write(state.catalog, view, plan)
+            plan = IndexPlan(
+                state.catalog,
+                root,
+                view,
+                _build_version_reader(state, root),
+                compare_all=compare_all,
+                create_empty=create_empty,
+            )
+            record_plan(state.catalog, view, plan)
         try:
-            landed = land(generated(plan.writes), held, temporary, durable=bool(plan.saved))
+            result = apply_changes(
+                seal_index_files(plan.writes), locked_roots, temporary, durable=bool(plan.saved)
+            )
         except StoreConflict:
             # Another program edited an index just now: it is read again, and saved if it is not generated.
             if is_last:
                 raise
             continue
-        tell_degraded(landed)
-        written(state.catalog, view, plan)
+        log_degraded(result)
+        record_written(state.catalog, view, plan)
         notes += plan.notes
         if not plan.saved:
             break
-        view.follow({""})  # The saved file has become an entry.
+        view.update_after_write({""})  # The saved file has become an entry.
     return tuple(dict.fromkeys(notes))
 
 
-def tell_degraded(landed: Landed) -> None:
+def log_degraded(result: ApplyResult) -> None:
     """Log the files that were replaced by a plain rename."""
-    for path in landed.degraded:
+    for path in result.degraded:
         events.emit("commit_degraded", scope=path.scope, landing="plain_rename")
 
 
-def follow_or_tell(
+def update_index(
     state: State,
-    held: LockedRoots,
+    locked_roots: LockedRoots,
     view: View,
     temporary: Callable[[int], str],
     *,
     changed: Iterable[str] = (),
-    whole: bool = False,
+    compare_all: bool = False,
 ) -> tuple[str, ...]:
     """Update the index as `write_index`, but only report errors: an index is derived, and blocks no commit.
 
     `changed` are directories in which the caller wrote since the view was created.
     """
     try:
-        view.follow(changed)
-        return write_index(state, held, view, temporary, whole=whole)
+        view.update_after_write(changed)
+        return write_index(state, locked_roots, view, temporary, compare_all=compare_all)
     except MunimentError as error:
         events.emit("index_behind", scope=view.scope, code=error.code)
         return (f"the index of {view.scope} is out of date ({error}); run: muniment index rebuild",)
 
 
-def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -> tuple[str, ...]:
+def rebuild_index(state: State, root: BoundRoot, policy: Policy, deadline: Deadline) -> tuple[str, ...]:
     """Check every file of a root and rewrite its complete index, under its lock; return notes for a user.
 
     Raises:
@@ -305,27 +326,29 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
     """
     require_writing(policy)
     state.require_writable()
-    with lock_roots([root], patience) as held:
-        notes = _recover(state, held, policy)
-        facts = CatalogFacts(lambda _: view_of(state, root, policy))
-        notes += tuple(_kept_notes(clear_index(held, root.scope, facts)))
-        view = view_of(state, root, policy, sweep=True)
-        patience.check()
-        return notes + write_index(state, held, view, partial(temporary_of_index, new_token()), whole=True)
+    with lock_roots([root], deadline) as locked_roots:
+        notes = _recover_locked(state, locked_roots, policy)
+        facts = CatalogRootInfo(lambda _: open_view(state, root, policy))
+        notes += tuple(_format_saved_notes(clear_index_leftovers(locked_roots, root.scope, facts)))
+        view = open_view(state, root, policy, sweep=True)
+        deadline.check()
+        return notes + write_index(
+            state, locked_roots, view, partial(get_index_temporary_name, new_token()), compare_all=True
+        )
 
 
-def verify(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
+def verify_root_index(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
     """Return the problems of the index of a root, after a check of every file; change no file.
 
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `verify_index`.
     """
-    view = view_of(state, root, policy, sweep=True)
-    return verify_index(state.catalog, root, view, _versions(state, root))
+    view = open_view(state, root, policy, sweep=True)
+    return verify_index(state.catalog, root, view, _build_version_reader(state, root))
 
 
-def recover_all(
-    state: State, roots: Mapping[Scope, BoundRoot], policy: Policy, patience: Patience
+def recover_roots(
+    state: State, roots: Mapping[Scope, BoundRoot], policy: Policy, deadline: Deadline
 ) -> tuple[str, ...]:
     """Roll back interrupted commits in `roots`, and update the indexes there.
 
@@ -335,7 +358,7 @@ def recover_all(
         ManagedMemoryUnavailable: a file or the ledger cannot be written.
         DeadlineExceeded, Cancelled: another process holds the lock of a root.
     """
-    found = LedgerJournal(state, roots).unfinished(roots)
+    found = LedgerJournal(state, roots).list_unfinished(roots)
     scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
     notes: tuple[str, ...] = ()
     interrupted = f"a commit in {', '.join(sorted(scopes))} was interrupted and is not rolled back"
@@ -346,54 +369,54 @@ def recover_all(
     if scopes and not may_write(policy):
         return (f"{interrupted} on {SYSTEM}",)
     for scope in (scope for scope in roots if scope in scopes):
-        with lock_roots([roots[scope]], patience) as held:
-            notes += _recover(state, held, policy)
+        with lock_roots([roots[scope]], deadline) as locked_roots:
+            notes += _recover_locked(state, locked_roots, policy)
     return notes
 
 
-def after_recovery(
+def update_after_recovery(
     state: State,
-    held: LockedRoots,
+    locked_roots: LockedRoots,
     policy: Policy,
-    done: Iterable[Recovered],
+    recoveries: Iterable[Recovery],
     reader: Trust = Trust.OWNER,
 ) -> Iterator[str]:
     """Update the indexes of locked roots after files were rolled back; yield notes for a user.
 
     A reader below the owner's trust gets no paths: those of another task may be hidden from it.
     """
-    for each in done:
+    for each in recoveries:
         yield f"rolled back {each.intent.task}, which was interrupted; run it again"
-        for path in each.left:
+        for path in each.skipped:
             name = path.text if reader is Trust.OWNER else "one of its files"
             yield f"{name} was changed since then and is not rolled back (recovery_conflict)"
-        yield from _kept_notes(each.kept, reader)
-    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
-    for scope in held:
-        yield from _kept_notes(clear_index(held, scope, facts), reader)
-        temporary = partial(temporary_of_index, new_token())
-        view = view_of(state, held[scope], policy, sweep=True)
-        yield from follow_or_tell(state, held, view, temporary, whole=True)
+        yield from _format_saved_notes(each.saved_paths, reader)
+    facts = CatalogRootInfo(lambda scope: open_view(state, locked_roots[scope], policy))
+    for scope in locked_roots:
+        yield from _format_saved_notes(clear_index_leftovers(locked_roots, scope, facts), reader)
+        temporary = partial(get_index_temporary_name, new_token())
+        view = open_view(state, locked_roots[scope], policy, sweep=True)
+        yield from update_index(state, locked_roots, view, temporary, compare_all=True)
 
 
-def _kept_notes(kept: Iterable[CanonicalPath], reader: Trust = Trust.OWNER) -> Iterator[str]:
-    names = (path.text if reader is Trust.OWNER else "another file" for path in kept)
+def _format_saved_notes(saved_paths: Iterable[CanonicalPath], reader: Trust = Trust.OWNER) -> Iterator[str]:
+    names = (path.text if reader is Trust.OWNER else "another file" for path in saved_paths)
     return (f"{name} contains text that another program wrote meanwhile" for name in names)
 
 
-def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
+def _build_version_reader(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
     """Return a function for the contents of a root's file in the ledger."""
-    key = root_key(state, root)
+    key = get_root_key(state, root)
 
-    def of(rel: RelPath) -> list[bytes]:
+    def read_versions(rel: RelPath) -> list[bytes]:
         query = "SELECT before, after FROM step WHERE root = ? AND rel = ?"
         return [data for row in state.ledger.rows(query, (key, rel)) for data in row if data is not None]
 
-    return of
+    return read_versions
 
 
-def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]:
+def _recover_locked(state: State, locked_roots: LockedRoots, policy: Policy) -> tuple[str, ...]:
     """Roll back interrupted commits of locked roots."""
-    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
-    with recover(held, LedgerJournal(state, held), policy, facts) as recovered:
-        return tuple(after_recovery(state, held, policy, recovered)) if recovered else ()
+    facts = CatalogRootInfo(lambda scope: open_view(state, locked_roots[scope], policy))
+    with recover(locked_roots, LedgerJournal(state, locked_roots), policy, facts) as recovered:
+        return tuple(update_after_recovery(state, locked_roots, policy, recovered)) if recovered else ()

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, StoreConflict, TooLarge, printable
 from muniment.kernel.change import digest
-from muniment.kernel.listing import OpenDirectory, Sighted
+from muniment.kernel.listing import NameStatus, OpenDirectory
 from muniment.kernel.names import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
@@ -24,21 +24,21 @@ from muniment.kernel.names import (
     Digest,
     RelPath,
     Scope,
-    joined,
+    join_path,
 )
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, find_segment_problem
 from muniment.kernel.root import Kind, Root
 from muniment.store.index import is_index_path
 from muniment.store.rows import (
-    Assess,
-    Assessed,
+    AssessFile,
+    Assessment,
     Embedder,
     Row,
     Text,
-    drop_texts,
-    put_texts,
-    row_of,
-    unreadable_row,
+    build_entry_row,
+    build_unreadable_row,
+    delete_texts,
+    insert_texts,
 )
 from muniment.store.table import Table
 
@@ -77,7 +77,7 @@ _MASK: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class OddName:
     """A name on disk that resembles an entry and is not one.
 
     Attributes:
@@ -89,9 +89,9 @@ class Odd:
     reason: str
 
 
-def odd(path: str, reason: str) -> Odd:
+def build_odd_name(path: str, reason: str) -> OddName:
     """Return the oddity at `path`, any text inside a scope; "" is the root."""
-    return Odd(printable(path or "."), reason)
+    return OddName(printable(path or "."), reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +109,27 @@ class NamedFile:
     odd: str | None = None
 
 
-_PASSED_OVER: Final = NamedFile()
+_SKIPPED: Final = NamedFile()
 _ENTRY_FILE: Final = NamedFile(is_entry=True)
 _DIRECTORY: Final = NamedFile(is_directory=True)
 _SPECIAL: Final = NamedFile(odd="a link or special file")
 
 
-def named(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
+def classify_name(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
     """Classify `name` in `directory` (N2)."""
-    path = joined(directory, name)
+    path = join_path(directory, name)
     if name.startswith(".") or is_index_path(path):
-        return _PASSED_OVER
+        return _SKIPPED
     if problem := _path_problem(scope, path, name):
         return NamedFile(odd=problem)
     if kind == "directory":
         return _DIRECTORY
     if kind == "other":
         return _SPECIAL
-    return _ENTRY_FILE if name.endswith(FILE_SUFFIX) else _PASSED_OVER
+    return _ENTRY_FILE if name.endswith(FILE_SUFFIX) else _SKIPPED
 
 
-def stamp(status: os.stat_result) -> Stamp:
+def build_stamp(status: os.stat_result) -> Stamp:
     """Return the recorded part of a status, as integers that a database accepts."""
     times = status.st_mtime_ns & _MASK, status.st_ctime_ns & _MASK
     return Stamp(status.st_ino & _MASK, status.st_size, *times)
@@ -149,7 +149,7 @@ def is_racy(status: os.stat_result, now_ns: int) -> bool:
 
 
 def _path_problem(scope: Scope, path: str, name: str) -> str | None:
-    if problem := segment_problem(name):
+    if problem := find_segment_problem(name):
         return problem
     if path.count("/") + 2 > MAX_DEPTH:
         return f"deeper than {MAX_DEPTH} levels"
@@ -225,7 +225,7 @@ class _ReadRow(NamedTuple):
 
     stamp: Stamp
     digest: Digest
-    assessed: Assessed
+    assessed: Assessment
 
 
 class _Relisted(NamedTuple):
@@ -243,15 +243,15 @@ _ENTRIES: Final = Table("entry", _EntryRow)
 _RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final = Stamp(0, 0, 0, 0)
-_LASTING: Final = Row._fields.index("digest")  # The columns before it depend only on the path.
-_UPDATED: Final = (*Stamp._fields, *Row._fields[_LASTING:])
+_FIRST_CHANGING: Final = Row._fields.index("digest")  # The columns before it depend only on the path.
+_UPDATED: Final = (*Stamp._fields, *Row._fields[_FIRST_CHANGING:])
 _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
 
 _RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in Stamp._fields)} WHERE id = ?"  # noqa: S608
 _LACKS: Final = "UPDATE root SET lacks = 1 WHERE id = ? AND model <> '' AND NOT lacks"
 
 _ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
-_DROP: Final = (
+_DELETE_DIRECTORY: Final = (
     f"INSERT INTO relisted (root, topic, key) SELECT root, topic, key {_ENTRIES_OF}",
     f"DELETE FROM text WHERE rowid IN (SELECT id {_ENTRIES_OF})",  # noqa: S608
     f"DELETE {_ENTRIES_OF}",
@@ -260,7 +260,7 @@ _DROP: Final = (
 )
 
 
-Stale = Mapping[str, Collection[str] | None]
+StaleDirectories = Mapping[str, Collection[str] | None]
 """Directories to visit: the names that changed there, or None to list the directory."""
 
 _Others = dict[bytes, tuple[str | None, int]]
@@ -268,25 +268,25 @@ _Others = dict[bytes, tuple[str | None, int]]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _DirectoryState:
     """The found state of a directory.
 
     Attributes:
         path: inside the scope.
-        racy: whether its times prove nothing.
+        is_racy: whether its times prove nothing.
         others: names that are not entries, by their bytes: why they are odd, and whether they are directories
             to visit.
-        missed: whether there may be entries in it that were not found.
+        has_missed: whether there may be entries in it that were not found.
     """
 
     path: str
-    racy: bool
+    is_racy: bool
     others: _Others
-    missed: bool = False
+    has_missed: bool = False
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingRows:
     """Pending changes for the database (V3), and their size in characters."""
 
     chars: int = 0
@@ -319,7 +319,7 @@ class Visit:
         connection: sqlite3.Connection,
         key: str,
         root: Root,
-        assess: Assess,
+        assess: AssessFile,
         *,
         embedder: Embedder | None,
         now_ns: int,
@@ -333,12 +333,12 @@ class Visit:
         self._now_ns = now_ns
         self._save = save
         self._unsaved = 0
-        self._unvisited: dict[str, None] = {}
+        self._to_visit: dict[str, None] = {}
         self._unrecorded: list[str] = []
         self._next_id = 0
-        self._waiting = _Waiting()
+        self._pending_rows = _PendingRows()
 
-    def run(self, stale: Stale) -> None:
+    def run(self, stale: StaleDirectories) -> None:
         """Visit known directories and the root, and new directories under them.
 
         Raises:
@@ -346,80 +346,80 @@ class Visit:
         """
         # A parent directory comes before its children, and may drop them.
         for path, names in sorted(stale.items()):
-            recorded = self._recorded(path)
-            if path in self._unvisited or (recorded is None and path):
+            recorded = self._read_directory(path)
+            if path in self._to_visit or (recorded is None and path):
                 continue
             if names is None or recorded is None or not self._visit_names(path, recorded, names):
                 self._visit(path, recorded)
-        while self._unvisited:
-            self._visit(self._unvisited.popitem()[0], None)
+        while self._to_visit:
+            self._visit(self._to_visit.popitem()[0], None)
         self._flush()
 
     def _visit(self, path: str, recorded: _DirectoryRow | None) -> None:
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(opened_directory(self._root, path))
+                opened = stack.enter_context(open_directory(self._root, path))
                 listed = opened.entries()
             except PathEscape as escape:
                 # A mount, or a link that replaced the directory: not part of this memory.
                 reason = f"points outside the memory ({escape.via})"
-                self._pass_over(path, recorded, reason, missed=False)
+                self._record_unlisted(path, recorded, reason, has_missed=False)
                 return
             except (MunimentError, OSError):
-                self._pass_over(path, recorded, "this directory could not be listed", missed=True)
+                self._record_unlisted(path, recorded, "this directory could not be listed", has_missed=True)
                 return
-            if self._is_too_much(path, recorded, len(listed)):
+            if self._exceeds_limit(path, recorded, len(listed)):
                 reason = f"the memory contains more than {MAX_NAMES} names"
-                self._pass_over(path, recorded, reason, missed=True)
+                self._record_unlisted(path, recorded, reason, has_missed=True)
                 return
-            seen = _Seen(path, is_racy(opened.status, self._now_ns), {})
-            self._compare_entries(opened, listed, self._entries_of(path), seen)
-        self._compare_others(seen, self._others_of(path))
-        inode, _, mtime_ns, ctime_ns = stamp(opened.status)
-        racy, missed = int(seen.racy), int(seen.missed)
+            seen = _DirectoryState(path, is_racy(opened.status, self._now_ns), {})
+            self._compare_entries(opened, listed, self._read_entries(path), seen)
+        self._compare_others(seen, self._read_others(path))
+        inode, _, mtime_ns, ctime_ns = build_stamp(opened.status)
+        racy, missed = int(seen.is_racy), int(seen.has_missed)
         found = _DirectoryRow(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
-        self._record(recorded, found)
+        self._write_directory(recorded, found)
 
     def _visit_names(self, path: str, recorded: _DirectoryRow, names: Collection[str]) -> bool:
         """Check only some names of a directory (V5); return False if it must be listed."""
         try:
-            opened = opened_directory(self._root, path)
+            opened = open_directory(self._root, path)
         except (MunimentError, OSError):
             return False
         with opened:
             if recorded.odd is not None or recorded.missed or opened.status.st_ino & _MASK != recorded.inode:
                 return False
             try:
-                listed = [item for item in (_sighted(opened, name) for name in names) if item is not None]
+                listed = [item for item in (_read_name(opened, name) for name in names) if item is not None]
             except MunimentError:
                 return False
-            entries, others = self._entries_of(path, names), self._others_of(path, names)
+            entries, others = self._read_entries(path, names), self._read_others(path, names)
             before = len(entries) + len(others)
             is_of_files = all(item.kind != "directory" for item in listed)
             if not is_of_files or any(walked for _, walked in others.values()):
                 return False
             count = recorded.names + len(listed) - before
-            if self._is_too_much(path, recorded, count):
+            if self._exceeds_limit(path, recorded, count):
                 return False
-            seen = _Seen(path, racy=True, others={})
+            seen = _DirectoryState(path, is_racy=True, others={})
             self._compare_entries(opened, listed, entries, seen)
         self._compare_others(seen, others)
-        self._record(recorded, recorded._replace(racy=1, names=count, missed=int(seen.missed)))
+        self._write_directory(recorded, recorded._replace(racy=1, names=count, missed=int(seen.has_missed)))
         return True
 
-    def _entries_of(self, path: str, names: Collection[str] | None = None) -> dict[str, tuple[int, Stamp]]:
+    def _read_entries(self, path: str, names: Collection[str] | None = None) -> dict[str, tuple[int, Stamp]]:
         """Return the records of the entries of a directory, for some names or all."""
         query = "SELECT rel, id, inode, size, mtime_ns, ctime_ns FROM entry WHERE root = ? AND topic = ?"
         values: tuple[str, ...] = (self._key, path)
         if names is not None:
             query += " AND rel IN (SELECT value FROM json_each(?))"
-            values = (*values, json.dumps([joined(path, name) for name in names if _is_text(name)]))
+            values = (*values, json.dumps([join_path(path, name) for name in names if _is_utf8(name)]))
         return {
             rel: (number, Stamp(inode, size, mtime_ns, ctime_ns))
             for rel, number, inode, size, mtime_ns, ctime_ns in self._database.execute(query, values)
         }
 
-    def _others_of(self, path: str, names: Collection[str] | None = None) -> _Others:
+    def _read_others(self, path: str, names: Collection[str] | None = None) -> _Others:
         """Return the records of the other names of a directory, for some or all."""
         query = "SELECT name, odd, walked FROM name WHERE root = ? AND directory = ?"
         found = {
@@ -433,21 +433,21 @@ class Visit:
     def _compare_entries(
         self,
         opened: OpenDirectory,
-        listed: Sequence[Sighted],
+        listed: Sequence[NameStatus],
         known: dict[str, tuple[int, Stamp]],
-        seen: _Seen,
+        seen: _DirectoryState,
     ) -> None:
         for item in listed:
-            rel = joined(seen.path, item.name)
+            rel = join_path(seen.path, item.name)
             if item.kind == "file" and rel in known:
                 number, recorded = known.pop(rel)  # The name has the form of an entry, as when it was read.
             else:
-                what = named(self._root.scope, seen.path, item.name, item.kind)
+                what = classify_name(self._root.scope, seen.path, item.name, item.kind)
                 if not what.is_entry:
                     seen.others[item.raw] = (what.odd, int(what.is_directory))
                     continue
                 number, recorded = 0, _NO_STAMP
-            found = _NO_STAMP if item.status is None else stamp(item.status)
+            found = _NO_STAMP if item.status is None else build_stamp(item.status)
             if found != recorded or not number:
                 self._read(opened, item, number, found, seen)
                 self._unsaved += 1
@@ -456,52 +456,56 @@ class Visit:
         for number, _ in known.values():
             self._remove(number)
 
-    def _read(self, opened: OpenDirectory, item: Sighted, number: int, found: Stamp, seen: _Seen) -> None:
+    def _read(
+        self, opened: OpenDirectory, item: NameStatus, number: int, found: Stamp, seen: _DirectoryState
+    ) -> None:
         """Read the file `item`, an entry if possible; `found` is its stamp just before."""
-        rel = joined(seen.path, item.name)
+        rel = join_path(seen.path, item.name)
         text: Text | None = None
         try:
             data, status = opened.read(item.name)
         except TooLarge:
-            row = unreadable_row(rel, f"the file is larger than {MAX_FILE_BYTES} bytes")
+            row = build_unreadable_row(rel, f"the file is larger than {MAX_FILE_BYTES} bytes")
         except (PathEscape, NotFound, NotAFile) as problem:
-            self._judge_missing(item.raw, number, problem, seen)
+            self._record_as_other(item.raw, number, problem, seen)
             return
         except (MunimentError, OSError):
-            row, found = unreadable_row(rel, "the file cannot be read"), found._replace(ctime_ns=0)
+            row, found = build_unreadable_row(rel, "the file cannot be read"), found._replace(ctime_ns=0)
         else:
-            found = stamp(status)
+            found = build_stamp(status)
             if is_racy(status, self._now_ns):
                 found = found._replace(ctime_ns=0)
             of = digest(data)
             assessed = self._assess(rel, of, data)
-            if number and self._says_the_same(number, found, of, assessed):
+            if number and self._is_row_current(number, found, of, assessed):
                 return
-            row, text = row_of(rel, data, of, assessed, self._embedder)
+            row, text = build_entry_row(rel, data, of, assessed, self._embedder)
         if number:
             self._update(number, found, row, text)
         else:
             self._insert(found, row, text)
 
-    def _judge_missing(self, raw: bytes, number: int, problem: MunimentError, seen: _Seen) -> None:
+    def _record_as_other(
+        self, raw: bytes, number: int, problem: MunimentError, seen: _DirectoryState
+    ) -> None:
         """Record a name as not an entry, because of the problem when it was opened."""
         odd = None  # A missing file is treated as if it had been deleted before.
         if isinstance(problem, PathEscape):
             odd = f"points outside the memory ({problem.via})"
         elif isinstance(problem, NotAFile):
             odd = "became a directory while it was read"
-            seen.missed = seen.racy = True
+            seen.has_missed = seen.is_racy = True
         seen.others[raw] = (odd, 0)
         if number:
             self._remove(number)
 
-    def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
+    def _is_row_current(self, number: int, found: Stamp, of: Digest, assessed: Assessment) -> bool:
         """Return whether a row stays except for its stamp: the bytes and their assessment are the same."""
-        (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
-        if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
+        (recorded,) = _READ_ROWS.iterate_rows(self._database, "WHERE id = ?", (number,))
+        if (recorded.digest, recorded.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
-        if known.stamp != found:
-            self._waiting.stamps.append((*found, number))
+        if recorded.stamp != found:
+            self._pending_rows.stamps.append((*found, number))
         return True
 
     def _lacks_vector(self, number: int) -> bool:
@@ -514,56 +518,56 @@ class Visit:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
-        self._waiting.inserts.append(_EntryRow(number, self._key, found, row))
-        self._relist(row.topic, row.key)
-        self._put_text(number, text)
+        self._pending_rows.inserts.append(_EntryRow(number, self._key, found, row))
+        self._queue_relisting(row.topic, row.key)
+        self._queue_text(number, text)
 
     def _update(self, number: int, found: Stamp, row: Row, text: Text | None) -> None:
-        ((digest, held, line),) = self._database.execute(
+        ((digest, withheld_by, line),) = self._database.execute(
             "SELECT digest, held, line FROM entry WHERE id = ?", (number,)
         )
-        self._waiting.updates.append((*found, *row[_LASTING:], number))
+        self._pending_rows.updates.append((*found, *row[_FIRST_CHANGING:], number))
         if line != row.line:
-            self._relist(row.topic, row.key)
-        if (digest, held) != (row.digest, row.held) or self._lacks_vector(number):
-            self._waiting.stale_texts.append((number,))
-            self._put_text(number, text)
+            self._queue_relisting(row.topic, row.key)
+        if (digest, withheld_by) != (row.digest, row.held) or self._lacks_vector(number):
+            self._pending_rows.stale_texts.append((number,))
+            self._queue_text(number, text)
 
-    def _put_text(self, number: int, text: Text | None) -> None:
-        self._waiting.chars += _ROW_CHARS
+    def _queue_text(self, number: int, text: Text | None) -> None:
+        self._pending_rows.chars += _ROW_CHARS
         if text is not None:
-            self._waiting.texts.append((number, text))
-            self._waiting.chars += sum(map(len, text.words))
-        if self._waiting.chars > PENDING_CHARS:
+            self._pending_rows.texts.append((number, text))
+            self._pending_rows.chars += sum(map(len, text.columns))
+        if self._pending_rows.chars > PENDING_CHARS:
             self._flush()
 
     def _remove(self, number: int) -> None:
         ((topic, key),) = self._database.execute("SELECT topic, key FROM entry WHERE id = ?", (number,))
-        self._relist(topic, key)
-        self._waiting.removals.append((number,))
-        self._waiting.stale_texts.append((number,))
+        self._queue_relisting(topic, key)
+        self._pending_rows.removals.append((number,))
+        self._pending_rows.stale_texts.append((number,))
 
-    def _relist(self, topic: str, key: str) -> None:
-        self._waiting.relisted.append(_Relisted(self._key, topic, key))
+    def _queue_relisting(self, topic: str, key: str) -> None:
+        self._pending_rows.relisted.append(_Relisted(self._key, topic, key))
 
     def _flush(self) -> None:
         """Write pending changes: removals first, so that they do not conflict with additions."""
-        database, waiting = self._database, self._waiting
-        self._waiting = _Waiting()
+        database, waiting = self._database, self._pending_rows
+        self._pending_rows = _PendingRows()
         if self._embedder is None and (waiting.stamps or waiting.updates or waiting.texts):
             database.execute(_LACKS, (self._key,))
-        drop_texts(database, waiting.stale_texts)
+        delete_texts(database, waiting.stale_texts)
         database.executemany("DELETE FROM entry WHERE id = ?", waiting.removals)
         database.executemany(_UPDATE, waiting.updates)
         database.executemany(_RESTAMP, waiting.stamps)
         _ENTRIES.insert(database, waiting.inserts)
-        put_texts(database, waiting.texts)
+        insert_texts(database, waiting.texts)
         _RELISTED.insert(database, waiting.relisted)
 
     def _commit(self, save: Callable[[], bool], path: str) -> None:
         """Commit the results in the middle of a directory (V4)."""
         self._flush()
-        missed = [self._not_listed(each, None, missed=True) for each in (path, *self._unrecorded)]
+        missed = [self._build_unlisted_row(each, None, has_missed=True) for each in (path, *self._unrecorded)]
         _DIRECTORIES.insert(self._database, missed, "INSERT OR IGNORE")
         self._unrecorded.clear()
         self._unsaved = self._next_id = 0
@@ -572,23 +576,25 @@ class Visit:
 
     # -- names and directories
 
-    def _compare_others(self, seen: _Seen, known: _Others) -> None:
-        where = (self._key, seen.path)
+    def _compare_others(self, seen: _DirectoryState, known: _Others) -> None:
+        key_and_path = (self._key, seen.path)
         walked_before = {name for name, (_, walked) in known.items() if walked}
         walked_now = {name for name, (_, walked) in seen.others.items() if walked}
         for name in walked_before - walked_now:
-            self._drop(joined(seen.path, name.decode()))
-        new = [joined(seen.path, name.decode()) for name in walked_now - walked_before]
-        self._unvisited.update(dict.fromkeys(new))
+            self._delete_directory(join_path(seen.path, name.decode()))
+        new = [join_path(seen.path, name.decode()) for name in walked_now - walked_before]
+        self._to_visit.update(dict.fromkeys(new))
         self._unrecorded += new
         self._database.executemany(
             "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
-            [(*where, name) for name in known.keys() - seen.others.keys()],
+            [(*key_and_path, name) for name in known.keys() - seen.others.keys()],
         )
-        new_or_other = [_NameRow(*where, name, *what) for name, what in seen.others.items() - known.items()]
+        new_or_other = [
+            _NameRow(*key_and_path, name, *what) for name, what in seen.others.items() - known.items()
+        ]
         _NAMES.insert(self._database, new_or_other, "INSERT OR REPLACE")
 
-    def _is_too_much(self, path: str, recorded: _DirectoryRow | None, count: int) -> bool:
+    def _exceeds_limit(self, path: str, recorded: _DirectoryRow | None, count: int) -> bool:
         if recorded is not None and count <= recorded.names:
             return False
         ((others,),) = self._database.execute(
@@ -596,48 +602,50 @@ class Visit:
         )
         return bool(others + count > MAX_NAMES)
 
-    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _DirectoryRow:
-        return _DirectoryRow(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
+    def _build_unlisted_row(self, path: str, reason: str | None, *, has_missed: bool) -> _DirectoryRow:
+        return _DirectoryRow(self._key, path, 0, 0, 0, 1, 0, reason, int(has_missed))
 
-    def _pass_over(self, path: str, recorded: _DirectoryRow | None, reason: str, *, missed: bool) -> None:
+    def _record_unlisted(
+        self, path: str, recorded: _DirectoryRow | None, reason: str, *, has_missed: bool
+    ) -> None:
         """Record that a directory was not listed; it is tried again at each visit."""
-        record = self._not_listed(path, reason, missed=missed)
+        record = self._build_unlisted_row(path, reason, has_missed=has_missed)
         if record != recorded:
-            self._drop(path)
-            self._record(recorded, record)
+            self._delete_directory(path)
+            self._write_directory(recorded, record)
 
-    def _drop(self, path: str) -> None:
+    def _delete_directory(self, path: str) -> None:
         """Drop a directory and everything under it."""
-        for first, beyond in (
-            ((path, f"{path}\0"), (f"{path}/", f"{path}0")) if path else (("", "\U0010ffff"),)
-        ):
-            span = (self._key, first, beyond)
-            for statement in _DROP:
+        for first, end in ((path, f"{path}\0"), (f"{path}/", f"{path}0")) if path else (("", "\U0010ffff"),):
+            span = (self._key, first, end)
+            for statement in _DELETE_DIRECTORY:
                 self._database.execute(statement, span)
 
-    def _recorded(self, path: str) -> _DirectoryRow | None:
-        return next(_DIRECTORIES.each(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None)
+    def _read_directory(self, path: str) -> _DirectoryRow | None:
+        return next(
+            _DIRECTORIES.iterate_rows(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None
+        )
 
-    def _record(self, recorded: _DirectoryRow | None, record: _DirectoryRow) -> None:
+    def _write_directory(self, recorded: _DirectoryRow | None, record: _DirectoryRow) -> None:
         if record != recorded:
             _DIRECTORIES.insert(self._database, [record], "INSERT OR REPLACE")
 
 
-def opened_directory(root: Root, directory: str) -> OpenDirectory:
+def open_directory(root: Root, directory: str) -> OpenDirectory:
     """Open a directory of a root, by its path inside the scope; raises as `OpenDirectory`."""
     return OpenDirectory(root, CanonicalPath(root.scope, RelPath(directory)))
 
 
-def _sighted(opened: OpenDirectory, name: str) -> Sighted | None:
+def _read_name(opened: OpenDirectory, name: str) -> NameStatus | None:
     """Return the file or directory at a name, or None."""
-    status = opened.status_of(name)
+    status = opened.read_status(name)
     if status is None:
         return None
     kind: Kind = "file" if S_ISREG(status.st_mode) else "directory" if S_ISDIR(status.st_mode) else "other"
     raw = name.encode("utf-8", "surrogateescape")
-    return Sighted(raw, name, kind, status if kind == "file" else None)
+    return NameStatus(raw, name, kind, status if kind == "file" else None)
 
 
-def _is_text(name: str) -> bool:
+def _is_utf8(name: str) -> bool:
     """Return whether a name is UTF-8; no other can be an entry."""
     return name.isprintable() or not any("\ud800" <= char <= "\udfff" for char in name)

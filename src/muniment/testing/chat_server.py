@@ -44,7 +44,7 @@ from typing import Any, Final, Self, TypeVar
 
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 
 MAX_HEAD_BYTES: Final = 64 << 10
 """Limit of a request line with its headers, in bytes."""
@@ -52,7 +52,7 @@ MAX_HEAD_BYTES: Final = 64 << 10
 MAX_REQUEST_BYTES: Final = 8 << 20
 """Limit of the body of a request, in bytes: many times the size of a run of six turns."""
 
-LEAVE_SECONDS: Final = 5.0
+EXIT_SECONDS: Final = 5.0
 """Time limit of running responders after the exit of the server, in seconds."""
 
 _PIECE_BYTES: Final = 64 << 10
@@ -87,9 +87,9 @@ class Connection:
     when the server exits. A responder need not catch either.
     """
 
-    def __init__(self, client: socket.socket, leaving: Cancel) -> None:
+    def __init__(self, client: socket.socket, stopping: Cancel) -> None:
         client.setblocking(False)
-        self._client, self._leaving = client, leaving
+        self._client, self._stopping = client, stopping
         self._received = bytearray()
 
     @property
@@ -99,12 +99,12 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send all of `data`, as fast as the client reads."""
-        rest = memoryview(data)
-        while rest:
-            if self._is_gone():
+        remaining = memoryview(data)
+        while remaining:
+            if self._is_closed_by_client():
                 raise ConnectionAbortedError
-            send = partial(self._client.send, rest[:_PIECE_BYTES])
-            rest = rest[self._attempt(send, select.POLLOUT) :]
+            send = partial(self._client.send, remaining[:_PIECE_BYTES])
+            remaining = remaining[self._retry_until_ready(send, select.POLLOUT) :]
 
     def pause(self, seconds: float = math.inf) -> None:
         """Pause without sending."""
@@ -120,10 +120,10 @@ class Connection:
         self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._client.close()
 
-    def shake_hands(self) -> None:
+    def start_tls(self) -> None:
         """Start TLS if the server has a certificate."""
         if isinstance(self._client, ssl.SSLSocket):
-            self._attempt(self._client.do_handshake, select.POLLIN)
+            self._retry_until_ready(self._client.do_handshake, select.POLLIN)
 
     def read_request(self) -> ChatRequest | Response | None:
         """Return the next request, an error response if it is invalid, or None at the end."""
@@ -136,28 +136,28 @@ class Connection:
             headers[name.strip().lower()] = value.strip()
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not length.isdecimal():
-            return _unread(411, "a body needs a Content-Length")
+            return _reject_unread(411, "a body needs a Content-Length")
         if len(length) > len(str(MAX_REQUEST_BYTES)) or int(length) > MAX_REQUEST_BYTES:
-            return _unread(413, f"the body is larger than {MAX_REQUEST_BYTES} bytes")
+            return _reject_unread(413, f"the body is larger than {MAX_REQUEST_BYTES} bytes")
         raw = self._read(int(length))
         match first.split(" "):
             case [method, path, _]:
-                return ChatRequest(method, path, headers, raw, _parsed(raw))
+                return ChatRequest(method, path, headers, raw, _parse_or_none(raw))
             case _:
-                return _unread(400, "invalid HTTP request line")
+                return _reject_unread(400, "invalid HTTP request line")
 
-    def refuse(self, why: Response) -> None:
+    def reject(self, error: Response) -> None:
         """Send the error response of an unread request, and wait until the client has read it."""
-        why(self)
+        error(self)
         # Closing a connection with unread bytes resets it, and the client might not see the response.
-        self._attempt(lambda: self._client.shutdown(socket.SHUT_WR), select.POLLOUT)
+        self._retry_until_ready(lambda: self._client.shutdown(socket.SHUT_WR), select.POLLOUT)
         while self._receive():
             pass
 
     def _read_head(self) -> bytes | Response | None:
         while (end := self._received.find(b"\r\n\r\n")) < 0:
             if len(self._received) > MAX_HEAD_BYTES:
-                return _unread(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes")
+                return _reject_unread(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes")
             if not (more := self._receive()):
                 return None
             self._received += more
@@ -175,9 +175,9 @@ class Connection:
         return data
 
     def _receive(self) -> bytes:
-        return self._attempt(lambda: self._client.recv(_PIECE_BYTES), select.POLLIN)
+        return self._retry_until_ready(lambda: self._client.recv(_PIECE_BYTES), select.POLLIN)
 
-    def _attempt(self, operation: Callable[[], _T], mask: int) -> _T:
+    def _retry_until_ready(self, operation: Callable[[], _T], mask: int) -> _T:
         """Run an operation on the socket as soon as it is possible."""
         while True:
             try:
@@ -193,19 +193,19 @@ class Connection:
 
     def _wait(self, mask: int, seconds: float = math.inf) -> None:
         """Wait for one of the poll(2) events of `mask`; unless it waits to read, a hang-up raises."""
-        reads = mask & select.POLLIN
-        patience = Patience(time.monotonic() + seconds, self._leaving)
-        patience.wait(self._client.fileno(), mask if reads else mask | select.POLLRDHUP)
-        if not reads and self._is_gone():
+        is_reading = mask & select.POLLIN
+        deadline = Deadline(time.monotonic() + seconds, self._stopping)
+        deadline.wait(self._client.fileno(), mask if is_reading else mask | select.POLLRDHUP)
+        if not is_reading and self._is_closed_by_client():
             raise ConnectionAbortedError
 
-    def _is_gone(self) -> bool:
+    def _is_closed_by_client(self) -> bool:
         poller = select.poll()
         poller.register(self._client.fileno(), select.POLLRDHUP)
         return bool(poller.poll(0))
 
 
-Answer = Callable[[Connection], None]
+Responder = Callable[[Connection], None]
 """A function that writes the response to one request."""
 
 
@@ -222,16 +222,16 @@ class ChatServer:
 
     def __init__(
         self,
-        answer: Callable[[ChatRequest], Answer] | Iterable[Answer],
+        responder: Callable[[ChatRequest], Responder] | Iterable[Responder],
         *,
         certificate: Path | None = None,
         port: int = 0,
     ) -> None:
-        self._answer = answer if callable(answer) else iter(answer)
+        self._responder = responder if callable(responder) else iter(responder)
         self._certificate, self._port = certificate, port
         self._requests: list[ChatRequest] = []
-        self._arrival = threading.Condition()
-        self._script = threading.Lock()
+        self._request_arrived = threading.Condition()
+        self._script_lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
@@ -239,7 +239,7 @@ class ChatServer:
         if self._certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(self._certificate)
-        self._leaving = Cancel()
+        self._stopping = Cancel()
         self._listener = socket.create_server(("127.0.0.1", self._port))
         self._listener.setblocking(False)
         self._port = self._listener.getsockname()[1]
@@ -247,17 +247,17 @@ class ChatServer:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._leaving.set()
+        self._stopping.set()
         accepting, *_ = self._threads
         accepting.join()  # After this no new thread starts.
         for thread in self._threads:
-            thread.join(LEAVE_SECONDS)
+            thread.join(EXIT_SECONDS)
         self._listener.close()
         if any(thread.is_alive() for thread in self._threads):
             raise RuntimeError(
                 "a responder of this server is still running; it may wait only with pause() of its connection"
             )
-        self._leaving.close()
+        self._stopping.close()
 
     @property
     def base_url(self) -> str:
@@ -268,7 +268,7 @@ class ChatServer:
     @property
     def requests(self) -> list[ChatRequest]:
         """Return the requests until now, in order of arrival."""
-        with self._arrival:
+        with self._request_arrived:
             return list(self._requests)
 
     def wait_for_requests(self, count: int = 1, seconds: float = 10.0) -> list[ChatRequest]:
@@ -277,8 +277,8 @@ class ChatServer:
         Raises:
             TimeoutError: fewer requests arrived within `seconds`.
         """
-        with self._arrival:
-            if not self._arrival.wait_for(lambda: len(self._requests) >= count, seconds):
+        with self._request_arrived:
+            if not self._request_arrived.wait_for(lambda: len(self._requests) >= count, seconds):
                 raise TimeoutError(f"{len(self._requests)} of {count} requests arrived within {seconds:g} s")
             return list(self._requests)
 
@@ -290,7 +290,7 @@ class ChatServer:
     def _accept(self) -> None:
         with suppress(Cancelled):
             while True:
-                Patience(math.inf, self._leaving).wait(self._listener.fileno(), select.POLLIN)
+                Deadline(math.inf, self._stopping).wait(self._listener.fileno(), select.POLLIN)
                 # The client closed the connection already.
                 with suppress(BlockingIOError, ConnectionAbortedError):
                     client, _ = self._listener.accept()
@@ -298,63 +298,65 @@ class ChatServer:
                         client = self._tls.wrap_socket(
                             client, server_side=True, do_handshake_on_connect=False
                         )
-                    self._start(self._converse, Connection(client, self._leaving))
+                    self._start(self._serve_connection, Connection(client, self._stopping))
 
-    def _converse(self, connection: Connection) -> None:
+    def _serve_connection(self, connection: Connection) -> None:
         """Read and answer the requests of one connection, until either side closes it."""
         try:
             with suppress(ConnectionAbortedError, Cancelled):
-                connection.shake_hands()
+                connection.start_tls()
                 while connection.is_open and (request := connection.read_request()) is not None:
                     if isinstance(request, Response):
-                        connection.refuse(request)
+                        connection.reject(request)
                         return
                     self._respond(request, connection)
         finally:
             connection.close()
 
     def _respond(self, request: ChatRequest, connection: Connection) -> None:
-        with self._arrival:
+        with self._request_arrived:
             self._requests.append(request)
-            self._arrival.notify_all()
-        answer = self._next(request)
+            self._request_arrived.notify_all()
+        responder = self._next_responder(request)
         try:
-            answer(connection)
+            responder(connection)
         except ConnectionAbortedError:
             request.hung_up.set()
             raise
         if request.headers.get("connection", "").lower() == "close":
             connection.close()
 
-    def _next(self, request: ChatRequest) -> Answer:
-        if callable(self._answer):
-            return self._answer(request)
-        with self._script:
-            return next(self._answer, _run_out)
+    def _next_responder(self, request: ChatRequest) -> Responder:
+        if callable(self._responder):
+            return self._responder(request)
+        with self._script_lock:
+            return next(self._responder, _report_end_of_script)
 
 
-def http_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
+def build_http_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
     """Return the bytes of an HTTP response; `headers` (lower-case names) extend or replace the defaults."""
-    own = {"content-type": "application/json"}
+    defaults = {"content-type": "application/json"}
     if "transfer-encoding" not in (headers or {}):
-        own["content-length"] = str(len(body))
-    lines = [f"{name}: {value}\r\n" for name, value in {**own, **(headers or {})}.items()]
+        defaults["content-length"] = str(len(body))
+    lines = [f"{name}: {value}\r\n" for name, value in {**defaults, **(headers or {})}.items()]
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{''.join(lines)}\r\n".encode("latin-1") + body
 
 
-def _run_out(connection: Connection) -> None:
-    connection.send(http_response(_error("the script of this server has no further response"), 500))
+def _report_end_of_script(connection: Connection) -> None:
+    connection.send(
+        build_http_response(_encode_error("the script of this server has no further response"), 500)
+    )
 
 
-def _error(message: str) -> bytes:
+def _encode_error(message: str) -> bytes:
     return json.dumps({"error": {"message": message, "type": "chat_server"}}).encode()
 
 
-def _unread(status: int, why: str) -> Response:
-    return Response(_error(why), status, {"connection": "close"})
+def _reject_unread(status: int, message: str) -> Response:
+    return Response(_encode_error(message), status, {"connection": "close"})
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_or_none(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -362,9 +364,9 @@ def _parsed(raw: bytes) -> Any:
 
 
 _BLOCK: Final = 1 << 20
-HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-CHUNKED: Final = HEAD + b"transfer-encoding: chunked\r\n\r\n"
-"""The start of a response, to be continued with `raw`."""
+RESPONSE_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+CHUNKED_HEAD: Final = RESPONSE_HEAD + b"transfer-encoding: chunked\r\n\r\n"
+"""The start of a response, to be continued with `send_raw`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,21 +381,21 @@ class Response:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the bytes of the response."""
-        return http_response(self.body, self.status, self.headers)
+        return build_http_response(self.body, self.status, self.headers)
 
     def __call__(self, connection: Connection) -> None:
         """Send the response."""
-        connection.send(self.encoded())
+        connection.send(self.encode())
 
 
-def document(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response whose body is `value` as JSON."""
     return Response(json.dumps(value).encode(), status, headers or {})
 
 
-def completion(
+def completion_response(
     message: Mapping[str, Any],
     finish_reason: str | None = "stop",
     usage: tuple[int, int] | None = (100, 10),
@@ -406,7 +408,7 @@ def completion(
         usage: tokens in and out; None: the server does not report it.
     """
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
-    whole: dict[str, Any] = {
+    response: dict[str, Any] = {
         "id": "chatcmpl-scripted",
         "object": "chat.completion",
         "created": 1_750_000_000,
@@ -415,31 +417,31 @@ def completion(
     }
     if usage is not None:
         tokens_in, tokens_out = usage
-        whole["usage"] = {
+        response["usage"] = {
             "prompt_tokens": tokens_in,
             "completion_tokens": tokens_out,
             "total_tokens": tokens_in + tokens_out,
         }
-    return document(whole)
+    return json_response(response)
 
 
-def words(text: str | None, finish_reason: str | None = "stop") -> Response:
+def text_response(text: str | None, finish_reason: str | None = "stop") -> Response:
     """Return a completion with `text` and no calls."""
-    return completion({"content": text}, finish_reason)
+    return completion_response({"content": text}, finish_reason)
 
 
-def tool_call(tool: str, arguments: Any, call_id: str = "call-1") -> dict[str, Any]:
-    """Return one item of a message's `tool_calls`, in OpenAI's format."""
+def make_tool_call(tool: str, arguments: Any, call_id: str = "call-1") -> dict[str, Any]:
+    """Return one item of a message's `tool_calls_response`, in OpenAI's format."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"id": call_id, "type": "function", "function": function}
 
 
-def tool_calls(*calls: Any) -> Response:
-    """Return a completion with calls, which need not come from `tool_call`."""
-    return completion({"content": None, "tool_calls": list(calls)}, "tool_calls")
+def tool_calls_response(*calls: Any) -> Response:
+    """Return a completion with calls, which need not come from `make_tool_call`."""
+    return completion_response({"content": None, "tool_calls": list(calls)}, "tool_calls")
 
 
-def failure(
+def error_response(
     status: int,
     message: str,
     *,
@@ -451,18 +453,18 @@ def failure(
     kind = "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004  the classes of HTTP
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     error = {"message": message, "type": kind, "param": param, "code": code}
-    return document({"error": error}, status, headers)
+    return json_response({"error": error}, status, headers)
 
 
-def always(answer: Answer) -> Callable[[ChatRequest], Answer]:
+def repeat_responder(responder: Responder) -> Callable[[ChatRequest], Responder]:
     """Return a function that gives every request of a `ChatServer` the same responder."""
-    return lambda _: answer
+    return lambda _: responder
 
 
-def raw(*steps: bytes | float, reset: bool = False) -> Answer:
+def send_raw(*steps: bytes | float, reset: bool = False) -> Responder:
     """Return a responder that sends bytes and pauses for seconds in order, then closes or resets."""
 
-    def answer(connection: Connection) -> None:
+    def respond(connection: Connection) -> None:
         for step in steps:
             if isinstance(step, bytes):
                 connection.send(step)
@@ -470,64 +472,66 @@ def raw(*steps: bytes | float, reset: bool = False) -> Answer:
                 connection.pause(step)
         connection.reset() if reset else connection.close()
 
-    return answer
+    return respond
 
 
-def late(seconds: float, answer: Answer) -> Answer:
-    """Return a responder that waits for some seconds before `answer`."""
+def delay_responder(seconds: float, responder: Responder) -> Responder:
+    """Return a responder that waits for some seconds before `responder`."""
 
-    def answer_late(connection: Connection) -> None:
+    def respond(connection: Connection) -> None:
         connection.pause(seconds)
-        answer(connection)
+        responder(connection)
 
-    return answer_late
+    return respond
 
 
-def drip(response: Response, *, size: int = 1, every: float = 0.05) -> Answer:
-    """Return a responder that sends `size` bytes of `response` every `every` seconds."""
+def drip_response(response: Response, *, size: int = 1, pause_seconds: float = 0.05) -> Responder:
+    """Return a responder that sends `size` bytes of `response` every `pause_seconds` seconds."""
 
-    def answer(connection: Connection) -> None:
-        data = response.encoded()
+    def respond(connection: Connection) -> None:
+        data = response.encode()
         for start in range(0, len(data), size):
             connection.send(data[start : start + size])
-            connection.pause(every)
+            connection.pause(pause_seconds)
 
-    return answer
+    return respond
 
 
-def endless(block: bytes = b" " * (64 << 10), *, every: float = 0.0) -> Answer:
-    """Return a responder that sends `block` every `every` seconds forever. Spaces may precede any JSON."""
+def send_endless_body(block: bytes = b" " * (64 << 10), *, pause_seconds: float = 0.0) -> Responder:
+    """Return a responder that sends `block` every `pause_seconds` seconds forever. Spaces may precede any
+    JSON.
+    """
 
-    def answer(connection: Connection) -> None:
-        connection.send(CHUNKED)
+    def respond(connection: Connection) -> None:
+        connection.send(CHUNKED_HEAD)
         while True:
             connection.send(b"%x\r\n%s\r\n" % (len(block), block))
-            connection.pause(every)
+            connection.pause(pause_seconds)
 
-    return answer
+    return respond
 
 
-def bomb(response: Response, size: int = 64 << 20, filler: bytes = b" ") -> Answer:
+def send_gzip_bomb(response: Response, size: int = 64 << 20, filler: bytes = b" ") -> Responder:
     """Return a responder that sends `size` bytes of `filler` before the body, compressed about 1000:1.
 
     Cost: half a second for the first of its kind.
     """
 
-    def answer(connection: Connection) -> None:
-        compressed = _compressed(response.body, size, filler)
+    def respond(connection: Connection) -> None:
+        compressed = _compress(response.body, size, filler)
         headers = {**response.headers, "content-encoding": "gzip"}
         replace(response, body=compressed, headers=headers)(connection)
 
-    return answer
+    return respond
 
 
-def redirect(url: str, status: int = 307) -> Response:
+def redirect_response(url: str, status: int = 307) -> Response:
     """Return a response that redirects the client to `url`."""
     return Response(b"", status, {"location": url})
 
 
 @lru_cache(maxsize=4)
-def _compressed(body: bytes, size: int, filler: bytes) -> bytes:
+def _compress(body: bytes, size: int, filler: bytes) -> bytes:
     """Compress `filler` and `body` block by block, so that a memory test measures only the client."""
     gzip = zlib.compressobj(wbits=31)
     block = filler * _BLOCK

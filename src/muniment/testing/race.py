@@ -33,12 +33,12 @@ from typing import Final, Literal, Self
 DecoyKind = Literal["symlink", "hardlink", "fifo"]
 """The kind of a decoy."""
 
-END_SECONDS: Final = 10.0
+RESTORE_SECONDS: Final = 10.0
 """Time limit for the attacker to restore the names, in seconds; it needs a millisecond."""
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
-_TURNS_BETWEEN_LOOKS: Final = 64
+_TURNS_BETWEEN_CHECKS: Final = 64
 """Exchanges between two checks for the end of the attack; a check costs a system call."""
 
 _COUNT, _PROBLEM = 0, 1
@@ -63,8 +63,8 @@ class Swap:
         self.decoy = decoy
         self.problem: str | None = None
         self._names = os.fspath(path), os.fspath(decoy)
-        self._decoy_identity = _identity(decoy)
-        self._alone = _is_alone()
+        self._decoy_identity = _read_identity(decoy)
+        self._is_single_processor = _is_single_processor()
 
     def __enter__(self) -> Self:
         """Start the attacker; it is running on return."""
@@ -90,13 +90,13 @@ class Swap:
     def __exit__(self, *_exc: object) -> None:
         """End the attacker and restore the names."""
         try:
-            self._process.communicate(timeout=END_SECONDS)
+            self._process.communicate(timeout=RESTORE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
             raise
         finally:
-            _give_back(*self._names, self._decoy_identity)  # Needed if the attacker was killed.
+            _restore_names(*self._names, self._decoy_identity)  # Needed if the attacker was killed.
         self._note_problem()
 
     @property
@@ -114,14 +114,14 @@ class Swap:
         Raises:
             RuntimeError: the attacker ended; no further exchanges will follow.
         """
-        done, until = 0, self.exchanges + exchanges
-        while not done or self.exchanges < until or not enough():
+        done, target = 0, self.exchanges + exchanges
+        while not done or self.exchanges < target or not enough():
             if self._process.poll() is not None:
                 self._note_problem()
                 raise RuntimeError(f"the attacker ended after {self.exchanges} exchanges: {self.problem}")
             yield done
             done += 1
-            if self._alone:
+            if self._is_single_processor:
                 os.sched_yield()
 
     def _note_problem(self) -> None:
@@ -131,11 +131,11 @@ class Swap:
             self.problem = f"exit {self._process.returncode}"
 
 
-def make_decoy(place: Path, kind: DecoyKind, target: Path | str) -> Path:
-    """Create a decoy at `place` and return that path.
+def make_decoy(path: Path, kind: DecoyKind, target: Path | str) -> Path:
+    """Create a decoy at `path` and return that path.
 
     Args:
-        place: the path of the decoy; must not exist.
+        path: the path of the decoy; must not exist.
         kind: a FIFO has no target.
         target: the target of the link, or the file that gets a second name.
 
@@ -144,17 +144,17 @@ def make_decoy(place: Path, kind: DecoyKind, target: Path | str) -> Path:
     """
     match kind:
         case "symlink":
-            place.symlink_to(target)
+            path.symlink_to(target)
         case "hardlink":
-            place.hardlink_to(target)
+            path.hardlink_to(target)
         case "fifo":
-            os.mkfifo(place, 0o600)
+            os.mkfifo(path, 0o600)
         case _:
             raise KeyError(kind)
-    return place
+    return path
 
 
-def exchange(first: str, second: str) -> None:
+def exchange_names(first: str, second: str) -> None:
     """Exchange two names atomically; they may be of any type.
 
     Raises:
@@ -176,39 +176,39 @@ def attack(path: str, decoy: str, *, shared: int, ready: int, end: int) -> None:
         end: descriptor of the pipe whose end stops the attack.
     """
     cells = memoryview(mmap.mmap(shared, _CELLS_BYTES)).cast("Q")
-    alone, decoy_identity = _is_alone(), _identity(decoy)
-    ended = select.poll()
-    ended.register(end, select.POLLIN)
+    is_single_processor, decoy_identity = _is_single_processor(), _read_identity(decoy)
+    poller = select.poll()
+    poller.register(end, select.POLLIN)
     os.write(ready, _READY)
     turn = 0
-    while turn % _TURNS_BETWEEN_LOOKS or not ended.poll(0):
+    while turn % _TURNS_BETWEEN_CHECKS or not poller.poll(0):
         turn += 1
         try:
-            exchange(path, decoy)
+            exchange_names(path, decoy)
         except FileNotFoundError:
             continue  # The attacked program is replacing the name at this moment.
         except OSError as error:
             cells[_PROBLEM] = error.errno or errno.EIO
             break
         cells[_COUNT] += 1
-        if alone:
+        if is_single_processor:
             os.sched_yield()
-    _give_back(path, decoy, decoy_identity)
+    _restore_names(path, decoy, decoy_identity)
 
 
-def _give_back(path: str, decoy: str, decoy_identity: tuple[int, int] | None) -> None:
-    if _identity(path) == decoy_identity:
-        exchange(path, decoy)
+def _restore_names(path: str, decoy: str, decoy_identity: tuple[int, int] | None) -> None:
+    if _read_identity(path) == decoy_identity:
+        exchange_names(path, decoy)
 
 
-def _identity(path: Path | str) -> tuple[int, int] | None:
+def _read_identity(path: Path | str) -> tuple[int, int] | None:
     with suppress(FileNotFoundError):
         info = os.lstat(path)
         return info.st_dev, info.st_ino
     return None
 
 
-def _is_alone() -> bool:
+def _is_single_processor() -> bool:
     return len(os.sched_getaffinity(0)) == 1
 
 

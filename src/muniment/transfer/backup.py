@@ -51,23 +51,23 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO, Final, Self
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
-from muniment.files import LISTING, NEW, PRIVATE, READING, opened, sync
+from muniment.files import CREATE_FLAGS, LIST_FLAGS, PRIVATE, READ_FLAGS, open_descriptor, sync_directory
+from muniment.kernel.apply import lock_roots
 from muniment.kernel.binding import bind
-from muniment.kernel.cancel import Patience
-from muniment.kernel.land import lock_roots
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope
 from muniment.names import MAX_CONFIG_BYTES
 from muniment.policy.ownership import create_private_directory
-from muniment.store.audit import Head, head_of_copy, verify
+from muniment.store.audit import Head, read_copied_head, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots
-from muniment.store.schema import examine
+from muniment.store.schema import check_rows
 from muniment.store.state import KEY_NAME, LEDGER_NAME, State, open_ledger
 
 FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"
-OUTSIDE: Final = "outside"
-RESTORED: Final = "restored"
+OUTSIDE_FOLDER: Final = "outside"
+RESTORED_FOLDER: Final = "restored"
 """The folder of a restored home for roots that were outside the old home."""
 
 RESTORE_SECONDS: Final = 1_800.0
@@ -79,7 +79,7 @@ MAX_LEVELS: Final = 64
 MAX_NAME_BYTES: Final = 4_096
 """Limits of a restore. The shipped policies allow 20 000 files per scope."""
 
-SCRATCH: Final = ".muniment-copy-"
+SCRATCH_PREFIX: Final = ".muniment-copy-"
 """Prefix of the temporary directory with the copy of the ledger during a backup."""
 
 MAX_HEADER_BYTES: Final = 16_384
@@ -92,17 +92,17 @@ _HEADERS: Final = frozenset(
     }
 )
 
-_KEPT: Final = ("user", "projects", "projects.json", "policies", "config.toml")
+_HOME_MEMBERS: Final = ("user", "projects", "projects.json", "policies", "config.toml")
 _MEMORY: Final = "memory"
 _VERSION_BYTES: Final = 4
-_VERSION_ENDS: Final = 64
+_HEADER_BYTES: Final = 64
 """Length of a database header up to and including `user_version`, in bytes. Version 0: not a ledger."""
 
 _BLOCK: Final = 1_048_576
 
 
 @dataclass(slots=True)
-class BackedUp:
+class BackupSummary:
     """The contents of a backup.
 
     Attributes:
@@ -129,9 +129,9 @@ def back_up(
     file: IO[bytes],
     *,
     scratch: Path,
-    patience: Patience,
+    deadline: Deadline,
     observe: Callable[[int], None] = lambda _: None,
-) -> BackedUp:
+) -> BackupSummary:
     """Write a backup of a home. Writers wait meanwhile.
 
     Args:
@@ -141,7 +141,7 @@ def back_up(
             twice.
         file: empty, and open for writing.
         scratch: a directory for the temporary copy of the ledger.
-        patience: how long to wait for writers.
+        deadline: how long to wait for writers.
         observe: called with the number of additional files read.
 
     Raises:
@@ -153,74 +153,78 @@ def back_up(
     Cost: reads everything once, under the locks.
     """
     real = Path(os.path.realpath(home))
-    elsewhere = {scope: path for scope, path in outside.items() if not _is_beneath(path, real)}
-    with TemporaryDirectory(dir=scratch, prefix=SCRATCH) as own:
-        copy = Path(own) / LEDGER_NAME
-        with _locked(real, elsewhere, patience, lambda: _copy_ledger(state, copy)) as roots:
+    outside_roots = {scope: path for scope, path in outside.items() if not _is_inside_home(path, real)}
+    with TemporaryDirectory(dir=scratch, prefix=SCRATCH_PREFIX) as scratch_folder:
+        copy = Path(scratch_folder) / LEDGER_NAME
+        with _lock_and_copy(real, outside_roots, deadline, lambda: _copy_ledger(state, copy)) as roots:
             archive = _Archive(file, observe)
             archive.add_large(f"state/{LEDGER_NAME}", copy)
             archive.add_tree(f"state/{KEY_NAME}", state.directory / KEY_NAME)
-            for name in _KEPT:
+            for name in _HOME_MEMBERS:
                 archive.add_tree(f"home/{name}", real / name)
-            for scope, path in elsewhere.items():
-                archive.add_tree(f"{OUTSIDE}/{scope}", path)
+            for scope, path in outside_roots.items():
+                archive.add_tree(f"{OUTSIDE_FOLDER}/{scope}", path)
         with closing(sqlite3.connect(copy)) as ledger:
-            end = head_of_copy(ledger)  # The live ledger may already have more records.
-    told = {
+            end = read_copied_head(ledger)  # The live ledger may already have more records.
+    manifest = {
         "format": FORMAT,
         "home": str(real),
         "roots": {name: os.path.realpath(path) for name, path in roots.items()},
         "files": archive.files,
     }
-    done = archive.finish(told)
-    done.head, done.outside = end, tuple(elsewhere)
+    done = archive.finish(manifest)
+    done.head, done.outside = end, tuple(outside_roots)
     return done
 
 
-def _is_beneath(path: Path, real_home: Path) -> bool:
+def _is_inside_home(path: Path, real_home: Path) -> bool:
     """Return whether the backup of the home already includes a bound root."""
     real = Path(os.path.realpath(path))
     return any(real.is_relative_to(real_home / top) for top in ("user", "projects"))
 
 
 @contextmanager
-def _locked(
-    home: Path, elsewhere: Mapping[str, Path], patience: Patience, copy: Callable[[], None]
+def _lock_and_copy(
+    home: Path, outside_roots: Mapping[str, Path], deadline: Deadline, copy: Callable[[], None]
 ) -> Iterator[Mapping[str, Path]]:
     """Lock all roots and copy the ledger; yield the roots by member name.
 
     Retries if a root is added before the copy is complete.
     """
     while True:
-        patience.check()
-        roots = _roots(home, elsewhere)
-        with ExitStack() as opened:
+        deadline.check()
+        roots = _list_roots(home, outside_roots)
+        with ExitStack() as stack:
             bound = [
-                opened.enter_context(bind(Scope(f"root-{number}"), path))
+                stack.enter_context(bind(Scope(f"root-{number}"), path))
                 for number, path in enumerate(roots.values())
             ]
-            opened.enter_context(lock_roots(bound, patience))
+            stack.enter_context(lock_roots(bound, deadline))
             copy()
-            if _roots(home, elsewhere) != roots:
+            if _list_roots(home, outside_roots) != roots:
                 continue  # A project was added meanwhile and may have a commit.
             yield roots
             return
 
 
-def _roots(home: Path, elsewhere: Mapping[str, Path]) -> dict[str, Path]:
+def _list_roots(home: Path, outside_roots: Mapping[str, Path]) -> dict[str, Path]:
     """Return the directories that commits write to, by member name."""
-    ours = [home / "user", *sorted((home / "projects").glob(f"*/{_MEMORY}"))]
-    found = {f"home/{each.relative_to(home)}": each for each in ours}
-    found |= {f"{OUTSIDE}/{scope}": path for scope, path in elsewhere.items()}
+    home_roots = [home / "user", *sorted((home / "projects").glob(f"*/{_MEMORY}"))]
+    found = {f"home/{each.relative_to(home)}": each for each in home_roots}
+    found |= {f"{OUTSIDE_FOLDER}/{scope}": path for scope, path in outside_roots.items()}
     return {name: path for name, path in found.items() if path.is_dir()}
 
 
 def _copy_ledger(state: State, path: Path) -> None:
     path.unlink(missing_ok=True)
-    os.close(os.open(path, NEW, PRIVATE))
+    os.close(os.open(path, CREATE_FLAGS, PRIVATE))
     is_full = False
     source = Database(state.directory / LEDGER_NAME, synchronous="FULL")
-    with closing(source), source.bare() as connection, closing(sqlite3.connect(path)) as copy:
+    with (
+        closing(source),
+        source.open_outside_transaction() as connection,
+        closing(sqlite3.connect(path)) as copy,
+    ):
         try:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
@@ -246,55 +250,57 @@ class _Archive:
         # The operator's own links, for example to another disk, are followed.
         path = Path(os.path.realpath(path))
         if path.is_dir():
-            with opened(path, LISTING) as fd:
+            with open_descriptor(path, LIST_FLAGS) as fd:
                 self._walk(name, fd, 0)
         elif path.exists():
-            with os.fdopen(os.open(path, READING), "rb") as file:
-                data = file.read()  # Read at once, as in `_add_plain`.
+            with os.fdopen(os.open(path, READ_FLAGS), "rb") as file:
+                data = file.read()  # Read at once, as in `_add_regular_file`.
             self._add(name, io.BytesIO(data), len(data))
 
     def add_large(self, name: str, path: Path) -> None:
         """Add a file that no other process writes."""
-        with os.fdopen(os.open(path, READING), "rb") as file:
+        with os.fdopen(os.open(path, READ_FLAGS), "rb") as file:
             self._add(name, file, os.fstat(file.fileno()).st_size)
 
-    def finish(self, told: Mapping[str, Any]) -> BackedUp:
+    def finish(self, manifest: Mapping[str, Any]) -> BackupSummary:
         """Write the manifest and close the archive."""
-        data = json.dumps(told, indent=1, sort_keys=True).encode()
+        data = json.dumps(manifest, indent=1, sort_keys=True).encode()
         member = tarfile.TarInfo(MANIFEST)
         member.mode, member.size = 0o600, len(data)
         self._tar.addfile(member, io.BytesIO(data))
         self._tar.close()
         size = sum(size for size, _ in self.files.values())
-        return BackedUp(len(self.files), size, notes=self._notes)
+        return BackupSummary(len(self.files), size, notes=self._notes)
 
-    def _walk(self, above: str, folder: int, level: int) -> None:
+    def _walk(self, parent: str, folder: int, level: int) -> None:
         for name in sorted(os.listdir(folder)):
-            shown = f"{above}/{name}"
+            member_name = f"{parent}/{name}"
             try:
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode) and level < MAX_LEVELS - 3:
-                    with opened(name, LISTING, dir_fd=folder) as below:
-                        self._walk(shown, below, level + 1)
+                    with open_descriptor(name, LIST_FLAGS, dir_fd=folder) as child:
+                        self._walk(member_name, child, level + 1)
                 elif stat.S_ISREG(mode):
-                    self._add_plain(shown, name, folder)
+                    self._add_regular_file(member_name, name, folder)
                 else:
                     self._notes.append(
-                        f"skipped {printable(shown)}: not a regular file, or nested too deeply"
+                        f"skipped {printable(member_name)}: not a regular file, or nested too deeply"
                     )
             except FileNotFoundError:
                 continue  # Deleted meanwhile by the user: no commit is running.
             except PermissionError as error:
-                raise ManagedMemoryUnavailable(printable(shown), "permission denied for this user") from error
+                raise ManagedMemoryUnavailable(
+                    printable(member_name), "permission denied for this user"
+                ) from error
 
-    def _add_plain(self, shown: str, name: str, folder: int) -> None:
-        with os.fdopen(os.open(name, READING, dir_fd=folder), "rb") as file:
+    def _add_regular_file(self, member_name: str, name: str, folder: int) -> None:
+        with os.fdopen(os.open(name, READ_FLAGS, dir_fd=folder), "rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 data = file.read()  # Read at once: the user may write it meanwhile.
-                self._add(shown, io.BytesIO(data), len(data))
+                self._add(member_name, io.BytesIO(data), len(data))
             else:
-                self._notes.append(f"skipped {printable(shown)}: the file has a second hard link")
+                self._notes.append(f"skipped {printable(member_name)}: the file has a second hard link")
 
     def _add(self, name: str, file: BufferedReader | io.BytesIO, size: int) -> None:
         member = tarfile.TarInfo(name)
@@ -312,16 +318,16 @@ def restore(
     home: Path,
     file: BinaryIO,
     *,
-    patience: Patience,
+    deadline: Deadline,
     check: Callable[[Path], object] = lambda _: None,
     observe: Callable[[int], None] = lambda _: None,
-) -> BackedUp:
+) -> BackupSummary:
     """Restore a home from a backup (R1 to R4).
 
     Args:
         home: missing or empty.
         file: a backup from an untrusted source.
-        patience: the deadline of the restore.
+        deadline: the deadline of the restore.
         check: called with the new home before the rename; raises `ConfigInvalid` if it cannot be used.
         observe: called with the number of additional files written.
 
@@ -333,21 +339,21 @@ def restore(
     """
     _require_empty(home)
     real = Path(os.path.realpath(home))
-    beside = real.with_name(f".{real.name}.{token_hex(4)}.restoring")
-    create_private_directory(beside)
+    staging = real.with_name(f".{real.name}.{token_hex(4)}.restoring")
+    create_private_directory(staging)
     try:
-        with _reporting(real):
-            told, done = _unpacked(file, beside, patience, observe)
-        _settle_ledger(beside, real, told, done, patience)
-        with _reporting(real):
-            _bind_anew(beside, real, done, patience)
-            check(beside)
+        with _translate_errors(real):
+            manifest, done = _unpack(file, staging, deadline, observe)
+        _rebase_ledger(staging, real, manifest, done, deadline)
+        with _translate_errors(real):
+            _rebind_roots(staging, real, done, deadline)
+            check(staging)
             os.sync()
             _require_empty(home)
-            beside.rename(real)
-            sync(real.parent)
+            staging.rename(real)
+            sync_directory(real.parent)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return done
 
 
@@ -361,7 +367,7 @@ def _require_empty(home: Path) -> None:
 
 
 @contextmanager
-def _reporting(home: Path) -> Iterator[None]:
+def _translate_errors(home: Path) -> Iterator[None]:
     """Raise `ConfigInvalid` for an invalid file and `ManagedMemoryUnavailable` for a failed disk."""
     try:
         yield
@@ -400,9 +406,9 @@ class _Member(ShortHeader):
         return member
 
 
-def _unpacked(
-    file: BinaryIO, into: Path, patience: Patience, observe: Callable[[int], None]
-) -> tuple[Mapping[str, Any], BackedUp]:
+def _unpack(
+    file: BinaryIO, into: Path, deadline: Deadline, observe: Callable[[int], None]
+) -> tuple[Mapping[str, Any], BackupSummary]:
     """Write every member to its path and check it against the manifest; return the manifest."""
     found: dict[str, tuple[int, str]] = {}
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
@@ -412,29 +418,29 @@ def _unpacked(
                 raise ValueError(
                     f"{printable(member.name)} is not a regular file, or more than {MAX_FILES} files"
                 )
-            patience.check()
+            deadline.check()
             if member.size > shutil.disk_usage(into).free:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # Before it fills a shared disk.
-            found[member.name] = (member.size, _put(source, into, member.name, patience))
+            found[member.name] = (member.size, _write_member(source, into, member.name, deadline))
             observe(1)
         content = None if member is None else archive.extractfile(member)
         if member is None or content is None or member.size > MAX_MANIFEST_BYTES:
             raise ValueError("the manifest at its end is missing: the file is truncated")
-        told = json.loads(content.read())
+        manifest = json.loads(content.read())
         if archive.next() is not None:
             raise ValueError("data after the manifest")
-    done = BackedUp(len(found), sum(size for size, _ in found.values()))
-    return _checked(told, found), done
+    done = BackupSummary(len(found), sum(size for size, _ in found.values()))
+    return _check_manifest(manifest, found), done
 
 
-def _checked(told: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
+def _check_manifest(manifest: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
     """Return the manifest if it lists exactly the files found."""
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError("the manifest has an unknown format; expected {FORMAT}")
-    files, roots = told.get("files"), told.get("roots")
-    texts = [told.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
-    is_one = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)
-    if not (is_one and isinstance(files, dict) and isinstance(roots, dict)):
+    files, roots = manifest.get("files"), manifest.get("roots")
+    texts = [manifest.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
+    is_valid = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)
+    if not (is_valid and isinstance(files, dict) and isinstance(roots, dict)):
         raise ValueError("invalid manifest")
     written = {name: list(each) for name, each in found.items()}  # In the form that JSON returns.
     if files != written:
@@ -442,10 +448,13 @@ def _checked(told: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, An
         raise ValueError(f"{printable(wrong)} does not match the manifest")
     if not {f"state/{LEDGER_NAME}", f"state/{KEY_NAME}"} <= set(found):
         raise ValueError("the ledger or its key is missing")
-    return {"home": told["home"], "roots": {_place(f"{name}/x").parent: path for name, path in roots.items()}}
+    return {
+        "home": manifest["home"],
+        "roots": {_resolve_member_path(f"{name}/x").parent: path for name, path in roots.items()},
+    }
 
 
-def _place(name: str) -> Path:
+def _resolve_member_path(name: str) -> Path:
     """Return the path of a member in the new home.
 
     Raises:
@@ -461,96 +470,100 @@ def _place(name: str) -> Path:
         case ["home", ("user" | "projects" | "policies") as top, _, *_]:
             return Path(top, *parts[2:])
         case ["outside", _, _, *_]:
-            return Path(RESTORED, *parts[1:])
+            return Path(RESTORED_FOLDER, *parts[1:])
         case ["state", ("ledger.db" | "audit.key") as own]:
             return Path("state", own)
     raise ValueError(f"{printable(name)} is not a file name of a memory")
 
 
-def _put(source: IO[bytes], into: Path, name: str, patience: Patience) -> str:
+def _write_member(source: IO[bytes], into: Path, name: str, deadline: Deadline) -> str:
     """Write a new file and return its digest; a duplicate name or a folder is a `ValueError`."""
-    digest, path = hashlib.sha256(), into / _place(name)
+    digest, path = hashlib.sha256(), into / _resolve_member_path(name)
     try:
         create_private_directory(path.parent)
-        fd = os.open(path, NEW, PRIVATE)
+        fd = os.open(path, CREATE_FLAGS, PRIVATE)
     except (FileExistsError, IsADirectoryError, ManagedMemoryUnavailable) as error:
-        if isinstance(error, ManagedMemoryUnavailable) and not _leads_through_a_file(path, into):
+        if isinstance(error, ManagedMemoryUnavailable) and not _has_file_as_parent(path, into):
             raise
         raise ValueError(f"{printable(name)} occurs twice, or is also a folder") from None
     with os.fdopen(fd, "wb") as file:
         while block := source.read(_BLOCK):
-            patience.check()
+            deadline.check()
             digest.update(block)
             file.write(block)
     return digest.hexdigest()
 
 
-def _leads_through_a_file(path: Path, into: Path) -> bool:
+def _has_file_as_parent(path: Path, into: Path) -> bool:
     return any(each.is_file() for each in path.parents if each.is_relative_to(into))
 
 
-def _settle_ledger(
-    beside: Path, home: Path, told: Mapping[str, Any], done: BackedUp, patience: Patience
+def _rebase_ledger(
+    staging: Path, home: Path, manifest: Mapping[str, Any], done: BackupSummary, deadline: Deadline
 ) -> None:
     """Check the schema and rows of the ledger (R4), and replace its roots with those of the new home."""
-    old = os.fsencode(told["home"])
-    moved = {os.fsencode(path): os.fsencode(home / place) for place, path in told["roots"].items()}
+    old = os.fsencode(manifest["home"])
+    new_roots = {
+        os.fsencode(path): os.fsencode(home / new_path) for new_path, path in manifest["roots"].items()
+    }
 
-    def new_place(path: bytes) -> bytes:
-        is_beneath = path.startswith(old + b"/")
-        return moved.get(path, os.fsencode(home) + path[len(old) :] if is_beneath else path)
+    def rebase_path(path: bytes) -> bytes:
+        is_inside = path.startswith(old + b"/")
+        return new_roots.get(path, os.fsencode(home) + path[len(old) :] if is_inside else path)
 
-    directory = beside / "state"
+    directory = staging / "state"
     with (directory / LEDGER_NAME).open("rb") as file:
-        header = file.read(_VERSION_ENDS)
+        header = file.read(_HEADER_BYTES)
     if not any(header[-_VERSION_BYTES:]):
         raise ConfigInvalid("the ledger of the backup is empty; nothing was restored")
     try:
-        open_ledger(directory / LEDGER_NAME, check=partial(examine, patience=patience)).close()
+        open_ledger(directory / LEDGER_NAME, check=partial(check_rows, deadline=deadline)).close()
         with State(directory) as state:
-            state.ledger.limit(patience)
+            state.ledger.limit_statements(deadline)
             found = verify(state)
             if found.problems:
                 raise ConfigInvalid(
                     f"the records of the backup were changed: {found.problems[0]}; nothing was restored"
                 )
-            patience.check()
-            move_roots(state, new_place)
+            deadline.check()
+            move_roots(state, rebase_path)
             done.head = found.head
     except ManagedMemoryUnavailable as error:
-        patience.check()  # SQLite reports the end of the deadline as an interrupt.
+        deadline.check()  # SQLite reports the end of the deadline as an interrupt.
         raise ConfigInvalid(
             f"the ledger of the backup cannot be used: {error.reason}; nothing was restored"
         ) from error
-    for made in [each for each in directory.iterdir() if each.name not in {LEDGER_NAME, KEY_NAME}]:
+    for created in [each for each in directory.iterdir() if each.name not in {LEDGER_NAME, KEY_NAME}]:
         # Files that the checks created. Without them a new series of events starts with the first use.
-        made.unlink()
+        created.unlink()
 
 
-def _bind_anew(beside: Path, home: Path, done: BackedUp, patience: Patience) -> None:
+def _rebind_roots(staging: Path, home: Path, done: BackupSummary, deadline: Deadline) -> None:
     """Bind the roots from outside to their restored paths in `config.toml`, or note that the user has to."""
-    path, restored = beside / "config.toml", beside / RESTORED
+    path, restored = staging / "config.toml", staging / RESTORED_FOLDER
     done.outside = tuple(sorted(each.name for each in restored.iterdir())) if restored.is_dir() else ()
     if path.exists() and path.stat().st_size > MAX_CONFIG_BYTES:
         raise ConfigInvalid(
             f"the config.toml of the backup is larger than {MAX_CONFIG_BYTES} bytes; nothing was restored"
         )
     for scope in done.outside:
-        patience.check()
+        deadline.check()
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        told = tomllib.loads(text)
-        place = str(home / RESTORED / scope)
+        config = tomllib.loads(text)
+        new_path = str(home / RESTORED_FOLDER / scope)
         line = rf"(?m)((?:^|[\s{{,.])[\"']?{re.escape(scope)}[\"']?\s*=\s*)(?:\"[^\"\n]*\"|'[^'\n]*')"
-        now = json.dumps(place, ensure_ascii=False).replace("\\", "\\\\")
-        again = re.sub(line, rf"\g<1>{now}", text)
-        bound = told.get("roots", {})
-        if isinstance(bound, dict) and _toml(again) == told | {"roots": bound | {scope: place}}:
-            path.write_text(again, encoding="utf-8")
+        replacement = json.dumps(new_path, ensure_ascii=False).replace("\\", "\\\\")
+        new_text = re.sub(line, rf"\g<1>{replacement}", text)
+        bound = config.get("roots", {})
+        if isinstance(bound, dict) and _parse_toml_or_none(new_text) == config | {
+            "roots": bound | {scope: new_path}
+        }:
+            path.write_text(new_text, encoding="utf-8")
         else:
-            done.notes.append(f"add to config.toml: [roots] {scope} = {json.dumps(place)}")
+            done.notes.append(f"add to config.toml: [roots] {scope} = {json.dumps(new_path)}")
 
 
-def _toml(text: str) -> object:
+def _parse_toml_or_none(text: str) -> object:
     with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text)
     return None

@@ -5,8 +5,9 @@
 | `markdown` | a tree of text files | a file, or a part of it |
 | `claude-code` | the auto memory of Claude Code, `~/.claude/projects/<project>/memory/` | a topic file |
 | `mcp-memory` | `memory.jsonl` of `@modelcontextprotocol/server-memory` | an entity with its observations |
-| `mem0` | the response of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
-| `chatgpt` | `conversations.json` of an export; or saved memories as text, one a line | a saved memory |
+| `parse_mem0` | the response of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
+| `parse_chatgpt` | `conversations.json` of an export; or saved memories as text, one a line | a saved memory
+|
 | `basic-memory` | a vault of Basic Memory | a note |
 | `muniment` | the output of `muniment export` | an entry, byte for byte |
 
@@ -16,7 +17,7 @@ reader of the files (`transfer/sources.py`).
 
 Sources: code.claude.com/docs/en/memory; modelcontextprotocol/servers, src/memory; mem0ai/mem0,
 mem0/memory/main.py and docs/openapi.json; basicmachines-co/basic-memory, docs/NOTE-FORMAT.md. OpenAI
-documents no format: that of `chatgpt` is read from exports of 2025 and 2026.
+documents no format: that of `parse_chatgpt` is read from exports of 2025 and 2026.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, TYPES, parse
-from muniment.content.exact_json import json_or_none
-from muniment.content.gates import one_line
+from muniment.content.exact_json import read_json_or_none
+from muniment.content.gates import clean_line
 from muniment.kernel.names import INDEX_NAME, Trust
 from muniment.operations.exporting import EXPORT_FORMAT, EXPORT_NAME
 from muniment.transfer.source_text import (
@@ -42,10 +43,10 @@ from muniment.transfer.source_text import (
     ParsedText,
     TextPart,
     is_text_name,
+    parse_end,
     parse_text,
-    parts_of,
-    read_end,
-    without_text_suffix,
+    split_parts,
+    strip_text_suffix,
 )
 
 MAX_TEXT_BYTES: Final = 1_048_576
@@ -57,7 +58,7 @@ MAX_JSON_BYTES: Final = 67_108_864
 MAX_CONVERSATION_BYTES: Final = 33_554_432
 """Limit of the bytes of one conversation. A file of conversations has no limit and is read one by one."""
 
-_NO_JSON: Final = "not valid JSON"
+_INVALID_JSON: Final = "not valid JSON"
 _OTHER_FILE: Final = "not a file of this format"
 
 
@@ -131,18 +132,18 @@ class Document(Protocol):
 Parser = Callable[[Iterable[Document]], Iterator[SourceItem]]
 
 
-def _each(parse_document: Callable[[str, str], Iterator[SourceItem]], limit: int) -> Parser:
+def _make_parser(parse_document: Callable[[str, str], Iterator[SourceItem]], limit: int) -> Parser:
     """Return a parser that reads documents one by one, by name and text."""
 
     def parser(documents: Iterable[Document]) -> Iterator[SourceItem]:
         for document in documents:
-            text = _read(document, limit)
+            text = _decode_document(document, limit)
             yield from [text] if isinstance(text, SourceItem) else parse_document(document.name, text)
 
     return parser
 
 
-def _read(document: Document, limit: int) -> str | SourceItem:
+def _decode_document(document: Document, limit: int) -> str | SourceItem:
     """Return the text of a document without a byte order mark, or an item with the problem."""
     if document.problem:
         return SourceItem(document.name, problem=document.problem)
@@ -162,7 +163,7 @@ _METADATA_TYPE: Final = re.compile(r"(?:^|[\s{,])type:\s*[\"']?([a-z]+)\b")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-def texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def parse_texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Yield text files as items, with the values of their front matter.
 
     A `MEMORY.md` that is an index (only headings and lines that begin with a link) gives an item for each
@@ -176,7 +177,7 @@ def texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
         if not document.problem and not is_text_name(document.name):
             yield SourceItem(document.name, skipped=_OTHER_FILE)
             continue
-        text = _read(document, MAX_TEXT_BYTES)
+        text = _decode_document(document, MAX_TEXT_BYTES)
         if isinstance(text, SourceItem):
             yield text
             continue
@@ -184,9 +185,9 @@ def texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
         if _is_index(document.name, parsed):
             indexes.append((document.name, parsed))
         else:
-            yield from _items_of(document.name, parsed)
+            yield from _parse_file(document.name, parsed)
     for name, parsed in indexes:
-        yield from _index_items(name, parsed, names)
+        yield from _parse_index(name, parsed, names)
 
 
 def _is_note(text: str) -> bool:
@@ -199,7 +200,7 @@ def _is_index(name: str, parsed: ParsedText) -> bool:
     return name.rpartition("/")[2] == INDEX_NAME and all(map(_INDEX_LINE.fullmatch, lines))
 
 
-def _index_items(name: str, parsed: ParsedText, names: Collection[str]) -> Iterator[SourceItem]:
+def _parse_index(name: str, parsed: ParsedText, names: Collection[str]) -> Iterator[SourceItem]:
     folder = name.rpartition("/")[0]
     for number, line in enumerate(parsed.body.splitlines(), parsed.body_line):
         found = _INDEX_LINE.fullmatch(line)
@@ -207,37 +208,37 @@ def _index_items(name: str, parsed: ParsedText, names: Collection[str]) -> Itera
             continue
         target = unquote(found["target"].strip("<> ").partition("#")[0]).removeprefix("./")
         if posixpath.normpath(posixpath.join(folder, target)) not in names:
-            said = line.strip()[1:].strip()
-            yield SourceItem(f"{name}:{number}", said, title=found["label"].strip())
+            fact = line.strip()[1:].strip()
+            yield SourceItem(f"{name}:{number}", fact, title=found["label"].strip())
 
 
-def _items_of(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
+def _parse_file(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
     """Yield the items of a file: the file itself, or its parts."""
     values = parsed.by_key
-    parts = list(parts_of(parsed))
+    parts = list(split_parts(parsed))
     is_whole = len(parts) == 1
     end = values.get(EXPIRY_KEY)
-    expires = read_end(_scalar(values, EXPIRY_KEY))
-    kept: list[str] = []
+    expires = parse_end(_get_scalar(values, EXPIRY_KEY))
+    extra_text: list[str] = []
     if end is not None and end.text and not expires:
-        kept = [f"{EXPIRY_KEY}: {end.text}"]
+        extra_text = [f"{EXPIRY_KEY}: {end.text}"]
         reason = "this `expires` is not a date such as 2026-12-31: it is stored as text, not applied"
         yield SourceItem(f"{name}:{end.line}", skipped=reason)
     for number, part in enumerate(parts or [TextPart(1, "")]):
         item = SourceItem(
             name if part.is_whole or is_whole else f"{name}:{part.line}",
-            "\n\n".join([*filter(str.strip, [part.text]), *(kept if number == 0 else [])]),
+            "\n\n".join([*filter(str.strip, [part.text]), *(extra_text if number == 0 else [])]),
             expires=expires,
-            ends=read_end(_scalar(values, ENDS_KEY))[: len("2026-12-31")],
-            type=_type(values),
+            ends=parse_end(_get_scalar(values, ENDS_KEY))[: len("2026-12-31")],
+            type=_find_type(values),
             path=name if is_whole and name.rpartition("/")[2] != INDEX_NAME else "",
-            when=_day(_scalar(values, "modified") or _scalar(values, "created")),
+            when=_parse_day(_get_scalar(values, "modified") or _get_scalar(values, "created")),
         )
         if number == 0:
-            keywords = dict.fromkeys((*_tags(values.get("keywords")), *_tags(values.get("tags"))))
-            title = _scalar(values, "name") or _scalar(values, "title")
-            title = title or (_stem(name) if "permalink" in values else "")
-            description = _scalar(values, "description")
+            keywords = dict.fromkeys((*_read_tags(values.get("keywords")), *_read_tags(values.get("tags"))))
+            title = _get_scalar(values, "name") or _get_scalar(values, "title")
+            title = title or (_get_stem(name) if "permalink" in values else "")
+            description = _get_scalar(values, "description")
             item = replace(item, title=title, description=description, keywords=tuple(keywords))
         yield item
 
@@ -245,32 +246,32 @@ def _items_of(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
 _Values = Mapping[str, FrontValue]
 
 
-def _stem(name: str) -> str:
-    return without_text_suffix(name.rpartition("/")[2])
+def _get_stem(name: str) -> str:
+    return strip_text_suffix(name.rpartition("/")[2])
 
 
-def _scalar(values: _Values, key: str) -> str:
+def _get_scalar(values: _Values, key: str) -> str:
     return values[key].text if key in values else ""
 
 
-def _type(values: _Values) -> str | None:
+def _find_type(values: _Values) -> str | None:
     """Return the type. Newer versions of Claude Code put it below `metadata`."""
-    found = [_scalar(values, "type")]
+    found = [_get_scalar(values, "type")]
     if "metadata" in values:
         found += _METADATA_TYPE.findall("\n".join([values["metadata"].text, *values["metadata"].raw]))
     return next((each for each in found if each in TYPES), None)
 
 
-def _tags(value: FrontValue | None) -> tuple[str, ...]:
-    return () if value is None else _words(value.words)
+def _read_tags(value: FrontValue | None) -> tuple[str, ...]:
+    return () if value is None else _clean_tags(value.items)
 
 
-def _words(tags: object) -> tuple[str, ...]:
+def _clean_tags(tags: object) -> tuple[str, ...]:
     found = tags if isinstance(tags, list | tuple) else ()
     return tuple(word for tag in found if isinstance(tag, str) and (word := tag.strip().lstrip("#")))
 
 
-def _day(when: object) -> str:
+def _parse_day(when: object) -> str:
     """Return the day at the start of a timestamp, or an empty string."""
     found = _DAY.match(when) if isinstance(when, str) else None
     with suppress(ValueError):
@@ -290,32 +291,32 @@ STRUCTURE: Final = frozenset({("type", "entity"), ("type", "relation")})
 """Members of JSON rows that state the kind of row and contain no fact."""
 
 
-def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
+def _parse_mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
     """Yield entities, one per line or from a response of `read_graph`.
 
     A relation belongs to its source entity.
     """
     kinds: dict[str, dict[str, None]] = {}
-    said: dict[str, dict[str, tuple[str, ...]]] = {}
-    for where, row in _graph(name, text):
+    facts: dict[str, dict[str, tuple[str, ...]]] = {}
+    for row_name, row in _read_graph(name, text):
         if isinstance(row, SourceItem):
             yield row
             continue
         subject = row.get("name", row.get("entityName", row.get("from")))
         relation, target = row.get("relationType"), row.get("to")
-        observations = _observations(row)
+        observations = _read_observations(row)
         if isinstance(subject, str) and isinstance(relation, str) and isinstance(target, str):
-            said.setdefault(subject, {})[f"{relation} {target}"] = (relation, target)
+            facts.setdefault(subject, {})[f"{relation} {target}"] = (relation, target)
         elif isinstance(subject, str) and observations is not None:
             kind = row.get("entityType")
             kinds.setdefault(subject, {}).update({kind: None} if isinstance(kind, str) and kind else {})
-            said.setdefault(subject, {}).update({each: (each,) for each in observations})
+            facts.setdefault(subject, {}).update({each: (each,) for each in observations})
         else:
-            yield SourceItem(where, problem="neither an entity nor a relation")
-    for subject, lines in said.items():
-        items = "\n".join(f"- {one_line(line)}" for line in lines)
-        title = one_line(subject)
-        kind = ", ".join(map(one_line, kinds.get(subject, ())))
+            yield SourceItem(row_name, problem="neither an entity nor a relation")
+    for subject, lines in facts.items():
+        items = "\n".join(f"- {clean_line(line)}" for line in lines)
+        title = clean_line(subject)
+        kind = ", ".join(map(clean_line, kinds.get(subject, ())))
         parts = (subject, *kinds.get(subject, ()), *(part for each in lines.values() for part in each))
         yield SourceItem(
             f"entity {title}",
@@ -326,38 +327,42 @@ def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
         )
 
 
-def _observations(row: Mapping[str, Any]) -> list[str] | None:
+def _read_observations(row: Mapping[str, Any]) -> list[str] | None:
     """Return the texts of the observations of an entity, or None if one cannot be read."""
     found = row.get("observations", row.get("contents", []))
     texts_of_row: list[str] = []
     for each in found if isinstance(found, list) else [found]:
-        said = each
+        observation = each
         if isinstance(each, dict):
-            said = next((each[key] for key in ("content", *_TEXTS) if isinstance(each.get(key), str)), None)
-        if not isinstance(said, str):
+            observation = next(
+                (each[key] for key in ("content", *_TEXTS) if isinstance(each.get(key), str)), None
+            )
+        if not isinstance(observation, str):
             return None
-        texts_of_row.append(said)
+        texts_of_row.append(observation)
     return texts_of_row
 
 
-def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceItem]]:
-    for where, row in json_rows(name, text):
+def _read_graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceItem]]:
+    for row_name, row in read_json_rows(name, text):
         if not isinstance(row, dict):
-            yield where, SourceItem(where, problem=_NO_JSON)
+            yield row_name, SourceItem(row_name, problem=_INVALID_JSON)
         elif isinstance(row.get("entities"), list) or isinstance(row.get("relations"), list):
-            for number, inner in enumerate([*_list(row.get("entities")), *_list(row.get("relations"))], 1):
-                within = f"{name}:{number}"
+            for number, inner in enumerate(
+                [*_as_list(row.get("entities")), *_as_list(row.get("relations"))], 1
+            ):
+                inner_name = f"{name}:{number}"
                 if isinstance(inner, dict):
-                    yield within, inner
+                    yield inner_name, inner
                 else:
-                    yield within, SourceItem(within, problem=_NO_JSON)
+                    yield inner_name, SourceItem(inner_name, problem=_INVALID_JSON)
         elif row.get("type") in ["entity", "relation", None] or "observations" in row:
-            yield where, row
+            yield row_name, row
         else:
-            yield where, SourceItem(where, problem="neither an entity nor a relation")
+            yield row_name, SourceItem(row_name, problem="neither an entity nor a relation")
 
 
-def json_rows(
+def read_json_rows(
     name: str, text: str, hook: Callable[[list[tuple[str, Any]]], object] | None = None
 ) -> Iterator[tuple[str, Any]]:
     """Yield the JSON documents of a file in order; they may share a line or span several.
@@ -369,54 +374,54 @@ def json_rows(
     Cost: linear. Failed reads cover at most the text once more; after that, every line is parsed alone.
     """
     decoder = json.JSONDecoder(object_pairs_hook=hook)
-    at = counted = wasted = 0
+    position = counted = wasted = 0
     line = 1
-    while (found := _NOT_SPACE.search(text, at)) is not None:
-        at, is_first = found.start(), line == 1 and not counted
-        line += text.count("\n", counted, at)
-        counted = at
-        behind = text.find("\n", at)
-        behind = len(text) if behind < 0 else behind
+    while (found := _NOT_SPACE.search(text, position)) is not None:
+        position, is_first = found.start(), line == 1 and not counted
+        line += text.count("\n", counted, position)
+        counted = position
+        line_end = text.find("\n", position)
+        line_end = len(text) if line_end < 0 else line_end
         try:
             if wasted > len(text):
-                value, end = decoder.raw_decode(text[at:behind])
-                end += at
+                value, end = decoder.raw_decode(text[position:line_end])
+                end += position
             else:
-                value, end = decoder.raw_decode(text, at)
+                value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            wasted += max(behind, getattr(error, "pos", 0)) - at
+            wasted += max(line_end, getattr(error, "pos", 0)) - position
             yield f"{name}:{line}", None
-            at = behind
+            position = line_end
             continue
         if is_first and isinstance(value, list) and not text[end:].strip():
             yield from ((f"{name}:{number}", each) for number, each in enumerate(value, 1))
         else:
             yield f"{name}:{line}", value
-        at = end
+        position = end
 
 
 _NOT_SPACE: Final = re.compile(r"[^\s,\x1e]")
 """The first character of a document. RFC 7464 puts a record separator between documents."""
 
 
-def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def parse_mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Yield the rows of one or more responses.
 
     For each id the newest row counts, and the report lists the others.
     """
     rows: dict[str, tuple[str, str, SourceItem]] = {}
     for document in documents:
-        text = _read(document, MAX_JSON_BYTES)
+        text = _decode_document(document, MAX_JSON_BYTES)
         if isinstance(text, SourceItem):
             yield text
             continue
-        for where, row in _mem0_rows(document.name, text):
-            item, changed = _row(where, row)
+        for row_name, row in _read_mem0_rows(document.name, text):
+            item, changed = _parse_mem0_row(row_name, row)
             key = str(row.get("id") or item.name) if isinstance(row, dict) else item.name
             if item.problem or item.skipped:
                 yield item
                 continue
-            found = (changed, where, item)
+            found = (changed, row_name, item)
             older, newer = sorted((rows.get(key, found), found), key=lambda each: each[0])
             rows[key] = newer
             if older[2].text != newer[2].text:
@@ -426,40 +431,40 @@ def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
     yield from (item for *_, item in rows.values())
 
 
-def _mem0_rows(name: str, text: str) -> Iterator[tuple[str, Any]]:
-    for where, row in json_rows(name, text):
+def _read_mem0_rows(name: str, text: str) -> Iterator[tuple[str, Any]]:
+    for row_name, row in read_json_rows(name, text):
         listed = (
             next((row[key] for key in _ROWS if isinstance(row.get(key), list)), None)
             if isinstance(row, dict)
             else None
         )
         if listed is None:
-            yield where, row
+            yield row_name, row
         else:
             yield from ((f"{name}:{number}", each) for number, each in enumerate(listed, 1))
 
 
-def _row(name: str, row: object) -> tuple[SourceItem, str]:
+def _parse_mem0_row(name: str, row: object) -> tuple[SourceItem, str]:
     """Return a row as an item, skipped if it is outdated, and the time of its last change."""
     if isinstance(row, str) and row.strip():
         return SourceItem(name, row), ""
-    said = (
+    fact = (
         next((row[key] for key in _TEXTS if isinstance(row.get(key), str)), "")
         if isinstance(row, dict)
         else ""
     )
-    if not isinstance(row, dict) or not said.strip():
-        return SourceItem(name, problem=_NO_JSON if row is None else "no text"), ""
+    if not isinstance(row, dict) or not fact.strip():
+        return SourceItem(name, problem=_INVALID_JSON if row is None else "no text"), ""
     if row.get("replaced_by") or row.get("enabled") is False:
-        return SourceItem(name, said, skipped="marked as replaced or not enabled"), ""
+        return SourceItem(name, fact, skipped="marked as replaced or not enabled"), ""
     changed = row.get("updated_at") or row.get("created_at")
-    keywords, expires = _words(row.get("categories")), _day(row.get("expiration_date"))
-    named = f"memory {one_line(row['id'])}" if isinstance(row.get("id"), str) else name
-    item = SourceItem(named, said, keywords=keywords, expires=expires, when=_day(changed))
+    keywords, expires = _clean_tags(row.get("categories")), _parse_day(row.get("expiration_date"))
+    item_name = f"memory {clean_line(row['id'])}" if isinstance(row.get("id"), str) else name
+    item = SourceItem(item_name, fact, keywords=keywords, expires=expires, when=_parse_day(changed))
     return item, changed if isinstance(changed, str) else ""
 
 
-def _list(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
@@ -468,11 +473,11 @@ def _list(value: object) -> list[object]:
 _CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-[0-9]+)?\.json")
 _NUMBERED: Final = re.compile(r"\s*(?:[0-9]{1,4}[.)]|[-*+\u2022])?\s*(?:\[[0-9-]{10}\]\.?\s*)?")
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.DOTALL)
-_SAVES: Final = (b'"bio"', b'"model_set_context"')
+_SAVE_MARKERS: Final = (b'"bio"', b'"model_set_context"')
 """Bytes in every conversation in which something was saved. Other conversations are not parsed."""
 
 
-def chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def parse_chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Yield the saved memories of ChatGPT from an export, never other text of conversations.
 
     These are all messages to the tool `bio`, in all branches, and the lists of them that a model received. An
@@ -481,29 +486,29 @@ def chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
     for document in documents:
         if not document.problem and _CONVERSATIONS.fullmatch(document.name):
             yield SourceItem(document.name, skipped="conversations; only saved memories are imported")
-            yield from _saved(document)
+            yield from _parse_saved_memories(document)
         elif document.problem or is_text_name(document.name):
-            yield from _each(_listed, MAX_TEXT_BYTES)([document])
+            yield from _make_parser(_parse_list, MAX_TEXT_BYTES)([document])
         elif document.name.rpartition("/")[2] == "memory.json":
-            yield from mem0([document])
+            yield from parse_mem0([document])
         else:
             yield SourceItem(document.name, skipped=_OTHER_FILE)
 
 
-def _saved(document: Document) -> Iterator[SourceItem]:
+def _parse_saved_memories(document: Document) -> Iterator[SourceItem]:
     number = 0
     try:
-        for number, raw in enumerate(elements(document.blocks()), 1):
-            if any(mark in raw for mark in _SAVES):
-                yield from _of_conversation(f"{document.name}:{number}", json_or_none(raw))
+        for number, raw in enumerate(split_elements(document.blocks()), 1):
+            if any(mark in raw for mark in _SAVE_MARKERS):
+                yield from _parse_conversation(f"{document.name}:{number}", read_json_or_none(raw))
     except ValueError as problem:
         yield SourceItem(f"{document.name}:{number + 1}", problem=str(problem))
 
 
-def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
+def _parse_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
     mapping = conversation.get("mapping") if isinstance(conversation, dict) else None
     if not isinstance(mapping, dict):
-        yield SourceItem(name, problem=_NO_JSON if conversation is None else "not a conversation")
+        yield SourceItem(name, problem=_INVALID_JSON if conversation is None else "not a conversation")
         return
     for node in mapping.values():
         message = node.get("message") if isinstance(node, dict) else None
@@ -513,22 +518,22 @@ def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
         author = message.get("author")
         is_model = isinstance(author, dict) and author.get("role") == "assistant"
         if isinstance(listed := content.get("model_set_context"), str):
-            yield from _listed(name, listed)
+            yield from _parse_list(name, listed)
         elif is_model and message.get("recipient") == "bio":
-            text = "\n".join(part for part in _list(content.get("parts")) if isinstance(part, str))
+            text = "\n".join(part for part in _as_list(content.get("parts")) if isinstance(part, str))
             yield SourceItem(name, text, problem="" if text.strip() else "no text")
 
 
-def _listed(name: str, text: str) -> Iterator[SourceItem]:
+def _parse_list(name: str, text: str) -> Iterator[SourceItem]:
     for number, line in enumerate(text.splitlines(), 1):
         marker = _NUMBERED.match(line)
-        said = line[marker.end() if marker else 0 :].strip()
-        if said:
+        fact = line[marker.end() if marker else 0 :].strip()
+        if fact:
             day = _DAY.search(marker[0]) if marker else None
-            yield SourceItem(f"{name}:{number}", said, when=_day(day and day[0]))
+            yield SourceItem(f"{name}:{number}", fact, when=_parse_day(day and day[0]))
 
 
-def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:
+def split_elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:
     """Yield the objects of a JSON array as bytes, with at most one of them in memory.
 
     Raises:
@@ -536,37 +541,37 @@ def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> It
 
     Cost: linear, except for strings of many blocks. Objects are not parsed.
     """
-    held, at, depth, start = b"", 0, _BEFORE, 0
+    buffer, position, depth, start = b"", 0, _BEFORE_ARRAY, 0
     for block in blocks:
-        held += block
-        for token in _TOKEN.finditer(held, at):
+        buffer += block
+        for token in _TOKEN.finditer(buffer, position):
             if token[0] == b'"':
                 break  # A string that continues in the next block.
-            at, before, depth = token.end(), depth, _depth_behind(token[0], depth)
+            position, before, depth = token.end(), depth, _compute_next_depth(token[0], depth)
             if (before, depth) == (1, 2):
                 start = token.start()
             elif (before, depth) == (2, 1):
-                yield held[start:at]
-        held, at = (held[start:], at - start) if depth > 1 else (held[at:], 0)
+                yield buffer[start:position]
+        buffer, position = (buffer[start:], position - start) if depth > 1 else (buffer[position:], 0)
         start = 0
-        if len(held) > limit:
+        if len(buffer) > limit:
             raise ValueError(f"larger than {limit} bytes")
     if depth != 0:
-        raise ValueError(_NO_JSON)
+        raise ValueError(_INVALID_JSON)
 
 
-_BEFORE: Final = -1
+_BEFORE_ARRAY: Final = -1
 """The depth before the array."""
 
 
-def _depth_behind(mark: bytes, depth: int) -> int:
-    if depth == _BEFORE and mark == b"[":
+def _compute_next_depth(token: bytes, depth: int) -> int:
+    if depth == _BEFORE_ARRAY and token == b"[":
         return 1
-    if mark in {b"[", b"{"} and depth > 0:
+    if token in {b"[", b"{"} and depth > 0:
         return depth + 1
-    if mark in {b"]", b"}"} and depth > 0:
+    if token in {b"]", b"}"} and depth > 0:
         return depth - 1
-    if mark.startswith(b'"') and depth > 0:
+    if token.startswith(b'"') and depth > 0:
         return depth
     raise ValueError(_OTHER_FILE)
 
@@ -574,12 +579,12 @@ def _depth_behind(mark: bytes, depth: int) -> int:
 # -- export ------------------------------------------------------------------------------------------
 
 
-def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def parse_export(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Yield the entries of an export. The trust in it is only a claim."""
     trusts: Mapping[str, object] | None = None
     for document in documents:
         if document.problem or document.name.endswith(".jsonl"):
-            yield from _each(_lines_of_export, MAX_JSON_BYTES)([document])
+            yield from _make_parser(_parse_export_lines, MAX_JSON_BYTES)([document])
             continue
         try:
             data = document.data(MAX_JSON_BYTES if trusts is None else MAX_TEXT_BYTES)
@@ -587,33 +592,35 @@ def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
             yield SourceItem(document.name, problem=str(problem))
             continue
         if trusts is not None:
-            yield _exported(document.name, document.name, data, trusts.get(document.name))
+            yield _parse_exported_entry(document.name, document.name, data, trusts.get(document.name))
             continue
-        told = json_or_none(data) if document.name == EXPORT_NAME else None
-        if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
+        header = read_json_or_none(data) if document.name == EXPORT_NAME else None
+        if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
             yield SourceItem(document.name, problem="not an export of this version")
             return
-        trusts = entries if isinstance(entries := told.get("entries"), dict) else {}
+        trusts = entries if isinstance(entries := header.get("entries"), dict) else {}
 
 
-def _lines_of_export(name: str, text: str) -> Iterator[SourceItem]:
+def _parse_export_lines(name: str, text: str) -> Iterator[SourceItem]:
     head, *lines = text.split("\n")
-    told = json_or_none(head)
-    if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
+    header = read_json_or_none(head)
+    if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
         yield SourceItem(name, problem="not an export of this version")
         return
     for number, line in enumerate(lines, 2):
-        row = json_or_none(line) if line else {}
-        where = f"{name}:{number}"
+        row = read_json_or_none(line) if line else {}
+        row_name = f"{name}:{number}"
         if not isinstance(row, dict):
-            yield SourceItem(where, problem=_NO_JSON)
-        elif isinstance(path := row.get("path"), str) and isinstance(said := row.get("text"), str):
-            yield _exported(path, path, said.encode("utf-8", "surrogatepass"), row.get("trust"))
+            yield SourceItem(row_name, problem=_INVALID_JSON)
+        elif isinstance(path := row.get("path"), str) and isinstance(entry_text := row.get("text"), str):
+            yield _parse_exported_entry(
+                path, path, entry_text.encode("utf-8", "surrogatepass"), row.get("trust")
+            )
         elif line:
-            yield SourceItem(where, problem="no path or no text")
+            yield SourceItem(row_name, problem="no path or no text")
 
 
-def _exported(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
+def _parse_exported_entry(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
     trust = Trust(claimed) if isinstance(claimed, str) and claimed in set(Trust) else Trust.EXTERNAL
     return SourceItem(name, parse(data).body, path=path, entry=data, trust=trust)
 
@@ -622,35 +629,35 @@ def _exported(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
 
 FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
     {
-        "markdown": texts,
-        "claude-code": texts,
-        "mcp-memory": _each(_mcp_memory, MAX_JSON_BYTES),
-        "mem0": mem0,
-        "chatgpt": chatgpt,
-        "basic-memory": texts,
-        "muniment": exported,
+        "markdown": parse_texts,
+        "claude-code": parse_texts,
+        "mcp-memory": _make_parser(_parse_mcp_memory, MAX_JSON_BYTES),
+        "mem0": parse_mem0,
+        "chatgpt": parse_chatgpt,
+        "basic-memory": parse_texts,
+        "muniment": parse_export,
     }
 )
 
 
-def recognised(documents: Sequence[Document]) -> str | None:
+def detect_format(documents: Sequence[Document]) -> str | None:
     """Return the format of the first documents of a source (at least one), or None if it is unknown."""
     if documents[0].name == EXPORT_NAME or EXPORT_FORMAT.encode() in documents[0].head()[:200]:
         return "muniment"
     if any(_CONVERSATIONS.fullmatch(each.name) for each in documents):
         return "chatgpt"
-    found = {_recognised_text(each) for each in documents if is_text_name(each.name) and not each.problem}
+    found = {_detect_text_format(each) for each in documents if is_text_name(each.name) and not each.problem}
     if found:
         return next((each for each in ("basic-memory", "claude-code") if each in found), "markdown")
     for each in documents:
-        if (format_name := None if each.problem else _recognised_json(each)) is not None:
+        if (format_name := None if each.problem else _detect_json_format(each)) is not None:
             return format_name
     return None
 
 
-def _recognised_json(document: Document) -> str | None:
+def _detect_json_format(document: Document) -> str | None:
     head = document.head().decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
-    row = next(json_rows("", head.partition("\n")[0]), ("", None))[1]
+    row = next(read_json_rows("", head.partition("\n")[0]), ("", None))[1]
     if isinstance(row, dict) and row.get("type") in ["entity", "relation"]:
         return "mcp-memory"
     if re.search(r'"(?:entities|entityType|relationType|observations)"\s*:', head):
@@ -660,9 +667,9 @@ def _recognised_json(document: Document) -> str | None:
     return "mem0" if re.search(r'"(?:memory|memories|results)"\s*:', head) else None
 
 
-def _recognised_text(document: Document) -> str:
+def _detect_text_format(document: Document) -> str:
     values = parse_text(document.head().decode("utf-8", "replace")).by_key
     if "permalink" in values:
         return "basic-memory"
     is_index = document.name.rpartition("/")[2] == INDEX_NAME
-    return "claude-code" if is_index or _type(values) else "markdown"
+    return "claude-code" if is_index or _find_type(values) else "markdown"

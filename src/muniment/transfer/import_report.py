@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from muniment.content.secrets import redacted
+from muniment.content.secrets import redact_secrets
 from muniment.errors import MunimentError
 from muniment.kernel.names import Scope, Trust
-from muniment.types.results import error_json
+from muniment.types.results import create_error_json
 
 _GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
 
@@ -35,7 +35,7 @@ def report_item(
     name: str, path: str = "", reason: str = "", review: str = "", lines: str = ""
 ) -> ItemOutcome:
     """Return the outcome of an item, with secrets removed from its texts: other people read reports."""
-    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review, lines)
+    return ItemOutcome(redact_secrets(name), redact_secrets(path), redact_secrets(reason), review, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class ImportRequest:
         trust: of every item; for an export the maximum.
         scope: the only destination; None: chosen by the content.
         dry_run: judge and report, write nothing.
-        to_make: scopes whose directories a real import would create first; only in a dry run.
+        scopes_to_create: scopes whose directories a real import would create first; only in a dry run.
     """
 
     format: str
     trust: Trust = Trust.AGENT
     scope: str | None = None
     dry_run: bool = False
-    to_make: frozenset[Scope] = frozenset()
+    scopes_to_create: frozenset[Scope] = frozenset()
 
 
 @dataclass(slots=True)
@@ -98,14 +98,14 @@ class ImportResult:
             "trust": self.request.trust,
             "counts": self.counts,
             "task_ids": self.tasks,
-            **{name: [_filled(each) for each in getattr(self, name)] for name in _GROUPS},
+            **{name: [_drop_empty(each) for each in getattr(self, name)] for name in _GROUPS},
             "lowered": self.lowered,
             "notes": self.notes,
             "seconds": round(self.seconds, 3),
             "policy": self.policy,
-            **error_json(self.error),
+            **create_error_json(self.error),
         }
 
 
-def _filled(told: ItemOutcome) -> dict[str, str]:
-    return {key: value for key, value in told._asdict().items() if value}
+def _drop_empty(outcome: ItemOutcome) -> dict[str, str]:
+    return {key: value for key, value in outcome._asdict().items() if value}

@@ -14,22 +14,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from muniment.cancelling import Cancel
-from muniment.content.entry import Entry, completed, parse
+from muniment.content.entry import Entry, complete_front_matter, parse
 from muniment.content.gates import decode, encode
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.names import RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
-from muniment.operations.place import Place
-from muniment.store.trust import entry_id, new_ulid
-from muniment.store.upkeep import view_of
+from muniment.operations.job_context import JobContext
+from muniment.store.trust import generate_ulid, read_entry_id
+from muniment.store.upkeep import open_view
 from muniment.transfer.formats import SourceItem
 from muniment.transfer.import_report import ImportRequest, ImportResult
-from muniment.transfer.importing import bring_in
+from muniment.transfer.importing import import_items
 
 
 def join_entries(
-    place: Place,
+    context: JobContext,
     other: BoundRoot,
     *,
     cancel: Cancel | None = None,
@@ -38,68 +38,68 @@ def join_entries(
     """Copy the entries of another memory into the scope of the same name (J1 to J3).
 
     Args:
-        place: the destination; the caller closes it.
+        context: the destination; the caller closes it.
         other: the source memory; the caller closes it.
-        cancel: see `bring_in`.
-        observe: see `bring_in`.
+        cancel: see `import_items`.
+        observe: see `import_items`.
 
     Returns:
         The outcome of each entry. The notes list files that are not entries.
 
-    Cost: as `bring_in`.
+    Cost: as `import_items`.
     """
-    source = replace(place, roots={other.scope: other})
+    source = replace(context, roots={other.scope: other})
     unreadable: list[SourceItem] = []
-    items = list(_items(place, source, other, unreadable))
+    items = list(_list_items(context, source, other, unreadable))
     request = ImportRequest("muniment", Trust.OWNER, other.scope)
-    result = bring_in([*items, *unreadable], request, place, cancel=cancel, observe=observe)
-    odd = view_of(source.state, other, source.policy).odd()
+    result = import_items([*items, *unreadable], request, context, cancel=cancel, observe=observe)
+    odd = open_view(source.state, other, source.policy).list_odd_names()
     result.notes += [f"skipped {other.scope}/{each.path}: {each.reason}" for each in odd]
     return result
 
 
-def _items(
-    place: Place, source: Place, other: BoundRoot, unreadable: list[SourceItem]
+def _list_items(
+    context: JobContext, source: JobContext, other: BoundRoot, unreadable: list[SourceItem]
 ) -> Iterator[SourceItem]:
     """Yield the entries of another memory, each at a path that is free or has the same bytes (J2)."""
     scope = other.scope
-    view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
-    taken, ids = {fold(row.rel) for row in view.entries()}, {*view.idents()} - {""}
-    for row in view_of(source.state, other, source.policy, sweep=True).entries():
+    view = open_view(context.state, context.roots[scope], context.policy, sweep=True)
+    used_paths, ids = {fold(row.rel) for row in view.entries()}, {*view.read_claimed_ids()} - {""}
+    for row in open_view(source.state, other, source.policy, sweep=True).entries():
         path = CanonicalPath(scope, row.rel)
         try:
-            data = source.read(path)
+            data = source.read_file(path)
             entry = parse(decode(data))
         except (PathEscape, Refusal, ToolError) as problem:
             unreadable.append(SourceItem(path.text, problem=str(problem)))
             continue
-        trust = source.trust_at(path, data)
-        if _read_or_none(place, path) != data:
-            if fold(path.rel) in taken:
-                path = _free_path(path, taken)
-            if entry_id(entry) in ids:
-                data = _with_new_id(entry)
-        taken.add(fold(path.rel))
-        ids |= {entry_id(entry)} - {""}
+        trust = source.read_trust(path, data)
+        if _read_or_none(context, path) != data:
+            if fold(path.rel) in used_paths:
+                path = _find_free_path(path, used_paths)
+            if read_entry_id(entry) in ids:
+                data = _replace_id(entry)
+        used_paths.add(fold(path.rel))
+        ids |= {read_entry_id(entry)} - {""}
         yield SourceItem(path.text, entry.body, path=path.text, entry=data, trust=trust)
 
 
-def _with_new_id(entry: Entry) -> bytes:
+def _replace_id(entry: Entry) -> bytes:
     """Return an entry with another id in its provenance."""
-    told = {key: value for key, value in (entry.muniment or {}).items() if isinstance(value, str)}
-    return encode(completed(entry, {}, {**told, "id": new_ulid()}))
+    provenance = {key: value for key, value in (entry.muniment or {}).items() if isinstance(value, str)}
+    return encode(complete_front_matter(entry, {}, {**provenance, "id": generate_ulid()}))
 
 
-def _read_or_none(place: Place, path: CanonicalPath) -> bytes | None:
+def _read_or_none(context: JobContext, path: CanonicalPath) -> bytes | None:
     """Return the bytes of a file, or None if it cannot be read."""
     try:
-        return place.read(path)
+        return context.read_file(path)
     except (PathEscape, Refusal, ToolError):
         return None
 
 
-def _free_path(path: CanonicalPath, taken: set[str]) -> CanonicalPath:
+def _find_free_path(path: CanonicalPath, used_paths: set[str]) -> CanonicalPath:
     """Return the first numbered path that no entry has."""
     stem = path.rel.removesuffix(FILE_SUFFIX)
     rels = (RelPath(f"{stem}-{number}{FILE_SUFFIX}") for number in itertools.count(2))
-    return CanonicalPath(path.scope, next(rel for rel in rels if fold(rel) not in taken))
+    return CanonicalPath(path.scope, next(rel for rel in rels if fold(rel) not in used_paths))

@@ -8,57 +8,57 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from muniment.content.entry import parse
-from muniment.content.expiry import expiry_time
-from muniment.content.words import comparable
+from muniment.content.expiry import compute_expiry_time
+from muniment.content.words import build_comparison_key
 from muniment.errors import PathEscape, ToolError
-from muniment.kernel.names import Scope, Trust, joined
+from muniment.kernel.names import Scope, Trust, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
-from muniment.operations.place import Place
-from muniment.store.review import pending
-from muniment.store.upkeep import view_of
+from muniment.operations.job_context import JobContext
+from muniment.store.review import read_pending
+from muniment.store.upkeep import open_view
 
 
 class KnownTexts:
     """The texts in the memory and in pending reviews."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._views = [view_of(place.state, root, place.policy) for root in place.roots.values()]
-        self._ids = {each for view in self._views for each in view.idents()}
-        keys = place.scopes_by_key().keys()
-        self._waiting = {
-            comparable(parse(change.after).body): review.id
-            for review in pending(place.state)
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._views = [open_view(context.state, root, context.policy) for root in context.roots.values()]
+        self._ids = {each for view in self._views for each in view.read_claimed_ids()}
+        keys = context.map_keys_to_scopes().keys()
+        self._pending_reviews = {
+            build_comparison_key(parse(change.after).body): review.id
+            for review in read_pending(context.state)
             for change in review.change_set.changes
             if change.after is not None and keys >= set(review.roots.values())
         }
-        self._taken: set[str] = set()
-        self._brought: set[str] = set()
+        self._added_texts: set[str] = set()
+        self._imported_paths: set[str] = set()
 
-    def knows(self, identity: str, text: str, trust: Trust, expires: str | None) -> bool:
+    def is_known(self, identity: str, text: str, trust: Trust, expires: str | None) -> bool:
         """Return whether the memory has an item, or an earlier import of this source added it."""
-        is_there = comparable(text) in self._taken or identity in self._ids
-        return is_there or self.is_said(text, trust, expires)
+        is_present = build_comparison_key(text) in self._added_texts or identity in self._ids
+        return is_present or self.has_text(text, trust, expires)
 
-    def take(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """Record that an item with this text will be written."""
-        self._taken.add(comparable(text))
+        self._added_texts.add(build_comparison_key(text))
 
-    def is_said(self, text: str, trust: Trust, expires: str | None) -> bool:
+    def has_text(self, text: str, trust: Trust, expires: str | None) -> bool:
         """Return whether an entry from before this import has the text, with enough trust and lifetime."""
-        last = "" if expires is None else expiry_time(expires)
+        end_date = "" if expires is None else compute_expiry_time(expires)
         return any(
             each.trust.satisfies(trust)
-            and (each.expires is None or (bool(last) and expiry_time(each.expires) >= last))
+            and (each.expires is None or (bool(end_date) and compute_expiry_time(each.expires) >= end_date))
             and each.held is None
-            and f"{view.scope}/{each.rel}" not in self._brought
+            and f"{view.scope}/{each.rel}" not in self._imported_paths
             for view in self._views
-            for each in view.saying(comparable(text))
+            for each in view.find_statement(build_comparison_key(text))
         )
 
-    def bring(self, path: CanonicalPath) -> None:
+    def add_imported_path(self, path: CanonicalPath) -> None:
         """Record the path of an imported entry."""
-        self._brought.add(path.text)
+        self._imported_paths.add(path.text)
 
     def has_id(self, identity: str) -> bool:
         """Return whether an entry had that id before this import.
@@ -67,18 +67,18 @@ class KnownTexts:
         """
         return identity in self._ids
 
-    def came(self, identities: Iterable[str]) -> set[str]:
+    def find_present_ids(self, identities: Iterable[str]) -> set[str]:
         """Return the given ids that entries have now."""
-        return {each for view in self._views for each in view.idents()}.intersection(identities)
+        return {each for view in self._views for each in view.read_claimed_ids()}.intersection(identities)
 
-    def waiting(self, text: str) -> str | None:
+    def find_pending_review(self, text: str) -> str | None:
         """Return the pending review that contains a text, or None."""
-        return self._waiting.get(comparable(text))
+        return self._pending_reviews.get(build_comparison_key(text))
 
-    def at(self, path: CanonicalPath) -> bytes | None:
+    def read_or_none(self, path: CanonicalPath) -> bytes | None:
         """Return the bytes at a path, or None if it cannot be read."""
         try:
-            return self._place.read(path)
+            return self._context.read_file(path)
         except (KeyError, PathEscape, ToolError):
             return None
 
@@ -86,35 +86,37 @@ class KnownTexts:
 class ImportNames:
     """The names in use: existing files and the items imported before."""
 
-    def __init__(self, place: Place) -> None:
-        self._views = {scope: view_of(place.state, root, place.policy) for scope, root in place.roots.items()}
-        self._taken: dict[tuple[Scope, str], set[str]] = {}
-        self._next: dict[tuple[Scope, str], int] = {}
+    def __init__(self, context: JobContext) -> None:
+        self._views = {
+            scope: open_view(context.state, root, context.policy) for scope, root in context.roots.items()
+        }
+        self._used_names: dict[tuple[Scope, str], set[str]] = {}
+        self._next_number: dict[tuple[Scope, str], int] = {}
 
-    def has(self, path: CanonicalPath) -> bool:
+    def is_used(self, path: CanonicalPath) -> bool:
         """Return whether a file has that name, ignoring case."""
         folder, _, name = path.rel.rpartition("/")
-        return fold(name) in self._names(path.scope, folder)
+        return fold(name) in self._load_used_names(path.scope, folder)
 
-    def take(self, path: CanonicalPath) -> None:
+    def reserve(self, path: CanonicalPath) -> None:
         """Record that a name is in use."""
         folder, _, name = path.rel.rpartition("/")
-        self._names(path.scope, folder).add(fold(name))
+        self._load_used_names(path.scope, folder).add(fold(name))
 
-    def free(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
+    def find_free_path(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
         """Return the first free numbered name; an existing folder keeps its spelling."""
-        if folder and (scope, folder) not in self._taken:
+        if folder and (scope, folder) not in self._used_names:
             view = self._views.get(scope)
-            folder = folder if view is None else min(view.alike("", folder), default=folder)
-        names = self._names(scope, folder)
-        number = self._next.get((scope, joined(folder, stem)), 1)
+            folder = folder if view is None else min(view.find_aliases("", folder), default=folder)
+        names = self._load_used_names(scope, folder)
+        number = self._next_number.get((scope, join_path(folder, stem)), 1)
         while fold(name := f"{stem}-{number}{FILE_SUFFIX}" if number > 1 else stem + FILE_SUFFIX) in names:
             number += 1
-        self._next[scope, joined(folder, stem)] = number
-        return CanonicalPath(scope, joined(folder, name))
+        self._next_number[scope, join_path(folder, stem)] = number
+        return CanonicalPath(scope, join_path(folder, name))
 
-    def _names(self, scope: Scope, folder: str) -> set[str]:
-        if (scope, folder) not in self._taken:
+    def _load_used_names(self, scope: Scope, folder: str) -> set[str]:
+        if (scope, folder) not in self._used_names:
             found = self._views[scope].names(folder) or () if scope in self._views else ()
-            self._taken[scope, folder] = {fold(name) for name in found}
-        return self._taken[scope, folder]
+            self._used_names[scope, folder] = {fold(name) for name in found}
+        return self._used_names[scope, folder]

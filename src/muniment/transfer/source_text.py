@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
-from muniment.content.frontmatter import Field, locate, read_list, read_scalar
+from muniment.content.frontmatter import Field, find_front_matter, read_list, read_scalar
 
-TAKEN_KEYS: Final = frozenset(
+KNOWN_KEYS: Final = frozenset(
     {
         "name",
         "title",
@@ -58,7 +58,7 @@ class FrontValue:
         line: number of its first line in the file, from 1.
         last: number of its last line.
         text: its value as text; empty if it has none.
-        words: its value as a list of words.
+        items: its value as a list of words.
         raw: its lines below the first, as written.
     """
 
@@ -66,7 +66,7 @@ class FrontValue:
     line: int
     last: int
     text: str
-    words: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
     raw: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ def is_text_name(name: str) -> bool:
     return base.endswith(TEXT_SUFFIXES) or base in TEXT_NAMES
 
 
-def without_text_suffix(name: str) -> str:
+def strip_text_suffix(name: str) -> str:
     """Return `name` without the suffix of a text file, in any case."""
     ending = next((each for each in TEXT_SUFFIXES if name.lower().endswith(each)), "")
     return name[: len(name) - len(ending)]
@@ -113,54 +113,54 @@ def parse_text(text: str) -> ParsedText:
     text = text.removeprefix("\ufeff")
     if "\n" not in text:  # Line ends of classic Mac OS.
         text = text.replace("\r", "\n")
-    at, values = 0, list[FrontValue]()
+    position, values = 0, list[FrontValue]()
     for number in range(_MAX_BLOCKS):
-        start = at + len(_matched(_BLANK_LINES, text[at:]))
-        found = _block(text[start:], _line_number(text, start))
-        if found is None or (number and not TAKEN_KEYS & {value.key for value in found[0]}):
+        start = position + len(_match_prefix(_BLANK_LINES, text[position:]))
+        found = _parse_block(text[start:], _get_line_number(text, start))
+        if found is None or (number and not KNOWN_KEYS & {value.key for value in found[0]}):
             break
         values += found[0]
-        at = start + found[1]
-    return ParsedText(text[at:], _line_number(text, at), tuple(values))
+        position = start + found[1]
+    return ParsedText(text[position:], _get_line_number(text, position), tuple(values))
 
 
-def read_end(value: str) -> str:
+def parse_end(value: str) -> str:
     """Return the day or time of an `expires` or `ends` value, as `Entry.expires`; empty if it is neither."""
     return "" if "\n" in value else parse(f"---\n{EXPIRY_KEY}: {value}\n---\n").expires or ""
 
 
-def _matched(pattern: re.Pattern[str], text: str) -> str:
+def _match_prefix(pattern: re.Pattern[str], text: str) -> str:
     found = pattern.match(text)
     return found[0] if found else ""
 
 
-def _line_number(text: str, offset: int) -> int:
+def _get_line_number(text: str, offset: int) -> int:
     return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
 
 
-def _block(text: str, line: int) -> tuple[list[FrontValue], int] | None:
+def _parse_block(text: str, line: int) -> tuple[list[FrontValue], int] | None:
     """Return the values of the block at the start of `text` and the offset of its end, or None."""
     if (toml := _TOML.match(text)) is not None:
-        values = _toml_values(toml[1], line + 1)
+        values = _parse_toml(toml[1], line + 1)
         return None if values is None else (values, toml.end())
-    front = locate(text)
+    front = find_front_matter(text)
     if front is None or not all(field.key for field in front.fields):
         return None
     keys = [field.key or "" for field in front.fields]
-    if not keys or not (TAKEN_KEYS.intersection(keys) or all(map(_IDENTIFIER.fullmatch, keys))):
+    if not keys or not (KNOWN_KEYS.intersection(keys) or all(map(_IDENTIFIER.fullmatch, keys))):
         return None
-    return [_value(field, line - 1) for field in front.fields], front.body
+    return [_parse_value(field, line - 1) for field in front.fields], front.body
 
 
-def _value(field: Field, above: int) -> FrontValue:
-    number = field.line + above
-    text = _text(field)
+def _parse_value(field: Field, offset: int) -> FrontValue:
+    number = field.line + offset
+    text = _read_text(field)
     return FrontValue(
-        field.key or "", number, number + len(field.rest), text, _words(field, text), field.rest
+        field.key or "", number, number + len(field.rest), text, _read_items(field, text), field.rest
     )
 
 
-def _text(field: Field) -> str:
+def _read_text(field: Field) -> str:
     """Return the scalar of a field; its text as written if it has none or a comment would be dropped."""
     raw = "\n".join([field.first.strip(), *(line.strip() for line in field.rest)]).strip()
     try:
@@ -170,13 +170,13 @@ def _text(field: Field) -> str:
     return value if value.count("#") == raw.count("#") else raw
 
 
-def _words(field: Field, text: str) -> tuple[str, ...]:
+def _read_items(field: Field, text: str) -> tuple[str, ...]:
     with suppress(ValueError):
         return tuple(filter(None, (word.strip() for word in read_list(field.first, field.rest))))
     return tuple(filter(None, (word.strip(_QUOTES) for word in re.split(r"[,\n]", text))))
 
 
-def _toml_values(text: str, line: int) -> list[FrontValue] | None:
+def _parse_toml(text: str, line: int) -> list[FrontValue] | None:
     try:
         table = tomllib.loads(text.replace("\r\n", "\n"))
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -187,7 +187,7 @@ def _toml_values(text: str, line: int) -> list[FrontValue] | None:
     for number, key in starts:
         known.setdefault(key, number)
     return [
-        FrontValue(key, line + known[key], line + known[key], *_toml_text(value))
+        FrontValue(key, line + known[key], line + known[key], *_format_toml_value(value))
         for key, value in table.items()
         if key in known
     ] or None
@@ -196,10 +196,10 @@ def _toml_values(text: str, line: int) -> list[FrontValue] | None:
 _TOML_KEY: Final = re.compile(r"[ \t]*\[?[\"']?([\w-]+)[\"']?\]?[ \t]*(?:=|\.|$)")
 
 
-def _toml_text(value: object) -> tuple[str, tuple[str, ...]]:
+def _format_toml_value(value: object) -> tuple[str, tuple[str, ...]]:
     if isinstance(value, list):
-        words = tuple(each for each in value if isinstance(each, str))
-        return ", ".join(words), words
+        texts = tuple(each for each in value if isinstance(each, str))
+        return ", ".join(texts), texts
     text = value.strip() if isinstance(value, str) else "" if isinstance(value, dict) else str(value)
     return text, (text,) if text else ()
 
@@ -207,7 +207,7 @@ def _toml_text(value: object) -> tuple[str, tuple[str, ...]]:
 # -- parts -------------------------------------------------------------------------------------------
 
 _SECTION_SIGN: Final = re.compile(r"^[ \t]*\u00a7[ \t\r]*$", re.MULTILINE)
-_ADDED: Final = re.compile(r"^##[ \t]+Gemini Added Memories[ \t\r]*$", re.MULTILINE)
+_GEMINI_HEADING: Final = re.compile(r"^##[ \t]+Gemini Added Memories[ \t\r]*$", re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,2}[ \t]", re.MULTILINE)
 _BULLET: Final = re.compile(r"[-*+][ \t]+")
 
@@ -227,7 +227,7 @@ class TextPart:
     is_whole: bool = False
 
 
-def parts_of(parsed: ParsedText) -> Iterator[TextPart]:
+def split_parts(parsed: ParsedText) -> Iterator[TextPart]:
     """Split a body at lines of `§`, and split the bullets below `## Gemini Added Memories`.
 
     Cost: linear.
@@ -236,29 +236,29 @@ def parts_of(parsed: ParsedText) -> Iterator[TextPart]:
     if _SECTION_SIGN.search(body):
         line = first
         for part in _SECTION_SIGN.split(body):
-            line += _line_number(part, len(part)) - 1
+            line += _get_line_number(part, len(part)) - 1
             if text := part.strip():
-                yield TextPart(line - _line_number(part.lstrip(), len(part)) + 1, text)
-    elif (added := _ADDED.search(body)) is not None:
-        behind = _HEADING.search(body, added.end())
-        end = behind.start() if behind else len(body)
-        yield from _part(body, 0, added.start(), first)
-        yield from _bullets(body, added.end(), end, first)
-        yield from _part(body, end, len(body), first)
+                yield TextPart(line - _get_line_number(part.lstrip(), len(part)) + 1, text)
+    elif (added := _GEMINI_HEADING.search(body)) is not None:
+        next_heading = _HEADING.search(body, added.end())
+        end = next_heading.start() if next_heading else len(body)
+        yield from _build_part(body, 0, added.start(), first)
+        yield from _split_bullets(body, added.end(), end, first)
+        yield from _build_part(body, end, len(body), first)
     else:
         yield TextPart(first, body, is_whole=True)
 
 
-def _part(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
+def _build_part(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
     text = body[start:end]
     if text.strip():
         lead = len(text) - len(text.lstrip())
-        yield TextPart(first + _line_number(body, start + lead) - 1, text.strip())
+        yield TextPart(first + _get_line_number(body, start + lead) - 1, text.strip())
 
 
-def _bullets(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
+def _split_bullets(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
     group: list[str] = []
-    line = first + _line_number(body, start) - 1
+    line = first + _get_line_number(body, start) - 1
     for number, text in enumerate(re.split("\r\n|\n|\r", body[start:end]), line):
         is_continued = bool(group) and (not text.strip() or text[0] in " \t")
         if not is_continued:

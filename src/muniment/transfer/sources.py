@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from muniment.errors import ConfigInvalid, printable
-from muniment.files import FOLLOWING, LISTING, READING, opened
+from muniment.files import FOLLOW_FLAGS, LIST_FLAGS, READ_FLAGS, open_descriptor
 from muniment.transfer.backup import ShortHeader
-from muniment.transfer.formats import FORMATS, SourceItem, recognised
+from muniment.transfer.formats import FORMATS, SourceItem, detect_format
 from muniment.transfer.source_text import is_text_name
 
 MAX_DOCUMENTS: Final = 100_000
@@ -62,19 +62,19 @@ _TOOL_FOLDERS: Final = frozenset(
 """Folders with the state of a tool. They are not read, and the report lists them."""
 
 _NOT_TEXT: Final = "not a text or JSON file"
-_OF_A_TOOL: Final = "a folder with the state of a tool"
+_TOOL_STATE: Final = "a folder with the state of a tool"
 _BLOCK: Final = 1_048_576
-_PEEKED: Final = 50
+_PEEK_DOCUMENTS: Final = 50
 """Documents that are read to detect the format of a source."""
 
-_ZIP_ENDS: Final = b"PK\x05\x06"
-_ZIP64_ENDS: Final = b"PK\x06\x07"
+_ZIP_END: Final = b"PK\x05\x06"
+_ZIP64_END: Final = b"PK\x06\x07"
 _ZIP_TAIL: Final = 22 + 65_535 + 20
 _ZIP_PLAIN: Final = (0, stat.S_IFREG)
-_TAR_MARK: Final = (257, b"ustar")
+_TAR_MAGIC: Final = (257, b"ustar")
 """Offset and value of the magic of a tar. Source: POSIX.1-2017, pax, ustar Interchange Format."""
 
-_DAMAGE: Final = (EOFError, ValueError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
+_DAMAGE_ERRORS: Final = (EOFError, ValueError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
 """The errors of a damaged archive. `RuntimeError` is raised for an unknown compression."""
 
 
@@ -84,7 +84,7 @@ class _Allowance:
     def __init__(self) -> None:
         self.left = MAX_SOURCE_BYTES
 
-    def take(self, count: int) -> None:
+    def consume(self, count: int) -> None:
         self.left -= count
         if self.left < 0:
             raise ConfigInvalid(f"the source is larger than {MAX_SOURCE_BYTES} bytes; import it in parts")
@@ -96,7 +96,7 @@ class SourceFile:
 
     Attributes:
         skipped: why it is skipped on purpose; empty if it is read.
-        read: its bytes, if it was read completely.
+        content: its bytes, if it was read completely.
     """
 
     name: str
@@ -104,14 +104,14 @@ class SourceFile:
     problem: str = ""
     skipped: str = ""
     allowance: _Allowance | None = None
-    read: bytes = b""
+    content: bytes = b""
 
     def head(self) -> bytes:
         """Return the first bytes; see `Document`."""
         peek = getattr(self.file, "peek", None)
         try:
             return b"" if peek is None else bytes(peek(_BLOCK))
-        except (*_DAMAGE, OSError):
+        except (*_DAMAGE_ERRORS, OSError):
             return b""  # The read reports the error.
 
     def data(self, limit: int) -> bytes:
@@ -121,8 +121,8 @@ class SourceFile:
             found += block
             if len(found) > limit:
                 raise ValueError(f"larger than {limit} bytes")
-        self.read = bytes(found)
-        return self.read
+        self.content = bytes(found)
+        return self.content
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes in blocks; see `Document`.
@@ -134,9 +134,9 @@ class SourceFile:
         try:
             while file is not None and (block := file.read(_BLOCK)):
                 if self.allowance is not None:
-                    self.allowance.take(len(block))
+                    self.allowance.consume(len(block))
                 yield block
-        except (*_DAMAGE, OSError) as error:
+        except (*_DAMAGE_ERRORS, OSError) as error:
             raise ValueError(f"cannot be read: {error}") from error
 
     def close(self) -> None:
@@ -160,33 +160,33 @@ class ReadSource:
     files: dict[str, bytes]
 
 
-def read_source(path: Path, asked: str) -> ReadSource:
+def read_source(path: Path, requested_format: str) -> ReadSource:
     """Read a source.
 
     Args:
         path: the path that the operator passed.
-        asked: one of `FORMATS`, or `auto`.
+        requested_format: one of `FORMATS`, or `auto`.
 
     Raises:
         ConfigInvalid: it cannot be read, has an unknown format, or is too large.
     """
     skipped: list[SourceItem] = []
     files: dict[str, bytes] = {}
-    with ExitStack() as opened:
-        documents = _readable(_bounded(_documents(path, opened)), skipped)
-        first: list[SourceFile] = list(islice(documents, _PEEKED))
+    with ExitStack() as stack:
+        documents = _filter_readable(_limit_files(_open_documents(path, stack)), skipped)
+        first: list[SourceFile] = list(islice(documents, _PEEK_DOCUMENTS))
         if not first:
             raise ConfigInvalid(f"{printable(str(path))} contains no file that can be imported")
-        found = recognised(first) if asked == "auto" else asked
+        found = detect_format(first) if requested_format == "auto" else requested_format
         if found is None:
             raise ConfigInvalid(
                 f"cannot detect the format of {printable(str(path))}; pass --from {'|'.join(FORMATS)}"
             )
-        items = list(_counted(FORMATS[found](_in_turn(chain(first, documents), files))))
+        items = list(_limit_items(FORMATS[found](_close_after_use(chain(first, documents), files))))
     return ReadSource(found, items + skipped, files)
 
 
-def _readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Iterator[SourceFile]:
+def _filter_readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Iterator[SourceFile]:
     """Yield the files to read; add the others to `skipped`."""
     for each in documents:
         if each.skipped:
@@ -195,7 +195,7 @@ def _readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Ite
             yield each
 
 
-def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
+def _limit_items(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
     """Yield the items; raise if they exceed the limits."""
     characters = 0
     for number, each in enumerate(items):
@@ -206,7 +206,7 @@ def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
         yield each
 
 
-def _in_turn(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterator[SourceFile]:
+def _close_after_use(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterator[SourceFile]:
     """Yield each file and close it when the next one is requested; add its bytes to `files`."""
     size = 0
     for each in documents:
@@ -214,15 +214,15 @@ def _in_turn(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterat
             yield each
         finally:
             each.close()
-        if each.read:
-            files[each.name], size = each.read, size + len(each.read)
+        if each.content:
+            files[each.name], size = each.content, size + len(each.content)
         if size > MAX_READ_BYTES:
             raise ConfigInvalid(
                 f"the source has more than {MAX_READ_BYTES} bytes of text; import it in parts"
             )
 
 
-def _bounded(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
+def _limit_files(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
     allowance = _Allowance()
     for number, each in enumerate(documents):
         if number >= MAX_DOCUMENTS:
@@ -231,57 +231,57 @@ def _bounded(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
         yield each
 
 
-def _documents(path: Path, opened: ExitStack) -> Iterator[SourceFile]:
-    shown = printable(str(path))
+def _open_documents(path: Path, stack: ExitStack) -> Iterator[SourceFile]:
+    display_path = printable(str(path))
     try:
-        fd = os.open(path, FOLLOWING)
+        fd = os.open(path, FOLLOW_FLAGS)
         found = os.fstat(fd)
         if stat.S_ISDIR(found.st_mode):
-            opened.callback(os.close, fd)
-            yield from _walked(fd, "", 0)
+            stack.callback(os.close, fd)
+            yield from _walk_folder(fd, "", 0)
             return
-        file = opened.enter_context(os.fdopen(fd, "rb"))
+        file = stack.enter_context(os.fdopen(fd, "rb"))
     except OSError as error:
-        raise ConfigInvalid(f"{shown} cannot be read: {error.strerror}") from error
+        raise ConfigInvalid(f"{display_path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigInvalid(f"{shown} is neither a file nor a folder")
+        raise ConfigInvalid(f"{display_path} is neither a file nor a folder")
     try:
         if file.peek(4).startswith(b"PK\x03\x04"):
-            yield from _zipped(file, opened, shown)
-        elif file.peek(512)[_TAR_MARK[0] :].startswith(_TAR_MARK[1]):
+            yield from _read_zip(file, stack, display_path)
+        elif file.peek(512)[_TAR_MAGIC[0] :].startswith(_TAR_MAGIC[1]):
             if found.st_size > MAX_TAR_BYTES:
-                raise ConfigInvalid(f"{shown} is larger than {MAX_TAR_BYTES} bytes")
-            yield from _tarred(file, opened)
+                raise ConfigInvalid(f"{display_path} is larger than {MAX_TAR_BYTES} bytes")
+            yield from _read_tar(file, stack)
         else:
             yield SourceFile(path.name, file)
-    except (*_DAMAGE, OSError) as error:
-        raise ConfigInvalid(f"{shown} is damaged: {error}") from error
+    except (*_DAMAGE_ERRORS, OSError) as error:
+        raise ConfigInvalid(f"{display_path} is damaged: {error}") from error
 
 
-def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
+def _walk_folder(folder: int, parent: str, level: int) -> Iterator[SourceFile]:
     """Yield the files of a folder and its subfolders, ordered by name."""
     for name in sorted(os.listdir(folder)):
-        shown = f"{above}{name}"
+        display_name = f"{parent}{name}"
         try:
             kind = stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
             if kind == stat.S_IFDIR and name in _TOOL_FOLDERS:
-                yield SourceFile(f"{shown}/", skipped=_OF_A_TOOL)
+                yield SourceFile(f"{display_name}/", skipped=_TOOL_STATE)
             elif kind == stat.S_IFDIR and level < MAX_LEVELS:
-                with opened(name, LISTING, dir_fd=folder) as below:
-                    yield from _walked(below, f"{shown}/", level + 1)
+                with open_descriptor(name, LIST_FLAGS, dir_fd=folder) as child:
+                    yield from _walk_folder(child, f"{display_name}/", level + 1)
             elif kind == stat.S_IFDIR:
-                yield SourceFile(shown, problem=f"nested more than {MAX_LEVELS} folders deep")
+                yield SourceFile(display_name, problem=f"nested more than {MAX_LEVELS} folders deep")
             elif kind == stat.S_IFLNK:
-                yield SourceFile(shown, problem="a link; links are not followed")
-            elif _is_read(shown):
-                yield SourceFile(shown, _opened_plain(name, folder))
+                yield SourceFile(display_name, problem="a link; links are not followed")
+            elif _is_readable_name(display_name):
+                yield SourceFile(display_name, _open_regular_file(name, folder))
             else:
-                yield SourceFile(shown, skipped=_NOT_TEXT)
+                yield SourceFile(display_name, skipped=_NOT_TEXT)
         except OSError as error:
-            yield SourceFile(shown, problem=f"cannot be read: {error.strerror}")
+            yield SourceFile(display_name, problem=f"cannot be read: {error.strerror}")
 
 
-def _is_read(name: str) -> bool:
+def _is_readable_name(name: str) -> bool:
     """Return whether a file of a folder or archive is read, by its name.
 
     Files named `._x` contain attributes of macOS files and are not read.
@@ -290,28 +290,28 @@ def _is_read(name: str) -> bool:
     return (is_text_name(base) or base.endswith(_JSON_SUFFIXES)) and not base.startswith("._")
 
 
-def _opened_plain(name: str, folder: int) -> BufferedReader:
-    fd = os.open(name, READING, dir_fd=folder)
+def _open_regular_file(name: str, folder: int) -> BufferedReader:
+    fd = os.open(name, READ_FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(0, "not a regular file")
     return os.fdopen(fd, "rb")
 
 
-def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[SourceFile]:
+def _read_zip(file: BufferedReader, stack: ExitStack, display_path: str) -> Iterator[SourceFile]:
     file.seek(0, os.SEEK_END)
     file.seek(max(0, file.tell() - _ZIP_TAIL))
     tail = file.read()
-    if _ZIP64_ENDS in tail:
-        raise ConfigInvalid(f"{shown} is too large a zip; unpack it and import the folder")
-    ends = [found.start() for found in re.finditer(re.escape(_ZIP_ENDS), tail)]
+    if _ZIP64_END in tail:
+        raise ConfigInvalid(f"{display_path} is too large a zip; unpack it and import the folder")
+    ends = [found.start() for found in re.finditer(re.escape(_ZIP_END), tail)]
     if any(int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_DIRECTORY_BYTES for at in ends):
-        raise ConfigInvalid(f"{shown} lists too many files; unpack it and import the folder")
-    archive = opened.enter_context(zipfile.ZipFile(file))
+        raise ConfigInvalid(f"{display_path} lists too many files; unpack it and import the folder")
+    archive = stack.enter_context(zipfile.ZipFile(file))
     for member in archive.infolist():
         if member.filename.endswith("/"):
             continue
-        if not _is_read(member.filename):
+        if not _is_readable_name(member.filename):
             yield SourceFile(member.filename, skipped=_NOT_TEXT)
         elif stat.S_IFMT(member.external_attr >> 16) not in _ZIP_PLAIN:
             yield SourceFile(member.filename, problem="not a regular file")
@@ -323,9 +323,9 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
             yield SourceFile(member.filename, archive.open(member))
 
 
-def _tarred(file: BufferedReader, opened: ExitStack) -> Iterator[SourceFile]:
+def _read_tar(file: BufferedReader, stack: ExitStack) -> Iterator[SourceFile]:
     archive = tarfile.open(fileobj=file, mode="r:", tarinfo=ShortHeader)  # noqa: SIM115  it is entered
-    opened.enter_context(archive)
+    stack.enter_context(archive)
     while (member := archive.next()) is not None:
         content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
         if not member.isdir():

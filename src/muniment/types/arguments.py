@@ -6,26 +6,26 @@ from muniment.errors import BadArguments
 from muniment.kernel.names import Trust
 
 
-def check_texts(**given: object) -> None:
+def check_texts(**arguments: object) -> None:
     """Check that required arguments are texts.
 
     Raises:
         BadArguments: one is missing or not a text; the message contains its name.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is None:
             raise BadArguments(f"{name} is missing: pass a text")
         if not isinstance(value, str):
             raise BadArguments(f"{name} must be a text, not {type(value).__name__}")
 
 
-def check_optional_texts(**given: object) -> None:
+def check_optional_texts(**arguments: object) -> None:
     """Check that optional arguments are texts or None.
 
     Raises:
         BadArguments: one is not; the message contains its name.
     """
-    check_texts(**{name: value for name, value in given.items() if value is not None})
+    check_texts(**{name: value for name, value in arguments.items() if value is not None})
 
 
 def parse_trust(value: str | None) -> Trust:
@@ -40,7 +40,7 @@ def parse_trust(value: str | None) -> Trust:
         raise BadArguments(f"invalid trust {value!r}: use one of {', '.join(Trust)}") from None
 
 
-def parse_whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
+def parse_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
     """Return a whole number within its limits, also of a float such as 5.0.
 
     Raises:
@@ -50,7 +50,7 @@ def parse_whole_number(name: str, value: object, *, least: int, most: int | None
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadArguments(f"{name} {value!r} is not a whole number")
-    if value < least or (most is not None and value > most):
-        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+    if value < minimum or (maximum is not None and value > maximum):
+        bounds = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
         raise BadArguments(f"{name} {value!r} is out of range: use {bounds}")
     return value

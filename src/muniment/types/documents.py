@@ -1,4 +1,4 @@
-"""Results as JSON documents: `document` creates the document to send, `read` parses it.
+"""Results as JSON documents: `create_document` creates the document to send, `parse_document` parses it.
 
 D1 Members of a document have camelCase names. A member whose default is None or empty is omitted if it has no
    other value. It is never null, as in the types of the original contract. All other members are always
@@ -41,30 +41,30 @@ LOCAL: Final = {"exclude": True}
 """The metadata of a member that never leaves the process (D2); pydantic also reads it."""
 
 
-NEEDED: Final = {"needed": True}
+REQUIRED: Final = {"needed": True}
 """The metadata of a member that every document contains, although it has a default here."""
 
 
-def camel(name: str) -> str:
+def convert_to_camel_case(name: str) -> str:
     """Return the name of a member in a document."""
     first, *others = name.split("_")
     return first + "".join(map(str.title, others))
 
 
-def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
+def _describe_schema(schema: dict[str, Any], class_: type[DataclassInstance]) -> None:
     """Add the descriptions of members to the schema of a response, and mark optional members (D1)."""
-    told, always = get_type_hints(of, include_extras=True), schema.get("required", [])
-    for each in _sent_fields(of):
-        member = schema["properties"][_wire_name(each)]
-        if get_origin(told[each.name]) is Annotated:
-            member["description"] = told[each.name].__metadata__[0]
-        if _may_be_left_out(each):
-            always[:] = [name for name in always if name != _wire_name(each)]
+    hints, required_names = get_type_hints(class_, include_extras=True), schema.get("required", [])
+    for each in _list_sent_fields(class_):
+        member = schema["properties"][_choose_wire_name(each)]
+        if get_origin(hints[each.name]) is Annotated:
+            member["description"] = hints[each.name].__metadata__[0]
+        if _is_optional(each):
+            required_names[:] = [name for name in required_names if name != _choose_wire_name(each)]
             del member["default"]
             member |= next(iter(member.pop("anyOf", ())), {})  # The other option is null.
 
 
-class WireAnswer:
+class WireDocument:
     """A class of results that are sent, with its settings for pydantic."""
 
     __slots__ = ()
@@ -72,9 +72,9 @@ class WireAnswer:
     """The name of the type in a message."""
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
         "extra": "forbid",
-        "alias_generator": camel,
+        "alias_generator": convert_to_camel_case,
         "json_schema_serialization_defaults_required": True,
-        "json_schema_extra": _as_described,
+        "json_schema_extra": _describe_schema,
     }
 
 
@@ -86,7 +86,7 @@ class OpaqueType:
 
 
 @dataclass(frozen=True)
-class ToldApartBy:
+class Discriminator:
     """A marker with the member that distinguishes the classes of a union."""
 
     member: str
@@ -98,7 +98,7 @@ class ToldApartBy:
 
 
 @dataclass(frozen=True)
-class CodeOf:
+class ErrorCodes:
     """A marker for an error that is only its code in a document, with the possible codes."""
 
     codes: tuple[str, ...]
@@ -107,21 +107,21 @@ class CodeOf:
         return make.generate_schema(Literal[self.codes] | None)
 
 
-A = TypeVar("A", bound=WireAnswer)
+A = TypeVar("A", bound=WireDocument)
 
 
-def document(answer: WireAnswer) -> dict[str, Any]:
+def create_document(result: WireDocument) -> dict[str, Any]:
     """Return an answer as the JSON document that is sent (D1, D2)."""
-    kind: Any = type(answer)
-    values = ((each, getattr(answer, each.name)) for each in _members(kind))
+    kind: Any = type(result)
+    values = ((each, getattr(result, each.name)) for each in _list_members(kind))
     return {
-        each.wire: _plain(value)
+        each.wire: _convert_value(value)
         for each, value in values
-        if not (each.may_be_left_out and value == each.default)
+        if not (each.is_optional and value == each.default)
     }
 
 
-def members(result: object, names: str) -> dict[str, Any]:
+def select_members(result: object, names: str) -> dict[str, Any]:
     """Return some members of a result for the command line, with their Python names."""
     return {name: _as_json(getattr(result, name)) for name in names.split()}
 
@@ -131,114 +131,114 @@ def _as_json(value: Any) -> Any:
         return [_as_json(each) for each in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    return {each.name: _as_json(getattr(value, each.name)) for each in _sent_fields(value)}
+    return {each.name: _as_json(getattr(value, each.name)) for each in _list_sent_fields(value)}
 
 
-def read(kind: type[A], said: object, what: str) -> A:
+def parse_document(kind: type[A], source: object, label: str) -> A:
     """Parse the value of a JSON document as an answer of a class (D3).
 
     Args:
         kind: a class of the contract, or a subclass.
-        said: the value.
-        what: the name of the expected type, for messages.
+        source: the value.
+        label: the name of the expected type, for messages.
 
     Raises:
         ValueError: invalid value, with the reason.
     """
-    if not isinstance(said, dict):
-        raise ValueError(f"{what} is not an object")  # noqa: TRY004  as all of these
+    if not isinstance(source, dict):
+        raise ValueError(f"{label} is not an object")  # noqa: TRY004  as all of these
     found = {}
-    of: Any = kind
-    for each in _members(of):
-        value = said.get(each.wire)
-        if value is not None or each.is_needed:
-            found[each.name] = _value(each.type, value, each.wire, what)
+    class_: Any = kind
+    for each in _list_members(class_):
+        value = source.get(each.wire)
+        if value is not None or each.is_required:
+            found[each.name] = _parse_value(each.type, value, each.wire, label)
     return kind(**found)
 
 
-_NOTHING: Final = (None, ())
+_EMPTY_DEFAULTS: Final = (None, ())
 
 
-class _AnswerMember(NamedTuple):
+class _WireMember(NamedTuple):
     """A member of a response: its names here and in a document, and its properties."""
 
     name: str
     wire: str
     type: Any
     default: Any
-    is_needed: bool
-    may_be_left_out: bool
+    is_required: bool
+    is_optional: bool
 
 
 @cache
-def _members(kind: Hashable) -> tuple[_AnswerMember, ...]:
-    of: Any = kind
-    types_of = get_type_hints(of)
+def _list_members(kind: Hashable) -> tuple[_WireMember, ...]:
+    class_: Any = kind
+    types_of = get_type_hints(class_)
     return tuple(
-        _AnswerMember(
+        _WireMember(
             each.name,
-            _wire_name(each),
+            _choose_wire_name(each),
             types_of[each.name],
             each.default,
             "needed" in each.metadata or each.default is each.default_factory is MISSING,
-            _may_be_left_out(each),
+            _is_optional(each),
         )
-        for each in _sent_fields(of)
+        for each in _list_sent_fields(class_)
     )
 
 
-def _sent_fields(of: Any) -> list[Field[Any]]:
-    return [each for each in fields(of) if "exclude" not in each.metadata]
+def _list_sent_fields(class_: Any) -> list[Field[Any]]:
+    return [each for each in fields(class_) if "exclude" not in each.metadata]
 
 
-def _may_be_left_out(member: Field[Any]) -> bool:
-    return member.default in _NOTHING
+def _is_optional(member: Field[Any]) -> bool:
+    return member.default in _EMPTY_DEFAULTS
 
 
-def _wire_name(member: Field[Any]) -> str:
-    name: str = member.metadata.get("alias") or camel(member.name)
+def _choose_wire_name(member: Field[Any]) -> str:
+    name: str = member.metadata.get("alias") or convert_to_camel_case(member.name)
     return name
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     if isinstance(value, MunimentError):
         return value.code
-    if isinstance(value, WireAnswer):
-        return document(value)
+    if isinstance(value, WireDocument):
+        return create_document(value)
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+        return {name: _convert_value(each) for name, each in value.items()}
+    return [_convert_value(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _value(of: Any, value: Any, name: str, what: str) -> Any:
+def _parse_value(expected_type: Any, value: Any, name: str, label: str) -> Any:
     """Return the value of a member, checked by its type."""
-    of = (
-        get_args(of)[0] if get_origin(of) in {Union, UnionType} else of
+    expected_type = (
+        get_args(expected_type)[0] if get_origin(expected_type) in {Union, UnionType} else expected_type
     )  # The other type is None, which is omitted.
-    if value is None and get_origin(of) is not tuple and of not in {bool, int}:
-        raise ValueError(f"{what} has no {name}")
-    if get_origin(of) is tuple:
+    if value is None and get_origin(expected_type) is not tuple and expected_type not in {bool, int}:
+        raise ValueError(f"{label} has no {name}")
+    if get_origin(expected_type) is tuple:
         if not isinstance(value, list):
-            raise ValueError(f"{name} of {what} is not a list")
-        item = get_args(of)[0]
-        if issubclass(item, WireAnswer):
-            return tuple(read(item, each, item.noun) for each in value)
+            raise ValueError(f"{name} of {label} is not a list")
+        item = get_args(expected_type)[0]
+        if issubclass(item, WireDocument):
+            return tuple(parse_document(item, each, item.noun) for each in value)
         if not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{name} of {what} contains something other than texts")
+            raise ValueError(f"{name} of {label} contains something other than texts")
         return tuple(value)
-    if isinstance(of, type) and issubclass(of, WireAnswer):
-        return read(of, value, of.noun)
-    kind, otherwise = _PLAIN.get(of, (str, "is not a text"))
+    if isinstance(expected_type, type) and issubclass(expected_type, WireDocument):
+        return parse_document(expected_type, value, expected_type.noun)
+    kind, problem = _SIMPLE_TYPES.get(expected_type, (str, "is not a text"))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{name} of {what} {otherwise}")
-    if of is MunimentError:
+        raise ValueError(f"{name} of {label} {problem}")
+    if expected_type is MunimentError:
         code = str(value)
         return MunimentError(CODES[code].sentence if code in CODES else code, code=code)
-    words: Any = of if isinstance(of, EnumType) else ()
-    return next((each for each in words if each == value), value)
+    choices: Any = expected_type if isinstance(expected_type, EnumType) else ()
+    return next((each for each in choices if each == value), value)
 
 
-_PLAIN: Final[Mapping[object, tuple[type, str]]] = {
+_SIMPLE_TYPES: Final[Mapping[object, tuple[type, str]]] = {
     bool: (bool, "is neither true nor false"),
     int: (int, "is not a number"),
     Mapping[str, Any]: (dict, "is not an object"),

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from muniment.kernel.names import Trust
-from muniment.types.documents import LOCAL, WireAnswer, members
+from muniment.types.documents import LOCAL, WireDocument, select_members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedEntry(WireAnswer):
+class ListedEntry(WireDocument):
     """One entry of a list."""
 
     noun = "a listed entry"
@@ -30,7 +30,7 @@ class ListedEntry(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedFile(WireAnswer):
+class SkippedFile(WireDocument):
     """A file or directory that is not an entry; only the owner sees it."""
 
     noun = "a skipped file"
@@ -39,7 +39,7 @@ class SkippedFile(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryList(WireAnswer):
+class EntryList(WireDocument):
     """Entries, sorted by scope and path."""
 
     entries: tuple[ListedEntry, ...]
@@ -50,7 +50,7 @@ class EntryList(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryShown(WireAnswer):
+class EntryShown(WireDocument):
     """One entry."""
 
     path: str
@@ -67,7 +67,7 @@ class EntryShown(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditResult(WireAnswer):
+class EditResult(WireDocument):
     """The result of an edit."""
 
     task_id: Annotated[str | None, "For an undo; absent if nothing was written."] = None
@@ -77,7 +77,7 @@ class EditResult(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinResult(WireAnswer):
+class PinResult(WireDocument):
     """The result of a pin."""
 
     task_id: Annotated[str | None, "For an undo; absent for a dry run, which wrote nothing."] = None
@@ -88,7 +88,7 @@ class PinResult(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportResult(WireAnswer):
+class ExportResult(WireDocument):
     """The result of an export."""
 
     entries: Annotated[int, "The number of written entries."]
@@ -96,7 +96,7 @@ class ExportResult(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexResult(WireAnswer):
+class IndexResult(WireDocument):
     """The state of the indexes after a rebuild, or before it for a dry run."""
 
     correct: bool
@@ -105,7 +105,7 @@ class IndexResult(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedStep(WireAnswer):
+class CommittedStep(WireDocument):
     """The change of one file by one task."""
 
     noun = "a step"
@@ -122,14 +122,14 @@ class CommittedStep(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryList(WireAnswer):
+class HistoryList(WireDocument):
     """Committed changes, the newest first."""
 
     steps: tuple[CommittedStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrustedText(WireAnswer):
+class TrustedText(WireDocument):
     """A sentence with its trust."""
 
     noun = "a sentence"
@@ -141,7 +141,7 @@ class TrustedText(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin(WireAnswer):
+class Origin(WireDocument):
     """The origin of an entry."""
 
     path: str
@@ -162,9 +162,9 @@ class Origin(WireAnswer):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `why --json` prints."""
-        source = {"trust": self.request_trust, **members(self, "task decided_by policy at")}
+        source = {"trust": self.request_trust, **select_members(self, "task decided_by policy at")}
         return {
-            **members(self, "path state trust"),
+            **select_members(self, "path state trust"),
             "source": None if self.task is None else source,
-            **members(self, "asked fact sentences"),
+            **select_members(self, "asked fact sentences"),
         }

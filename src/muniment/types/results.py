@@ -14,10 +14,18 @@ from muniment.errors import MunimentError, PendingReview
 from muniment.kernel.change import ChangeKind
 from muniment.kernel.names import Digest, Enforcement, Trust
 from muniment.names import ContextMode, FenceLayer
-from muniment.types.documents import LOCAL, NEEDED, CodeOf, OpaqueType, ToldApartBy, WireAnswer, members
+from muniment.types.documents import (
+    LOCAL,
+    REQUIRED,
+    Discriminator,
+    ErrorCodes,
+    OpaqueType,
+    WireDocument,
+    select_members,
+)
 from muniment.types.keys import EntryKey
 
-MAX_KEPT: Final = 100
+MAX_RETAINED: Final = 100
 """Retained entries of a forget that a response lists."""
 
 Kind = Literal["remember", "forget", "dream"]
@@ -34,7 +42,7 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def plus(self, other: Usage) -> Usage:
+    def add(self, other: Usage) -> Usage:
         """Return the sum of both."""
         return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
 
@@ -53,17 +61,17 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class SupersededEntry(WireAnswer):
+class SupersededEntry(WireDocument):
     """An outdated entry: the fact replaced it, under its path and id."""
 
     noun = "a superseded entry"
     path: str
     id: Annotated[str, "Of its provenance; empty if it had none."]
-    was: Annotated[str, "The beginning of its text, one line."] = field(default="", metadata=LOCAL)
+    previous_text: Annotated[str, "The beginning of its text, one line."] = field(default="", metadata=LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarEntry(WireAnswer):
+class SimilarEntry(WireDocument):
     """An entry about the same subject that stays: the new entry is linked to it."""
 
     noun = "a similar entry"
@@ -90,13 +98,13 @@ class Change:
     superseded: SupersededEntry | None = None
 
 
-def superseded_by(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
+def list_superseded(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
     """Return the entries that facts replaced."""
     return tuple(each.superseded for each in changes if each.superseded is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobResult(WireAnswer):
+class JobResult(WireDocument):
     """The local members of a result of every job.
 
     A result of a client has the id of its task. All other local members are empty there (0, False, None) for
@@ -122,7 +130,7 @@ class JobResult(WireAnswer):
         MunimentError | None, "The reason of the failure, with its stable code.", OpaqueType()
     ] = field(default=None, metadata=LOCAL)
 
-    def ending_json(self) -> dict[str, Any]:
+    def create_ending_json(self) -> dict[str, Any]:
         """Return the end of the document that the command prints."""
         return {
             "seconds": round(self.seconds, 3),
@@ -135,11 +143,11 @@ class JobResult(WireAnswer):
                 for turn in self.timeline
             ],
             "policy": self.policy,
-            **error_json(self.error),
+            **create_error_json(self.error),
         }
 
 
-def error_json(error: MunimentError | None) -> dict[str, Any]:
+def create_error_json(error: MunimentError | None) -> dict[str, Any]:
     """Return the part of a document with the failure and the pending review."""
     document: dict[str, Any] = {
         "error": None if error is None else {"code": error.code, "message": str(error)}
@@ -196,13 +204,13 @@ class RememberResult(JobResult):
     def as_json(self) -> dict[str, Any]:
         """Return the document that `remember --json` prints."""
         names = "task_id status summary files_touched touched_scopes enforcement missing_layers decided_by"
-        document = members(self, f"{names} trust turns") | self.ending_json()
+        document = select_members(self, f"{names} trust turns") | self.create_ending_json()
         for name in ("expires", "ends"):
             if getattr(self, name) is not None:
-                document |= members(self, name)
+                document |= select_members(self, name)
         for name in ("unchanged", "repeated", "superseded", "similar", "notes"):
             if getattr(self, name):
-                document |= members(self, name)
+                document |= select_members(self, name)
         if self.detail is not None:
             document["detail"] = self.detail
         if self.status == "dry_run":
@@ -213,7 +221,7 @@ class RememberResult(JobResult):
         return document
 
 
-class _OfFile(WireAnswer):
+class _FileItem(WireDocument):
     """An item about a file; it can be unpacked as the tuple of its members."""
 
     __slots__ = ()
@@ -227,12 +235,12 @@ class _OfFile(WireAnswer):
     def __iter__(self) -> Iterator[Any]:
         return (getattr(self, each.name) for each in fields(cast("Any", self)))
 
-    def __getitem__(self, at: Any) -> Any:
-        return tuple(self)[at]
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class RemovedEntry(_OfFile):
+class RemovedEntry(_FileItem):
     """A removed entry or part of one; of a dry run, one that would be removed."""
 
     noun = "a removed entry"
@@ -246,7 +254,7 @@ class RemovedEntry(_OfFile):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class KeptEntry(_OfFile):
+class RetainedEntry(_FileItem):
     """An entry that matched and stays."""
 
     noun = "a retained entry"
@@ -262,8 +270,8 @@ class ForgetResult(JobResult):
     removed_entries: tuple[RemovedEntry, ...]
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
-    kept: Annotated[tuple[KeptEntry, ...], "The first matches that stay; only the owner gets them."] = field(
-        default_factory=tuple, metadata={"max_length": MAX_KEPT}
+    kept: Annotated[tuple[RetainedEntry, ...], "The first matches that stay; only the owner gets them."] = (
+        field(default_factory=tuple, metadata={"max_length": MAX_RETAINED})
     )
     near: Annotated[
         tuple[str, ...], "If nothing matches: paths of entries that share a word with the query."
@@ -284,10 +292,10 @@ class ForgetResult(JobResult):
         """Return the document that `forget --json` prints."""
         names = "task_id status summary removed_entries kept near touched_scopes decided_by turns notes"
         return {
-            **members(self, names),
+            **select_members(self, names),
             **({"digest": self.digest} if self.digest is not None else {}),
             **({"repeated": True} if self.repeated else {}),
-            **self.ending_json(),
+            **self.create_ending_json(),
         }
 
 
@@ -360,7 +368,7 @@ class DreamResult(JobResult):
         tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     kept: Annotated[
-        tuple[KeptEntry, ...], "Entries that would have been removed, but may not be; empty over HTTP."
+        tuple[RetainedEntry, ...], "Entries that would have been removed, but may not be; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     notes: Annotated[tuple[str, ...], "Notices for the user; empty over HTTP."] = field(
         default=(), metadata=LOCAL
@@ -372,13 +380,13 @@ class DreamResult(JobResult):
     def as_json(self) -> dict[str, Any]:
         """Return the document that `dream --json` prints."""
         return {
-            **members(self, "task_id status summary counts"),
+            **select_members(self, "task_id status summary counts"),
             "deduped_entries": list(self.deduped_paths),
             "expired_entries": list(self.expired_paths),
             "ended_entries": list(self.ended_paths),
-            **members(self, "alike kept touched_topics touched_scopes decided_by turns notes"),
+            **select_members(self, "alike kept touched_topics touched_scopes decided_by turns notes"),
             **({"repeated": True} if self.repeated else {}),
-            **self.ending_json(),
+            **self.create_ending_json(),
         }
 
 
@@ -386,7 +394,7 @@ class DreamResult(JobResult):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskError(WireAnswer):
+class TaskError(WireDocument):
     """The reason why a task failed."""
 
     noun = "an error"
@@ -403,7 +411,7 @@ class TaskError(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyTask(WireAnswer):
+class AnyTask(WireDocument):
     """The members of every task."""
 
     task_id: str
@@ -441,14 +449,14 @@ class DreamTask(AnyTask):
     result: Annotated[DreamResult | None, "Only of a completed task."] = None
 
 
-ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, ToldApartBy("kind")]
+PublicTask = Annotated[RememberTask | ForgetTask | DreamTask, Discriminator("kind")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskList(WireAnswer):
+class TaskList(WireDocument):
     """Tasks, the newest first."""
 
-    tasks: tuple[ToldTask, ...]
+    tasks: tuple[PublicTask, ...]
     next_cursor: Annotated[str | None, "For the next request, if there are more."] = None
 
 
@@ -456,7 +464,7 @@ class TaskList(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecalledEntry(WireAnswer):
+class RecalledEntry(WireDocument):
     """An entry that helps with a message."""
 
     noun = "a recalled entry"
@@ -473,23 +481,23 @@ class RecalledEntry(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled(WireAnswer):
+class Recalled(WireDocument):
     """The entries of the memory that help with a message."""
 
     entries: Annotated[tuple[RecalledEntry, ...], "The best first."] = field(
-        default_factory=tuple, metadata=NEEDED
+        default_factory=tuple, metadata=REQUIRED
     )
     text: Annotated[
         str, "The entries, fenced as data, to pass to a model unchanged. Empty without entries."
-    ] = field(default_factory=str, metadata=NEEDED)
-    tokens: Annotated[int, "Approximate number of the text."] = field(default_factory=int, metadata=NEEDED)
+    ] = field(default_factory=str, metadata=REQUIRED)
+    tokens: Annotated[int, "Approximate number of the text."] = field(default_factory=int, metadata=REQUIRED)
     abstained: Annotated[bool, "The memory contains no matching entry except excluded ones."] = field(
-        default_factory=bool, metadata=NEEDED
+        default_factory=bool, metadata=REQUIRED
     )
     error: Annotated[
         MunimentError | None,
         "The reason why it is empty, if an error occurred.",
-        CodeOf(("managed_memory_unavailable", "deadline", "recall_failed")),
+        ErrorCodes(("managed_memory_unavailable", "deadline", "recall_failed")),
     ] = None
     notes: Annotated[tuple[str, ...], "Notices for the user."] = ()
     withheld: Annotated[int, "The number of found entries that may not be shown."] = field(
@@ -509,7 +517,7 @@ class Recalled(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review(WireAnswer):
+class Review(WireDocument):
     """A change set that waits for the owner's decision."""
 
     noun = "a review"
@@ -521,14 +529,14 @@ class Review(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewList(WireAnswer):
+class ReviewList(WireDocument):
     """The pending reviews of this workspace."""
 
     reviews: tuple[Review, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewShown(WireAnswer):
+class ReviewShown(WireDocument):
     """A pending review as it would be approved now."""
 
     review_id: str
@@ -537,15 +545,15 @@ class ReviewShown(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedResult(WireAnswer):
+class CommittedResult(WireDocument):
     """The local members of the result of an owner's commit."""
 
     changes: tuple[Change, ...] = field(default=(), metadata=LOCAL)
 
-    def effect_json(self) -> dict[str, Any]:
+    def create_effect_json(self) -> dict[str, Any]:
         """Return the part of the document with the committed changes."""
         changes = [{"path": change.path, "kind": change.kind} for change in self.changes]
-        return {"changes": changes, **members(self, "touched_scopes notes")}
+        return {"changes": changes, **select_members(self, "touched_scopes notes")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -561,7 +569,7 @@ class ReviewDecision(CommittedResult):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `review approve --json` and `review reject --json` print."""
-        return {**members(self, "review_id status task_id"), **self.effect_json()}
+        return {**select_members(self, "review_id status task_id"), **self.create_effect_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -581,14 +589,14 @@ class UndoResult(CommittedResult):
     def as_json(self) -> dict[str, Any]:
         """Return the document that `undo --json` prints."""
         return {
-            **members(self, "task_id undone status"),
-            **self.effect_json(),
-            **error_json(self.error),
+            **select_members(self, "task_id undone status"),
+            **self.create_effect_json(),
+            **create_error_json(self.error),
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErasePlan(WireAnswer):
+class ErasePlan(WireDocument):
     """The plan of an erasure; nothing was erased."""
 
     status: Literal["preview"]
@@ -605,14 +613,14 @@ class ErasePlan(WireAnswer):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `erase --json` prints without `--yes`."""
-        return members(
+        return select_members(
             self,
             "status target files versions others tasks reviews records lane_tasks copies not_covered",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EraseResult(WireAnswer):
+class EraseResult(WireDocument):
     """The result of an erasure. It contains no name and no text."""
 
     status: Literal["erased"]
@@ -630,18 +638,18 @@ class EraseResult(WireAnswer):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `erase --yes --json` prints."""
-        return members(
+        return select_members(
             self,
             "status task_id at erased tasks files versions reviews records lane_tasks notes not_covered",
         )
 
 
-Erasure = Annotated[ErasePlan | EraseResult, ToldApartBy("status")]
+Erasure = Annotated[ErasePlan | EraseResult, Discriminator("status")]
 """The plan of an erasure, or its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditHead(WireAnswer):
+class AuditHead(WireDocument):
     """The end of the chain of records, to be stored where it cannot be changed together with the ledger."""
 
     head: str
@@ -649,7 +657,7 @@ class AuditHead(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained(WireAnswer):
+class Explained(WireDocument):
     """The decision of the policy about a verb on a path."""
 
     policy: str
@@ -660,7 +668,7 @@ class Explained(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UiOpened(WireAnswer):
+class UiOpened(WireDocument):
     """The address of the page, and a code to sign in."""
 
     url: Annotated[str, "With a random name below `localhost`, new at each start."]
@@ -674,7 +682,7 @@ class UiOpened(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feature(WireAnswer):
+class Feature(WireDocument):
     """A capability of this daemon."""
 
     since: Literal["v1"] = "v1"
@@ -683,7 +691,7 @@ class Feature(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonLimits(WireAnswer):
+class DaemonLimits(WireDocument):
     """The limits of a request, a lane and a task."""
 
     content_bytes: int
@@ -696,7 +704,7 @@ class DaemonLimits(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolVersions(WireAnswer):
+class ProtocolVersions(WireDocument):
     """The supported versions of the contract."""
 
     current: Literal["v1"] = "v1"
@@ -704,7 +712,7 @@ class ProtocolVersions(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities(WireAnswer):
+class Capabilities(WireDocument):
     """The capabilities of this daemon in a workspace, and its limits."""
 
     v: Literal[1] = 1
@@ -722,21 +730,21 @@ class Capabilities(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health(WireAnswer):
+class Health(WireDocument):
     """The state of the daemon."""
 
     status: Literal["ok"] = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello(WireAnswer):
+class Hello(WireDocument):
     """The proof that the server knows a token."""
 
     proof: Annotated[str, "HMAC-SHA-256 by the token's key over the nonce and the address, hexadecimal."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness(WireAnswer):
+class Readiness(WireDocument):
     """The readiness to accept tasks of each workspace, by key."""
 
     status: Literal["ready"] = "ready"

@@ -7,7 +7,7 @@ K1 A directory is trusted only about itself. A `.git` file that points to anothe
    this user.
 K2 At most `_MAX_BYTES` of a regular file are read, without waiting: a FIFO, a device or a large file in its
    place counts as missing.
-K3 A remote is stored without scheme, user, password, query and fragment: `remote_of` never returns a
+K3 A remote is stored without scheme, user, password, query and fragment: `read_remote` never returns a
    credential. Anyone can write any remote into a repository; it proves nothing.
 
 Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
@@ -28,7 +28,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from muniment.errors import ConfigInvalid
-from muniment.files import is_ours_alone, opened, read_up_to
+from muniment.files import is_private, open_descriptor, read_up_to
 from muniment.portable import IS_WINDOWS
 
 GIT: Final = ".git"
@@ -59,20 +59,21 @@ class Checkout:
             repository.
         common: git's common directory, shared by all worktrees of its clone; None: no repository, or one that
             is not accepted (K1).
-        place: the path that identifies its memory: the main worktree, else the common directory; without a
+        memory_path: the path that identifies its memory: the main worktree, else the common directory;
+            without a
             repository the path itself.
-        strange: whether it has a `.git` that is not accepted.
+        is_rejected: whether it has a `.git` that is not accepted.
     """
 
     path: Path
     common: Path | None
-    place: Path
-    strange: bool = False
+    memory_path: Path
+    is_rejected: bool = False
 
     @property
     def is_repository(self) -> bool:
         """Return whether it has a `.git`, accepted or not."""
-        return self.common is not None or self.strange
+        return self.common is not None or self.is_rejected
 
 
 def find_checkout(directory: Path) -> Checkout:
@@ -92,10 +93,10 @@ def find_checkout(directory: Path) -> Checkout:
     path = next((each for each in (start, *start.parents) if os.path.lexists(each / GIT)), None)
     if path is None:
         return Checkout(start, start if _is_bare_repository(start) else None, start)
-    return checkout_at(path)
+    return read_checkout(path)
 
 
-def checkout_at(path: Path) -> Checkout:
+def read_checkout(path: Path) -> Checkout:
     """Return the checkout of a directory with `.git`, given by its real path."""
     git = path / GIT
     try:
@@ -104,30 +105,30 @@ def checkout_at(path: Path) -> Checkout:
         return Checkout(path, None, path)
     if stat.S_ISDIR(kind):
         return Checkout(path, git, path)
-    common = _believed(path, git) if stat.S_ISREG(kind) else None
+    common = _resolve_git_file(path, git) if stat.S_ISREG(kind) else None
     if common is None:
-        return Checkout(path, None, path, strange=True)
+        return Checkout(path, None, path, is_rejected=True)
     return Checkout(path, common, common.parent if common.name == GIT else common)
 
 
-def common_of(place: Path) -> Path | None:
-    """Return the current common directory of a `Checkout.place`; None: missing."""
-    if os.path.lexists(place / GIT):
-        return checkout_at(place).common
-    return place if _is_git_directory(place) else None
+def find_common_directory(memory_path: Path) -> Path | None:
+    """Return the current common directory of a `Checkout.memory_path`; None: missing."""
+    if os.path.lexists(memory_path / GIT):
+        return read_checkout(memory_path).common
+    return memory_path if _is_git_directory(memory_path) else None
 
 
-def remote_of(common: Path) -> str | None:
+def read_remote(common: Path) -> str | None:
     """Return the normalized remote of a repository: `origin`, else the only remote; None: unknown."""
     urls: dict[str, str] = {}
-    for section, name, key, value in _settings(common / "config"):
+    for section, name, key, value in _read_settings(common / "config"):
         if section == "remote" and key == "url":
             urls.setdefault(name, value)
     url = urls.get("origin") or (next(iter(urls.values())) if len(urls) == 1 else None)
-    return None if url is None else normalised(url, common.parent if common.name == GIT else common)
+    return None if url is None else normalize_remote(url, common.parent if common.name == GIT else common)
 
 
-def normalised(url: str, base: Path) -> str | None:
+def normalize_remote(url: str, base: Path) -> str | None:
     """Return one form for all spellings of a remote, such as `github.com/acme/shop`; None: invalid (K3).
 
     Args:
@@ -137,7 +138,7 @@ def normalised(url: str, base: Path) -> str | None:
     if not url or not url.isprintable() or len(url) > _MAX_REMOTE_CHARS:
         return None
     if "://" in url:
-        found = _of_url(url)
+        found = _split_url(url)
     elif (scp := _SCP.fullmatch(url)) is not None:
         found = scp["host"].lower(), scp["path"]
     elif ":" in url.partition("/")[0]:
@@ -154,7 +155,7 @@ def normalised(url: str, base: Path) -> str | None:
     return f"{host}/{path}"
 
 
-def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = False) -> str | None:
+def read_small_file(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = False) -> str | None:
     """Return the text of a regular file of at most `limit` bytes (K2), or None.
 
     Args:
@@ -163,10 +164,10 @@ def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = F
         private: return None unless only this user may access the file.
     """
     try:
-        with opened(path) as fd:
+        with open_descriptor(path) as fd:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (
-                private and not IS_WINDOWS and not is_ours_alone(path, found)
+                private and not IS_WINDOWS and not is_private(path, found)
             ):
                 return None
             data = read_up_to(fd, limit + 1)
@@ -175,27 +176,27 @@ def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = F
     return None if len(data) > limit or b"\0" in data else data.decode("utf-8", "surrogateescape")
 
 
-def _believed(path: Path, git: Path) -> Path | None:
+def _resolve_git_file(path: Path, git: Path) -> Path | None:
     """Return the common directory to which a `.git` file points; None: it is not accepted (K1)."""
-    label, _, target = (read_small(git) or "").partition(":")
+    label, _, target = (read_small_file(git) or "").partition(":")
     if label != "gitdir" or not target.strip():
         return None
-    directory = _real(path, target.strip())
+    directory = _resolve_path(path, target.strip())
     if directory is None:
         return None
-    shared = read_small(directory / "commondir")
+    shared = read_small_file(directory / "commondir")
     if shared is not None:
-        common = _real(directory, shared.strip())
+        common = _resolve_path(directory, shared.strip())
         is_one_of_its = common is not None and directory.parent == common / "worktrees"
-        back = (read_small(directory / "gitdir") or "").strip()
-        return common if is_one_of_its and _leads_to(back, directory, git) else None
+        back = (read_small_file(directory / "gitdir") or "").strip()
+        return common if is_one_of_its and _resolves_to(back, directory, git) else None
     if directory == path / BARE:
         return directory if _is_git_directory(directory) else None
-    return directory if _leads_to(_core_worktree(directory), directory, path) else None
+    return directory if _resolves_to(_read_core_worktree(directory), directory, path) else None
 
 
 def _is_git_directory(directory: Path) -> bool:
-    return read_small(directory / "HEAD") is not None
+    return read_small_file(directory / "HEAD") is not None
 
 
 def _is_bare_repository(directory: Path) -> bool:
@@ -204,21 +205,21 @@ def _is_bare_repository(directory: Path) -> bool:
     return has_parts and _is_git_directory(directory)
 
 
-def _core_worktree(directory: Path) -> str:
+def _read_core_worktree(directory: Path) -> str:
     """Return the worktree in a git directory's configuration; empty: not set."""
     for name in ("config", "config.worktree"):
-        for section, sub, key, value in _settings(directory / name):
+        for section, sub, key, value in _read_settings(directory / name):
             if (section, sub, key) == ("core", "", "worktree"):
                 return value
     return ""
 
 
-def _leads_to(text: str, base: Path, wanted: Path) -> bool:
+def _resolves_to(text: str, base: Path, wanted: Path) -> bool:
     """Return whether a path, relative to `base` or absolute, is the real path `wanted` without links."""
-    return bool(text) and (found := _real(base, text)) is not None and found == wanted
+    return bool(text) and (found := _resolve_path(base, text)) is not None and found == wanted
 
 
-def _real(base: Path, text: str) -> Path | None:
+def _resolve_path(base: Path, text: str) -> Path | None:
     """Return a path without links; None: it does not exist."""
     try:
         return Path(os.path.realpath(base / text, strict=True))
@@ -226,10 +227,10 @@ def _real(base: Path, text: str) -> Path | None:
         return None
 
 
-def _settings(path: Path) -> Iterator[tuple[str, str, str, str]]:
+def _read_settings(path: Path) -> Iterator[tuple[str, str, str, str]]:
     """Yield section, subsection, key and value of each valid line of a git configuration."""
     section, sub = "", ""
-    lines = (read_small(path, _MAX_BYTES) or "").replace("\\\n", "").splitlines()
+    lines = (read_small_file(path, _MAX_BYTES) or "").replace("\\\n", "").splitlines()
     for line in map(str.strip, lines):
         head = _SECTION.match(line)
         if head is not None:
@@ -237,17 +238,17 @@ def _settings(path: Path) -> Iterator[tuple[str, str, str, str]]:
             line = line[head.end() :].strip()  # noqa: PLW2901  a key may follow it
         key, equals, value = line.partition("=")
         if equals and not line.startswith(("#", ";")):
-            yield section, sub, key.strip().lower(), _unquoted(value.strip())
+            yield section, sub, key.strip().lower(), _unquote(value.strip())
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     """Return a value without its quotes and its trailing comment."""
-    found, is_quoted, taken = [], False, iter(value)
-    for each in taken:
+    found, is_quoted, characters = [], False, iter(value)
+    for each in characters:
         if each == '"':
             is_quoted = not is_quoted
         elif each == "\\":
-            found.append(next(taken, ""))
+            found.append(next(characters, ""))
         elif each in "#;" and not is_quoted:
             break
         else:
@@ -255,7 +256,7 @@ def _unquoted(value: str) -> str:
     return "".join(found).rstrip()
 
 
-def _of_url(url: str) -> tuple[str, str] | None:
+def _split_url(url: str) -> tuple[str, str] | None:
     """Return the host, with a port that is not the default of its scheme, and the path of a URL (K3)."""
     try:
         parts = urlsplit(url)

@@ -42,14 +42,21 @@ from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.change import digest
-from muniment.policy.ownership import check_ours, create_private_directory
-from muniment.store.database import reporting
-from muniment.store.state import alone, put
-from muniment.workspaces.checkouts import GIT, Checkout, common_of, find_checkout, read_small, remote_of
+from muniment.policy.ownership import check_owner_and_mode, create_private_directory
+from muniment.store.database import convert_errors
+from muniment.store.state import lock_directory, write_file
+from muniment.workspaces.checkouts import (
+    GIT,
+    Checkout,
+    find_checkout,
+    find_common_directory,
+    read_remote,
+    read_small_file,
+)
 
 FILE_NAME: Final = "projects.json"
-MARK_NAME: Final = "muniment"
-MEMORY: Final = "memory"
+MARK_FILE_NAME: Final = "muniment"
+MEMORY_DIRECTORY: Final = "memory"
 """The memory directory of a project, inside the directory with its id."""
 
 MAX_BYTES: Final = 16 << 20
@@ -123,16 +130,16 @@ class Binding:
         id: of its project; of a new project, if it has none yet.
         project: the record; None: not recorded.
         kind: how it was found.
-        other: the project of the question (P3), or the earlier project at this path (P4).
-        left: the recorded paths that it was moved from (P2).
+        other_project: the project of the question (P3), or the earlier project at this path (P4).
+        left_paths: the recorded paths that it was moved from (P2).
     """
 
     checkout: Checkout
     id: str
     project: Project | None
     kind: BindingKind
-    other: tuple[str, Project] | None = None
-    left: tuple[str, ...] = ()
+    other_project: tuple[str, Project] | None = None
+    left_paths: tuple[str, ...] = ()
 
     @property
     def is_bound(self) -> bool:
@@ -140,7 +147,7 @@ class Binding:
         return self.kind in {BindingKind.KNOWN, BindingKind.MOVED}
 
     @property
-    def is_asked(self) -> bool:
+    def needs_decision(self) -> bool:
         """Return whether the user must choose a memory (P3)."""
         return self.kind in {BindingKind.COPY, BindingKind.CLONE}
 
@@ -156,38 +163,43 @@ class Binding:
         Such a key is never an id: a project's id is derived from its first path.
         """
         return (
-            self.id if self.inside is None else _key(self.checkout.path, b"inside\0%s\0" % self.id.encode())
+            self.id
+            if self.inside is None
+            else _compute_key(self.checkout.path, b"inside\0%s\0" % self.id.encode())
         )
 
     @property
-    def before(self) -> tuple[str, ...]:
+    def previous_paths(self) -> tuple[str, ...]:
         """Return the earlier paths of the checkout, if it was moved."""
-        place = str(self.checkout.place)
-        if self.project is None or place != str(self.checkout.path):
+        path = str(self.checkout.memory_path)
+        if self.project is None or path != str(self.checkout.path):
             return ()
-        return (*self.left, *(old for old, now in self.project.before.items() if now in {place, *self.left}))
+        return (
+            *self.left_paths,
+            *(old for old, now in self.project.before.items() if now in {path, *self.left_paths}),
+        )
 
-    def keeping(self, inside: str | None) -> Binding:
+    def with_folder(self, inside: str | None) -> Binding:
         """Return a copy with its memory in that folder of the checkout."""
-        project = self.project or Project(_name_of_id(self.id))
+        project = self.project or Project(_derive_name_from_id(self.id))
         return replace(self, project=replace(project, inside=inside))
 
-    def memory(self, home: Path) -> Path:
+    def build_memory_path(self, home: Path) -> Path:
         """Return the directory of its memory, which may be missing."""
-        return memory_in(home, self.id) if self.inside is None else self.checkout.path / self.inside
+        return build_memory_path(home, self.id) if self.inside is None else self.checkout.path / self.inside
 
 
-def memory_in(home: Path, project_id: str) -> Path:
+def build_memory_path(home: Path, project_id: str) -> Path:
     """Return the directory of a project's memory in the home."""
-    return home / "projects" / project_id / MEMORY
+    return home / "projects" / project_id / MEMORY_DIRECTORY
 
 
-def workspace_key(path: Path, number: int = 0) -> str:
+def compute_project_id(path: Path, number: int = 0) -> str:
     """Return the id for a path: a readable slug and 128 bits of the path, and of a number above 0."""
-    return _key(path, after=b"\0%d" % number if number else b"")
+    return _compute_key(path, after=b"\0%d" % number if number else b"")
 
 
-def _key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
+def _compute_key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", path.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
     return f"{slug}-{digest(before + os.fsencode(path) + after)[:_KEY_CHARS]}"
 
@@ -205,82 +217,86 @@ def find_project(home: Path, directory: Path) -> Binding:
     unknown checkout needs one more, its git configuration; a moved one needs reads of the marks at the
     recorded paths.
     """
-    return find_in(read_projects(home), home, find_checkout(directory))
+    return find_project_of_checkout(read_projects(home), home, find_checkout(directory))
 
 
-def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
+def find_project_of_checkout(projects: Projects, home: Path, checkout: Checkout) -> Binding:
     """Return the project as `find_project` does, for a known checkout."""
-    place = str(checkout.place)
-    held = next((each for each, project in projects.items() if place in project.places), None)
-    marked = None if checkout.common is None else _marked(projects, checkout.common)
-    free = functools.partial(_free_id, projects, home, checkout)
+    memory_path = str(checkout.memory_path)
+    recorded_id = next((each for each, project in projects.items() if memory_path in project.places), None)
+    marked = None if checkout.common is None else _find_marked_project(projects, checkout.common)
+    find_free_id = functools.partial(_find_free_id, projects, home, checkout)
 
-    def found(kind: BindingKind, project_id: str, other: str | None = None) -> Binding:
+    def build_binding(kind: BindingKind, project_id: str, other: str | None = None) -> Binding:
         about = None if other is None else (other, projects[other])
         return Binding(checkout, project_id, projects.get(project_id), kind, about)
 
     if marked is not None:
         project = projects[marked]
-        if place in project.places:
-            return found(BindingKind.KNOWN, marked)
-        if left := _places_left(projects, marked, checkout):
-            return replace(found(BindingKind.MOVED, marked), left=left)
-        if held is None or projects[held].places[place]:
-            return found(BindingKind.COPY, free(), marked)
-    if held is None:
-        old = [unrecorded(projects, home, path) for path in (checkout.place, checkout.path)]
-        held = next(filter(None, old), None)
-    remote = None if checkout.common is None else remote_of(checkout.common)
-    if held is None and (moved := _moved_directory(projects, checkout, remote)) is not None:
-        return replace(found(BindingKind.MOVED, moved[0]), left=(moved[1],))
-    if held is not None:
-        if marked is None and _is_another(projects, held, checkout, remote):
-            return found(BindingKind.REPLACED, free(), held)
-        return found(BindingKind.KNOWN, held)
+        if memory_path in project.places:
+            return build_binding(BindingKind.KNOWN, marked)
+        if left := _find_left_paths(projects, marked, checkout):
+            return replace(build_binding(BindingKind.MOVED, marked), left_paths=left)
+        if recorded_id is None or projects[recorded_id].places[memory_path]:
+            return build_binding(BindingKind.COPY, find_free_id(), marked)
+    if recorded_id is None:
+        old = [find_unrecorded(projects, home, path) for path in (checkout.memory_path, checkout.path)]
+        recorded_id = next(filter(None, old), None)
+    remote = None if checkout.common is None else read_remote(checkout.common)
+    if recorded_id is None and (moved := _find_moved_directory(projects, checkout, remote)) is not None:
+        return replace(build_binding(BindingKind.MOVED, moved[0]), left_paths=(moved[1],))
+    if recorded_id is not None:
+        if marked is None and _is_other_repository(projects, recorded_id, checkout, remote):
+            return build_binding(BindingKind.REPLACED, find_free_id(), recorded_id)
+        return build_binding(BindingKind.KNOWN, recorded_id)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
     clones.sort(key=lambda each: not projects[each].places)  # A project that is in use comes first.
     kind = BindingKind.CLONE if clones else BindingKind.NEW
-    return found(kind, free(), *clones[:1])
+    return build_binding(kind, find_free_id(), *clones[:1])
 
 
-def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str | None) -> bool:
+def _is_other_repository(
+    projects: Projects, recorded_id: str, checkout: Checkout, remote: str | None
+) -> bool:
     """Return whether a repository without a mark, at the path of a project's, is another one (P4)."""
-    project = projects.get(held)
+    project = projects.get(recorded_id)
     if project is None or checkout.common is None or (remote is not None and remote == project.remote):
         return False
-    if project.places.get(str(checkout.place)):
+    if project.places.get(str(checkout.memory_path)):
         # After `chmod -R` a mark that others may read still shows that the repository is the same.
-        return _marked(projects, checkout.common, private=False) != held
+        return _find_marked_project(projects, checkout.common, private=False) != recorded_id
     return None not in {remote, project.remote}
 
 
-def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
+def find_unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
     """Return the id of a memory older than `projects.json` with the id of a path, or None."""
-    key = workspace_key(path)
-    is_old = projects[key].by_path if key in projects else memory_in(home, key).is_dir()
+    key = compute_project_id(path)
+    is_old = projects[key].by_path if key in projects else build_memory_path(home, key).is_dir()
     return key if is_old else None
 
 
-def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | None:
+def _find_marked_project(projects: Projects, common: Path, *, private: bool = True) -> str | None:
     """Return the project whose mark a repository has (P1)."""
-    marks = _marks(common, private=private)
-    return next((mark["id"] for mark in marks if _is_known(projects, mark)), None)
+    marks = _read_marks(common, private=private)
+    return next((mark["id"] for mark in marks if _is_own_mark(projects, mark)), None)
 
 
-def _is_known(projects: Projects, mark: re.Match[str]) -> bool:
+def _is_own_mark(projects: Projects, mark: re.Match[str]) -> bool:
     """Return whether a mark is of this home: it has the secret of the project with its id."""
     project = projects.get(mark["id"])
     return project is not None and hmac.compare_digest(mark["secret"], project.secret)
 
 
-def _marks(common: Path, *, private: bool) -> list[re.Match[str]]:
+def _read_marks(common: Path, *, private: bool) -> list[re.Match[str]]:
     """Return the marks in a repository, one per home; empty if the file contains anything else."""
-    lines = (read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=private) or "").splitlines(keepends=True)
+    lines = (read_small_file(common / MARK_FILE_NAME, _MAX_MARK_BYTES, private=private) or "").splitlines(
+        keepends=True
+    )
     marks = [mark for line in lines if (mark := _MARK.fullmatch(line)) is not None]
     return marks if len(marks) == len(lines) else []
 
 
-def _places_left(projects: Projects, project_id: str, checkout: Checkout) -> tuple[str, ...]:
+def _find_left_paths(projects: Projects, project_id: str, checkout: Checkout) -> tuple[str, ...]:
     """Return the recorded and marked paths of a project that a checkout was moved from (P2).
 
     A repository there without a mark may be the original that lost it: then the copy would become the owner.
@@ -289,25 +305,25 @@ def _places_left(projects: Projects, project_id: str, checkout: Checkout) -> tup
     remote = projects[project_id].remote if project_id in projects else None
 
     def is_left(place: str) -> bool:
-        if _leads_to(place, checkout):
+        if _resolves_by_link(place, checkout):
             return True
-        common = common_of(Path(place))
+        common = find_common_directory(Path(place))
         if common is None:
             return not os.path.lexists(Path(place, GIT))
-        marked = _marked(projects, common)
-        return remote not in {None, remote_of(common)} if marked is None else marked != project_id
+        marked = _find_marked_project(projects, common)
+        return remote not in {None, read_remote(common)} if marked is None else marked != project_id
 
-    places = projects[project_id].places if project_id in projects else {}
-    return tuple(place for place, bears_mark in places.items() if bears_mark and is_left(place))
+    recorded_paths = projects[project_id].places if project_id in projects else {}
+    return tuple(place for place, bears_mark in recorded_paths.items() if bears_mark and is_left(place))
 
 
-def _leads_to(place: str, checkout: Checkout) -> bool:
+def _resolves_by_link(path: str, checkout: Checkout) -> bool:
     """Return whether a recorded path now resolves to a checkout through a link."""
-    now = str(checkout.place)
-    return place != now and os.path.realpath(place) == now
+    now = str(checkout.memory_path)
+    return path != now and os.path.realpath(path) == now
 
 
-def _links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str]]:
+def _find_links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str]]:
     """Yield the id and the recorded path of each project whose path resolves to a checkout by a link.
 
     Cost: a `stat` for each recorded path.
@@ -315,31 +331,33 @@ def _links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str
     for project_id, project in projects.items():
         for place in project.places:
             with suppress(OSError):  # The path no longer exists.
-                if Path(place).samefile(checkout.place) and _leads_to(place, checkout):
+                if Path(place).samefile(checkout.memory_path) and _resolves_by_link(place, checkout):
                     yield project_id, place
 
 
-def _moved_directory(projects: Projects, checkout: Checkout, remote: str | None) -> tuple[str, str] | None:
+def _find_moved_directory(
+    projects: Projects, checkout: Checkout, remote: str | None
+) -> tuple[str, str] | None:
     """Return the project and the recorded path of a moved directory without a mark, or None (P2)."""
     if checkout.is_repository and remote is None:
         return None
-    for project_id, link in _links_to(projects, checkout):
+    for project_id, link in _find_links_to(projects, checkout):
         project = projects[project_id]
         if not project.places[link] and (not checkout.is_repository or project.remote == remote):
             return project_id, link
     return None
 
 
-def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
+def _find_free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
     """Return the id of a new project: the id of its path, or the next free one."""
-    keys = (workspace_key(checkout.place, number) for number in itertools.count())
-    return next(key for key in keys if key not in projects and not memory_in(home, key).exists())
+    keys = (compute_project_id(checkout.memory_path, number) for number in itertools.count())
+    return next(key for key in keys if key not in projects and not build_memory_path(home, key).exists())
 
 
 # -- the file ----------------------------------------------------------------------------------------
 
 
-def recorded_and_not(home: Path) -> Projects:
+def list_all_projects(home: Path) -> Projects:
     """Return all projects, including ones with a memory but no record.
 
     Raises:
@@ -348,8 +366,8 @@ def recorded_and_not(home: Path) -> Projects:
     found = dict(read_projects(home))
     directory = home / "projects"
     for name in sorted(os.listdir(directory)) if directory.is_dir() else ():  # noqa: PTH208  names
-        if PROJECT_ID.fullmatch(name) and name not in found and memory_in(home, name).is_dir():
-            found[name] = Project(_name_of_id(name))
+        if PROJECT_ID.fullmatch(name) and name not in found and build_memory_path(home, name).is_dir():
+            found[name] = Project(_derive_name_from_id(name))
     return found
 
 
@@ -362,7 +380,7 @@ def read_projects(home: Path) -> Projects:
     path = home / FILE_NAME
     try:
         with path.open("rb") as file:
-            check_ours(path, os.fstat(file.fileno()))
+            check_owner_and_mode(path, os.fstat(file.fileno()))
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}
@@ -372,7 +390,10 @@ def read_projects(home: Path) -> Projects:
         document = json.loads(data[:MAX_BYTES])  # A longer file is cut and then counts as damaged.
         if document["version"] != _VERSION:
             raise ConfigInvalid(f"{printable(str(path))} was written by a newer version of Muniment")
-        return {_text(PROJECT_ID, key): _project(value) for key, value in document["projects"].items()}
+        return {
+            _require_match(PROJECT_ID, key): _parse_project(value)
+            for key, value in document["projects"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigInvalid(
             f"{printable(str(path))} is damaged; restore it from a backup, or move it away: then projects "
@@ -380,7 +401,7 @@ def read_projects(home: Path) -> Projects:
         ) from None
 
 
-def _project(value: Any) -> Project:
+def _parse_project(value: Any) -> Project:
     """Return a project from JSON; raises an error that `read_projects` handles if it is invalid."""
     project = Project(**value)
     texts = (project.name, project.secret, *project.places, *project.before, *project.before.values())
@@ -395,14 +416,14 @@ def _project(value: Any) -> Project:
     return project
 
 
-def _text(pattern: re.Pattern[str], text: str) -> str:
+def _require_match(pattern: re.Pattern[str], text: str) -> str:
     if pattern.fullmatch(text) is None:
         raise ValueError(text)
     return text
 
 
 @contextmanager
-def changing(home: Path) -> Iterator[dict[str, Project]]:
+def lock_projects(home: Path) -> Iterator[dict[str, Project]]:
     """Lock the projects, yield them for changes, and write them at the end of the block (P5).
 
     Raises:
@@ -411,15 +432,15 @@ def changing(home: Path) -> Iterator[dict[str, Project]]:
     """
     create_private_directory(home)
     path = home / FILE_NAME
-    with alone(home):
+    with lock_directory(home):
         before = read_projects(home)
         projects = dict(before)
         yield projects
         if projects == before:
             return
         document = {"version": _VERSION, "projects": {key: asdict(each) for key, each in projects.items()}}
-        with reporting(path):
-            put(path, json.dumps(document, indent=1).encode(), over=True)
+        with convert_errors(path):
+            write_file(path, json.dumps(document, indent=1).encode(), replace=True)
 
 
 # -- binding -----------------------------------------------------------------------------------------
@@ -429,12 +450,12 @@ def bind_checkout(home: Path, directory: Path) -> Binding:
     """Record and return the project of the checkout around a directory.
 
     Raises:
-        ConfigInvalid, ManagedMemoryUnavailable: as `find_project` and `recorded`.
+        ConfigInvalid, ManagedMemoryUnavailable: as `find_project` and `record_binding`.
     """
-    return recorded(home, find_project(home, directory))
+    return record_binding(home, find_project(home, directory))
 
 
-def recorded(home: Path, found: Binding) -> Binding:
+def record_binding(home: Path, found: Binding) -> Binding:
     """Record a binding and mark its repository (P5).
 
     Returns:
@@ -442,20 +463,22 @@ def recorded(home: Path, found: Binding) -> Binding:
 
     Raises:
         ConfigInvalid: as `read_projects`.
-        ManagedMemoryUnavailable: as `changing`.
+        ManagedMemoryUnavailable: as `lock_projects`.
 
     Cost: two small reads, its git configuration and the mark, if it is already recorded.
     """
     if _is_recorded(found):
         return found
-    with changing(home) as projects:
-        found = find_in(projects, home, found.checkout)
-        project = found.project or Project(_name_of(found.checkout))
-        project = _placed(projects, found.id, _moved(project, found.left, found.checkout), found.checkout)
+    with lock_projects(home) as projects:
+        found = find_project_of_checkout(projects, home, found.checkout)
+        project = found.project or Project(_derive_name(found.checkout))
+        project = _record_checkout(
+            projects, found.id, _move_paths(project, found.left_paths, found.checkout), found.checkout
+        )
     return replace(found, project=project)
 
 
-def link(home: Path, directory: Path, project_id: str) -> Binding:
+def link_checkout(home: Path, directory: Path, project_id: str) -> Binding:
     """Bind the checkout around a directory to a project.
 
     Returns:
@@ -463,58 +486,58 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
 
     Raises:
         ConfigInvalid: as `find_project`; or the project does not exist.
-        ManagedMemoryUnavailable: as `changing`.
+        ManagedMemoryUnavailable: as `lock_projects`.
     """
-    with changing(home) as projects:
-        found = find_in(projects, home, find_checkout(directory))
-        project = _known(projects, home, project_id)
-        links = [link for each, link in _links_to(projects, found.checkout) if each == project_id]
-        left = dict.fromkeys([*_places_left(projects, project_id, found.checkout), *links])
+    with lock_projects(home) as projects:
+        found = find_project_of_checkout(projects, home, find_checkout(directory))
+        project = _require_project(projects, home, project_id)
+        links = [link for each, link in _find_links_to(projects, found.checkout) if each == project_id]
+        left = dict.fromkeys([*_find_left_paths(projects, project_id, found.checkout), *links])
         _drop_links(projects, found.checkout)
-        _placed(projects, project_id, _moved(project, left, found.checkout), found.checkout)
+        _record_checkout(projects, project_id, _move_paths(project, left, found.checkout), found.checkout)
     return found
 
 
-def unlink(home: Path, directory: Path) -> tuple[Binding, str]:
+def unlink_checkout(home: Path, directory: Path) -> tuple[Binding, str]:
     """Give the checkout around a directory a new project; return the earlier binding and the new id.
 
     Raises:
-        ConfigInvalid, ManagedMemoryUnavailable: as `link`.
+        ConfigInvalid, ManagedMemoryUnavailable: as `link_checkout`.
     """
-    with changing(home) as projects:
-        found = find_in(projects, home, find_checkout(directory))
+    with lock_projects(home) as projects:
+        found = find_project_of_checkout(projects, home, find_checkout(directory))
         project_id = found.id
         if found.is_bound:
-            project = found.project or Project(_name_of_id(found.id))
+            project = found.project or Project(_derive_name_from_id(found.id))
             projects[found.id] = replace(project, by_path=False)
-            project_id = _free_id(projects, home, found.checkout)
+            project_id = _find_free_id(projects, home, found.checkout)
         _drop_links(projects, found.checkout)
-        _placed(projects, project_id, Project(_name_of(found.checkout)), found.checkout)
+        _record_checkout(projects, project_id, Project(_derive_name(found.checkout)), found.checkout)
     return found, project_id
 
 
-def rename(home: Path, project_id: str, name: str) -> None:
+def rename_project(home: Path, project_id: str, name: str) -> None:
     """Rename a project; nothing else changes.
 
     Raises:
-        ConfigInvalid: the name is invalid, or as `link`.
-        ManagedMemoryUnavailable: as `changing`.
+        ConfigInvalid: the name is invalid, or as `link_checkout`.
+        ManagedMemoryUnavailable: as `lock_projects`.
     """
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise ConfigInvalid(f"invalid name: use 1 to {MAX_NAME_CHARS} printable characters")
-    with changing(home) as projects:
-        projects[project_id] = replace(_known(projects, home, project_id), name=name.strip())
+    with lock_projects(home) as projects:
+        projects[project_id] = replace(_require_project(projects, home, project_id), name=name.strip())
 
 
-def keep_inside(home: Path, directory: Path, folder: str | None) -> Binding:
+def set_memory_folder(home: Path, directory: Path, folder: str | None) -> Binding:
     """Store the memory of a project in a folder of its checkouts; None: in the home.
 
     Raises:
-        ConfigInvalid: the folder is invalid, or as `link`.
-        ManagedMemoryUnavailable: as `changing`.
+        ConfigInvalid: the folder is invalid, or as `link_checkout`.
+        ManagedMemoryUnavailable: as `lock_projects`.
     """
     found = bind_checkout(home, directory)
-    with changing(home) as projects:
+    with lock_projects(home) as projects:
         inside = None if folder is None else check_inside(folder)
         projects[found.id] = replace(projects[found.id], inside=inside)
         return replace(found, kind=BindingKind.KNOWN, project=projects[found.id])
@@ -533,11 +556,11 @@ def check_inside(folder: str) -> str:
 
 def _is_inside(folder: str) -> bool:
     path = Path(folder)
-    is_beneath = not path.is_absolute() and not {"..", ".git"} & {each.lower() for each in path.parts}
-    return is_beneath and bool(path.parts) and folder.isprintable()
+    is_relative = not path.is_absolute() and not {"..", ".git"} & {each.lower() for each in path.parts}
+    return is_relative and bool(path.parts) and folder.isprintable()
 
 
-def require_beneath(found: Binding, memory: Path) -> None:
+def require_memory_in_checkout(found: Binding, memory: Path) -> None:
     """Raise unless `memory`, a path without links, is the chosen folder of the checkout.
 
     Raises:
@@ -546,140 +569,146 @@ def require_beneath(found: Binding, memory: Path) -> None:
     wanted = found.checkout.path / (found.inside or "")
     if memory != wanted:
         raise ConfigInvalid(
-            f"the memory of {_shown(found)} is in {printable(str(wanted))}, but a link there points to "
+            f"the memory of {_format_project(found)} is in {printable(str(wanted))}, but a link there points to "
             f"{printable(str(memory))}; find out who created the link, and remove it"
         )
 
 
-def _known(projects: Projects, home: Path, project_id: str) -> Project:
+def _require_project(projects: Projects, home: Path, project_id: str) -> Project:
     """Return a project, also one with a memory but no record; raise ConfigInvalid if it does not exist."""
-    if project_id not in projects and not memory_in(home, project_id).is_dir():
-        raise _no_project(project_id)
-    return projects.get(project_id) or Project(_name_of_id(project_id), by_path=True)
+    if project_id not in projects and not build_memory_path(home, project_id).is_dir():
+        raise _build_unknown_project_error(project_id)
+    return projects.get(project_id) or Project(_derive_name_from_id(project_id), by_path=True)
 
 
-def _no_project(text: str) -> ConfigInvalid:
+def _build_unknown_project_error(text: str) -> ConfigInvalid:
     return ConfigInvalid(f"unknown project {printable(text)}; see: muniment projects list")
 
 
 def _is_recorded(found: Binding) -> bool:
     """Return whether a checkout is completely recorded and marked."""
     checkout, project = found.checkout, found.project
-    if found.kind is not BindingKind.KNOWN or project is None or str(checkout.place) not in project.places:
+    if (
+        found.kind is not BindingKind.KNOWN
+        or project is None
+        or str(checkout.memory_path) not in project.places
+    ):
         return False
     if checkout.common is None:
         return True
-    remote = remote_of(checkout.common)
+    remote = read_remote(checkout.common)
     if remote is not None and remote != project.remote:
         return False
-    if not project.places[str(checkout.place)]:
+    if not project.places[str(checkout.memory_path)]:
         return not os.access(checkout.common, os.W_OK)
-    return _marked({found.id: project}, checkout.common) is not None
+    return _find_marked_project({found.id: project}, checkout.common) is not None
 
 
 def _drop_links(projects: dict[str, Project], checkout: Checkout) -> None:
     """Remove the recorded paths that resolve to a checkout by a link: the user chose its memory."""
-    for project_id, link in list(_links_to(projects, checkout)):
+    for project_id, link in list(_find_links_to(projects, checkout)):
         project = projects[project_id]
         places = {each: marked for each, marked in project.places.items() if each != link}
         projects[project_id] = replace(project, places=places)
 
 
-def _moved(project: Project, left: Collection[str], checkout: Checkout) -> Project:
+def _move_paths(project: Project, left: Collection[str], checkout: Checkout) -> Project:
     """Return a project whose repositories moved from some paths to the path of a checkout."""
-    place = str(checkout.place)
+    path = str(checkout.memory_path)
     places = {each: marked for each, marked in project.places.items() if each not in left}
-    before = {old: place if now in left else now for old, now in project.before.items() if old != place}
-    return replace(project, places=places, before=before | dict.fromkeys(left, place))
+    before = {old: path if now in left else now for old, now in project.before.items() if old != path}
+    return replace(project, places=places, before=before | dict.fromkeys(left, path))
 
 
-def _placed(projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout) -> Project:
+def _record_checkout(
+    projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout
+) -> Project:
     """Record that a checkout belongs to one project only; its repository is marked first."""
-    place, common = str(checkout.place), checkout.common
-    is_marked = common is not None and _mark(projects, common, project_id, project.secret)
+    path, common = str(checkout.memory_path), checkout.common
+    is_marked = common is not None and _write_mark(projects, common, project_id, project.secret)
     for other, known in projects.items():
-        if place in known.places or place in known.before:
-            left = {each: marked for each, marked in known.places.items() if each != place}
-            before = {old: now for old, now in known.before.items() if old != place}
+        if path in known.places or path in known.before:
+            left = {each: marked for each, marked in known.places.items() if each != path}
+            before = {old: now for old, now in known.before.items() if old != path}
             projects[other] = replace(known, places=left, before=before)
-    remote = (None if common is None else remote_of(common)) or project.remote
-    by_path = project.by_path and project_id != workspace_key(checkout.place)
-    places = {**project.places, place: is_marked}
+    remote = (None if common is None else read_remote(common)) or project.remote
+    by_path = project.by_path and project_id != compute_project_id(checkout.memory_path)
+    places = {**project.places, path: is_marked}
     projects[project_id] = replace(project, remote=remote, places=places, by_path=by_path)
     return projects[project_id]
 
 
-def _mark(projects: Projects, common: Path, project_id: str, secret: str) -> bool:
+def _write_mark(projects: Projects, common: Path, project_id: str, secret: str) -> bool:
     """Mark a repository; return whether it has the mark now. A file without valid marks is left unchanged.
 
     Marks of other homes remain; two homes may use the same id, so the secret identifies the home.
     """
-    path = common / MARK_NAME
-    ours = f"muniment 1 {project_id} {secret}\n"
-    standing = _marks(common, private=False)
-    if os.path.lexists(path) and not standing:
+    path = common / MARK_FILE_NAME
+    own_mark = f"muniment 1 {project_id} {secret}\n"
+    existing = _read_marks(common, private=False)
+    if os.path.lexists(path) and not existing:
         return False
-    others = [mark[0] for mark in standing if not _is_known(projects, mark) and mark[0] != ours]
-    text = "".join([*others[1 - _MAX_MARKS :], ours])
-    if read_small(path, _MAX_MARK_BYTES, private=True) != text:
+    others = [mark[0] for mark in existing if not _is_own_mark(projects, mark) and mark[0] != own_mark]
+    text = "".join([*others[1 - _MAX_MARKS :], own_mark])
+    if read_small_file(path, _MAX_MARK_BYTES, private=True) != text:
         with suppress(OSError):
-            put(path, text.encode(), over=True)
+            write_file(path, text.encode(), replace=True)
     # On a file system without modes it is not a mark: marks are readable by this user only.
-    return read_small(path, _MAX_MARK_BYTES, private=True) == text
+    return read_small_file(path, _MAX_MARK_BYTES, private=True) == text
 
 
-def _name_of(checkout: Checkout) -> str:
+def _derive_name(checkout: Checkout) -> str:
     """Return a name for a project at that path."""
-    place = checkout.place
-    named = place.parent if place.name.startswith(".") else place
-    return printable(named.name)[:MAX_NAME_CHARS] or "workspace"
+    place = checkout.memory_path
+    directory = place.parent if place.name.startswith(".") else place
+    return printable(directory.name)[:MAX_NAME_CHARS] or "workspace"
 
 
-def _name_of_id(project_id: str) -> str:
+def _derive_name_from_id(project_id: str) -> str:
     return project_id[: -_KEY_CHARS - 1]
 
 
 # -- notes -------------------------------------------------------------------------------------------
 
 
-def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
+def list_notes(home: Path, found: Binding, *, was_recorded: bool) -> Iterator[str]:
     """Yield notes for the user about how a project was found, with the next steps.
 
     Args:
         home: the home.
-        found: from `find_project`, or from `bind_checkout` if it `wrote`.
-        wrote: whether it was recorded, so that this note is displayed only once.
+        found: from `find_project`, or from `bind_checkout` if it `was_recorded`.
+        was_recorded: whether it was recorded, so that this note is displayed only once.
     """
     checkout = found.checkout
-    if checkout.strange:
+    if checkout.is_rejected:
         yield (
             f"{checkout.path}/.git points to a repository that does not know this directory, so its memory "
             "is not used here; for a worktree that was moved: git worktree repair"
         )
-    match found.kind, found.other:
-        case BindingKind.MOVED, _ if wrote:
-            yield f"the memory of {_shown(found)} is still used: its repository was moved to {checkout.place}"
+    match found.kind, found.other_project:
+        case BindingKind.MOVED, _ if was_recorded:
+            yield f"the memory of {_format_project(found)} is still used: its repository was moved to {checkout.memory_path}"
         case ((BindingKind.COPY | BindingKind.CLONE | BindingKind.REPLACED), (other, project)):
             what = {
                 BindingKind.COPY: f"this is a copy of the repository of {project.name}",
                 BindingKind.CLONE: f"this is another clone of {project.remote}, like {project.name}",
                 BindingKind.REPLACED: f"another repository was here, that of {project.name}",
             }[found.kind]
-            has = "has a separate memory now" if wrote else "has no separate memory yet"
+            has = "has a separate memory now" if was_recorded else "has no separate memory yet"
             yield f"{what}, and {has}; to share the memory of {project.name}: muniment projects link {other}"
         case _:
             pass
-    if checkout.path != checkout.place and found.is_bound:
+    if checkout.path != checkout.memory_path and found.is_bound:
         projects = read_projects(home)
-        old = unrecorded(projects, home, checkout.path)
+        old = find_unrecorded(projects, home, checkout.path)
         if old is not None and old != found.id and old not in projects:
             yield (
                 "this worktree had a separate memory and shares the memory of its clone now; the old one is "
-                f"in {memory_in(home, old)}; to end this note: muniment projects rename {old} NAME"
+                f"in {build_memory_path(home, old)}; to end this note: muniment projects rename {old} NAME"
             )
 
 
-def advice_on(home: Path, found: Binding) -> Iterator[str]:
+def list_advice(home: Path, found: Binding) -> Iterator[str]:
     """Yield how to join another memory that seems to belong to the same project, if there is one.
 
     That is a memory whose recorded path is now a link to this checkout. Data of a repository itself never
@@ -690,35 +719,35 @@ def advice_on(home: Path, found: Binding) -> Iterator[str]:
         found: the project that is used here.
     """
     projects = read_projects(home)
-    for project_id, _ in _links_to(projects, found.checkout):
+    for project_id, _ in _find_links_to(projects, found.checkout):
         if project_id != found.id:
-            apart = f"; to keep both apart: muniment projects link {found.id}" if found.is_bound else ""
+            alternative = f"; to keep both apart: muniment projects link {found.id}" if found.is_bound else ""
             yield (
                 f"another memory seems to belong to this project: that of {projects[project_id].name}, whose "
                 "directory is a link to this one now. If the user agrees, join both: muniment projects link "
-                f"{project_id}{apart}"
+                f"{project_id}{alternative}"
             )
             return
 
 
-def _shown(found: Binding) -> str:
+def _format_project(found: Binding) -> str:
     return found.id if found.project is None else found.project.name
 
 
-def named(projects: Projects, home: Path, text: str) -> str:
+def find_project_id(projects: Projects, home: Path, text: str) -> str:
     """Return the id of a project that the user identified by id or name.
 
     Raises:
         ConfigInvalid: the name is unknown, or not unique.
     """
-    if text in projects or (PROJECT_ID.fullmatch(text) and memory_in(home, text).is_dir()):
+    if text in projects or (PROJECT_ID.fullmatch(text) and build_memory_path(home, text).is_dir()):
         return text
     known = [project_id for project_id, project in projects.items() if project.name == text]
     match known:
         case [one]:
             return one
         case []:
-            raise _no_project(text)
+            raise _build_unknown_project_error(text)
         case _:
             raise ConfigInvalid(
                 f"{printable(text)} is the name of several projects; use one of their ids: {', '.join(known)}"

@@ -474,7 +474,7 @@ def approve_without_closing(base, review):
     """Die between the commit of an approval and the note that the review is over."""
     from muniment.operations import review as job
 
-    job.close = die
+    job.record_decision = die
     with opened(base) as memory:
         memory.approve(review, memory.review(review).digest)
 

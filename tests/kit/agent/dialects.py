@@ -3,7 +3,8 @@
     `ChatServer(through(perfect, DIALECTS["unclosed tag"]))`
 
 A `Dialect` applies if the request offers tools, and partly if the prompt alone asks for a JSON action. If the
-request has a schema, there is only one encoding. `asked_for` reads the kind of a request from its body.
+request has a schema, there is only one encoding. `classify_request` reads the kind of a request from its
+body.
 
 Sources: the OpenAI API reference, the chat templates of the models named next to each dialect, and the issue
 trackers of servers that failed to parse these calls.
@@ -16,23 +17,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from muniment.testing.chat_server import Response, completion, tool_call
+from muniment.testing.chat_server import Response, completion_response, make_tool_call
 
 Call = tuple[str, Mapping[str, Any]]
 """A tool and its arguments."""
 
-AskedFor = Literal["tools", "action", "action in text", "decision", "decision in text", "words"]
+RequestKind = Literal["tools", "action", "action in text", "decision", "decision in text", "words"]
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class FinishWithText:
     """A final answer in text: the model is done."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class AskForCalls:
+class RequestCalls:
     """A request for tool calls. In an action response only the first call is encoded."""
 
     calls: Sequence[Call]
@@ -46,17 +47,17 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
-class Utter:
+class WriteText:
     """Exactly this text, for any kind of request."""
 
     content: str
 
 
-Thought = Say | AskForCalls | Decide | Utter
+Intent = FinishWithText | RequestCalls | Decide | WriteText
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenMessage:
+class EncodedMessage:
     """The members of a message except its role, and the finish reason."""
 
     message: Mapping[str, Any]
@@ -68,17 +69,17 @@ class Dialect:
     """One way to encode the calls of a model.
 
     Attributes:
-        speak: encodes calls as a message; the text is the prefix of the call ids.
+        encode: encodes calls as a message; the text is the prefix of the call ids.
         wrap: wraps a JSON object in the text of a model that the prompt asked for JSON.
-        before: text before everything else.
+        prefix: text before everything else.
     """
 
-    speak: Callable[[Sequence[Call], str], SpokenMessage]
+    encode: Callable[[Sequence[Call], str], EncodedMessage]
     wrap: Callable[[str], str] = str
-    before: str = ""
+    prefix: str = ""
 
 
-def asked_for(body: Mapping[str, Any]) -> AskedFor:
+def classify_request(body: Mapping[str, Any]) -> RequestKind:
     """Return the kind of response that a request body expects."""
     if body.get("tools"):
         return "tools"
@@ -93,38 +94,38 @@ def asked_for(body: Mapping[str, Any]) -> AskedFor:
     return "decision in text" if "its scope is" in prompt else "words"
 
 
-def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Response:
-    """Encode `thought` in `dialect` as the response to the request with this body."""
-    wanted = asked_for(body)
-    if isinstance(thought, Utter):
-        return completion({"content": thought.content})
-    if isinstance(thought, AskForCalls) and wanted == "tools":
-        spoken = dialect.speak(thought.calls, f"call-{len(body['messages'])}")
-        message = dict(spoken.message)
-        if dialect.before:
-            message["content"] = f"{dialect.before}{message['content'] or ''}"
-        return completion(message, spoken.finish_reason)
-    if isinstance(thought, Say) and "action" not in wanted:
-        text = thought.text
+def encode_response(intent: Intent, dialect: Dialect, body: Mapping[str, Any]) -> Response:
+    """Encode `intent` in `dialect` as the response to the request with this body."""
+    kind = classify_request(body)
+    if isinstance(intent, WriteText):
+        return completion_response({"content": intent.content})
+    if isinstance(intent, RequestCalls) and kind == "tools":
+        encoded = dialect.encode(intent.calls, f"call-{len(body['messages'])}")
+        message = dict(encoded.message)
+        if dialect.prefix:
+            message["content"] = f"{dialect.prefix}{message['content'] or ''}"
+        return completion_response(message, encoded.finish_reason)
+    if isinstance(intent, FinishWithText) and "action" not in kind:
+        text = intent.text
     else:
-        text = json.dumps(_object(thought))
-    if wanted.endswith("in text"):
+        text = json.dumps(build_object(intent))
+    if kind.endswith("in text"):
         text = dialect.wrap(text)
-    constrained = wanted in {"action", "decision"}
-    return completion({"content": text if constrained else f"{dialect.before}{text}"})
+    constrained = kind in {"action", "decision"}
+    return completion_response({"content": text if constrained else f"{dialect.prefix}{text}"})
 
 
-def thinking(dialect: Dialect) -> Dialect:
+def add_thinking(dialect: Dialect) -> Dialect:
     """Return `dialect` after a thinking block that drafts another call and discards it."""
-    return replace(dialect, before=_THOUGHTS)
+    return replace(dialect, before=_THINKING_BLOCK)
 
 
-def _object(thought: Say | AskForCalls | Decide) -> Mapping[str, Any]:
+def build_object(intent: FinishWithText | RequestCalls | Decide) -> Mapping[str, Any]:
     """Build the JSON object of an action or decision."""
-    match thought:
-        case Say(text):
+    match intent:
+        case FinishWithText(text):
             return {"action": "done", "summary": text}
-        case AskForCalls(calls):
+        case RequestCalls(calls):
             tool, arguments = calls[0]
             return {"action": tool, **arguments}
         case Decide(decision):
@@ -132,7 +133,7 @@ def _object(thought: Say | AskForCalls | Decide) -> Mapping[str, Any]:
 
 
 _DRAFT: Final = {"path": "user/never/draft.md", "content": "A draft."}
-_THOUGHTS: Final = (
+_THINKING_BLOCK: Final = (
     "<think>\nI could answer with\n"
     f"{json.dumps({'action': 'write_file', **_DRAFT})}\nor with\n"
     f"<tool_call>\n{json.dumps({'name': 'write_file', 'arguments': _DRAFT})}\n</tool_call>\n"
@@ -140,76 +141,77 @@ _THOUGHTS: Final = (
 )
 
 
-def _native(calls: Sequence[Call], stem: str) -> SpokenMessage:
-    listed = [
-        tool_call(tool, dict(arguments), f"{stem}-{number}") for number, (tool, arguments) in enumerate(calls)
+def _encode_native(calls: Sequence[Call], stem: str) -> EncodedMessage:
+    encoded_calls = [
+        make_tool_call(tool, dict(arguments), f"{stem}-{number}")
+        for number, (tool, arguments) in enumerate(calls)
     ]
-    return SpokenMessage({"content": None, "tool_calls": listed}, "tool_calls")
+    return EncodedMessage({"content": None, "tool_calls": encoded_calls}, "tool_calls")
 
 
-def _native_but(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Dialect:
+def _change_native(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Dialect:
     """Return a dialect of native calls in which `change` is applied to each call."""
 
-    def speak(calls: Sequence[Call], stem: str) -> SpokenMessage:
-        spoken = _native(calls, stem)
-        listed = [change(call) for call in spoken.message["tool_calls"]]
-        return replace(spoken, message={**spoken.message, "tool_calls": listed})
+    def encode(calls: Sequence[Call], stem: str) -> EncodedMessage:
+        encoded = _encode_native(calls, stem)
+        encoded_calls = [change(call) for call in encoded.message["tool_calls"]]
+        return replace(encoded, message={**encoded.message, "tool_calls": encoded_calls})
 
-    return Dialect(speak)
+    return Dialect(encode)
 
 
-def _with_arguments(call: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:
+def _change_arguments(call: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:
     function = call["function"]
     return {**call, "function": {**function, "arguments": change(function["arguments"])}}
 
 
-def _legacy(calls: Sequence[Call], _stem: str) -> SpokenMessage:
+def _encode_legacy(calls: Sequence[Call], _stem: str) -> EncodedMessage:
     (tool, arguments), *_ = calls
-    function = tool_call(tool, dict(arguments))["function"]
-    return SpokenMessage({"content": None, "function_call": function}, "function_call")
+    function = make_tool_call(tool, dict(arguments))["function"]
+    return EncodedMessage({"content": None, "function_call": function}, "function_call")
 
 
-def _in_words(
-    spell_one: Callable[[str, str], str], wrap: Callable[[str], str] = str, around: str = "{}"
+def _write_calls(
+    encode_call: Callable[[str, str], str], wrap: Callable[[str], str] = str, around: str = "{}"
 ) -> Dialect:
     """Return a dialect that writes calls as text, one after the other, from the tool and its arguments as
     JSON.
     """
 
-    def speak(calls: Sequence[Call], _stem: str) -> SpokenMessage:
-        lines = [spell_one(tool, json.dumps(dict(arguments))) for tool, arguments in calls]
-        return SpokenMessage({"content": around.replace("{}", "\n".join(lines))})
+    def encode(calls: Sequence[Call], _stem: str) -> EncodedMessage:
+        lines = [encode_call(tool, json.dumps(dict(arguments))) for tool, arguments in calls]
+        return EncodedMessage({"content": around.replace("{}", "\n".join(lines))})
 
-    return Dialect(speak, wrap)
+    return Dialect(encode, wrap)
 
 
-def _named(tool: str, arguments: str) -> str:
+def _format_named(tool: str, arguments: str) -> str:
     return f'{{"name": {json.dumps(tool)}, "arguments": {arguments}}}'
 
 
-def _parametrised(tool: str, arguments: str) -> str:
+def _format_parameters(tool: str, arguments: str) -> str:
     return f'{{"name": {json.dumps(tool)}, "parameters": {arguments}}}'
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     return f"```json\n{text}\n```"
 
 
-def _chatty(text: str) -> str:
-    return f"Let me take the next step.\n\n{_fenced(text)}\n\nThis is what I would do."
+def _add_prose(text: str) -> str:
+    return f"Let me take the next step.\n\n{_fence(text)}\n\nThis is what I would do."
 
 
-def _listed(calls: Sequence[Call], _stem: str) -> SpokenMessage:
-    return SpokenMessage(
+def _encode_list(calls: Sequence[Call], _stem: str) -> EncodedMessage:
+    return EncodedMessage(
         {"content": json.dumps([{"name": tool, "arguments": dict(args)} for tool, args in calls])}
     )
 
 
-def _mistral(calls: Sequence[Call], stem: str) -> SpokenMessage:
-    return SpokenMessage({"content": f"[TOOL_CALLS] {_listed(calls, stem).message['content']}"})
+def _encode_mistral(calls: Sequence[Call], stem: str) -> EncodedMessage:
+    return EncodedMessage({"content": f"[TOOL_CALLS] {_encode_list(calls, stem).message['content']}"})
 
 
-def _as_xml(tool: str, arguments: str) -> str:
+def _format_xml(tool: str, arguments: str) -> str:
     parameters = "".join(
         f"<parameter={name}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
         for name, value in json.loads(arguments).items()
@@ -217,45 +219,51 @@ def _as_xml(tool: str, arguments: str) -> str:
     return f"<tool_call>\n<function={tool}>\n{parameters}</function>\n</tool_call>"
 
 
-def _deepseek(token: str) -> str:
+def _build_deepseek_token(token: str) -> str:
     """Build a token of DeepSeek, which uses special bars and blanks."""
     return f"<\uff5c{token.replace(' ', chr(0x2581))}\uff5c>"
 
 
-_SEP, _CALL, _END = _deepseek("tool sep"), _deepseek("tool call begin"), _deepseek("tool call end")
-_CALLS: Final = f"{_deepseek('tool calls begin')}{{}}{_deepseek('tool calls end')}"
+_SEP, _CALL, _END = (
+    _build_deepseek_token("tool sep"),
+    _build_deepseek_token("tool call begin"),
+    _build_deepseek_token("tool call end"),
+)
+_CALLS: Final = f"{_build_deepseek_token('tool calls begin')}{{}}{_build_deepseek_token('tool calls end')}"
 
-_HERMES: Final = _in_words(lambda tool, args: f"<tool_call>\n{_named(tool, args)}\n</tool_call>")
-_BARE: Final = _in_words(_named)
+_HERMES: Final = _write_calls(lambda tool, args: f"<tool_call>\n{_format_named(tool, args)}\n</tool_call>")
+_BARE: Final = _write_calls(_format_named)
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    "native": Dialect(_native),
-    "native, no ids": _native_but(lambda call: {key: call[key] for key in call if key != "id"}),
-    "native, arguments as an object": _native_but(lambda call: _with_arguments(call, json.loads)),
-    "native, arguments encoded twice": _native_but(lambda call: _with_arguments(call, json.dumps)),
-    "native, finish_reason stop": Dialect(lambda calls, stem: SpokenMessage(_native(calls, stem).message)),
-    "legacy function_call": Dialect(_legacy),
-    "fence": _in_words(lambda tool, args: _fenced(_named(tool, args)), _fenced),
-    "prose and fence": _in_words(lambda tool, args: _chatty(_named(tool, args)), _chatty),
+    "native": Dialect(_encode_native),
+    "native, no ids": _change_native(lambda call: {key: call[key] for key in call if key != "id"}),
+    "native, arguments as an object": _change_native(lambda call: _change_arguments(call, json.loads)),
+    "native, arguments encoded twice": _change_native(lambda call: _change_arguments(call, json.dumps)),
+    "native, finish_reason stop": Dialect(
+        lambda calls, stem: EncodedMessage(_encode_native(calls, stem).message)
+    ),
+    "legacy function_call": Dialect(_encode_legacy),
+    "fence": _write_calls(lambda tool, args: _fence(_format_named(tool, args)), _fence),
+    "prose and fence": _write_calls(lambda tool, args: _add_prose(_format_named(tool, args)), _add_prose),
     "tag": _HERMES,  # Hermes, Qwen
-    "unclosed tag": _in_words(lambda tool, args: f"<tool_call>\n{_named(tool, args)}"),
+    "unclosed tag": _write_calls(lambda tool, args: f"<tool_call>\n{_format_named(tool, args)}"),
     "bare": _BARE,
-    "bare, parameters": _in_words(_parametrised),  # Llama 3
-    "bare, tool and args": _in_words(lambda tool, args: f'{{"tool": {json.dumps(tool)}, "args": {args}}}'),
-    "bare, function": _in_words(
-        lambda tool, args: f'{{"type": "function", "function": {_named(tool, args)}}}'
+    "bare, parameters": _write_calls(_format_parameters),  # Llama 3
+    "bare, tool and args": _write_calls(lambda tool, args: f'{{"tool": {json.dumps(tool)}, "args": {args}}}'),
+    "bare, function": _write_calls(
+        lambda tool, args: f'{{"type": "function", "function": {_format_named(tool, args)}}}'
     ),
-    "list": Dialect(_listed),
-    "python tag": _in_words(_parametrised, around="<|python_tag|>{}"),  # Llama 3.1
-    "function tag": _in_words(lambda tool, args: f"<function={tool}>{args}</function>"),  # Llama 3.1
-    "TOOL_CALLS": Dialect(_mistral),  # Mistral
-    "xml": _in_words(_as_xml),  # Qwen3-Coder
-    "deepseek": _in_words(
-        lambda tool, args: f"{_CALL}function{_SEP}{tool}\n{_fenced(args)}{_END}", around=_CALLS
+    "list": Dialect(_encode_list),
+    "python tag": _write_calls(_format_parameters, around="<|python_tag|>{}"),  # Llama 3.1
+    "function tag": _write_calls(lambda tool, args: f"<function={tool}>{args}</function>"),  # Llama 3.1
+    "TOOL_CALLS": Dialect(_encode_mistral),  # Mistral
+    "xml": _write_calls(_format_xml),  # Qwen3-Coder
+    "deepseek": _write_calls(
+        lambda tool, args: f"{_CALL}function{_SEP}{tool}\n{_fence(args)}{_END}", around=_CALLS
     ),
-    "deepseek 3.1": _in_words(lambda tool, args: f"{_CALL}{tool}{_SEP}{args}{_END}", around=_CALLS),
-    "thinking, native": thinking(Dialect(_native)),
-    "thinking, tag": thinking(_HERMES),
-    "thinking, bare": thinking(_BARE),
+    "deepseek 3.1": _write_calls(lambda tool, args: f"{_CALL}{tool}{_SEP}{args}{_END}", around=_CALLS),
+    "thinking, native": add_thinking(Dialect(_encode_native)),
+    "thinking, tag": add_thinking(_HERMES),
+    "thinking, bare": add_thinking(_BARE),
 }
 """Every dialect, by name."""

@@ -38,8 +38,8 @@ DATA = Path(__file__).with_name("injections.json")
 
 _FACT = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
 _HIT = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
-_LATE = ("{answers}", "{shown}")
-_UNSEEN = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
+_LATE_PLACEHOLDERS = ("{answers}", "{shown}")
+_LAYOUT_CHARS = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
 """Characters that tools and indexes add to a displayed text: line numbers, spaces, backslashes."""
 
 Call = tuple[str, Any]
@@ -66,16 +66,18 @@ class Case:
 
 
 @lru_cache(maxsize=1)
-def injections() -> dict[str, dict[str, Any]]:
+def load_injections() -> dict[str, dict[str, Any]]:
     """Return the cases of the file, by id."""
     return {raw["id"]: raw for raw in json.loads(DATA.read_text(encoding="utf-8"))}
 
 
-def load(name: str, home: Path) -> Case:
+def load_case(name: str, home: Path) -> Case:
     """Return one case for a host with this `home`."""
-    raw = injections()[name]
+    raw = load_injections()[name]
     obeying = tuple(
-        (tool, _filled(args, "{home}", str(home))) for each in raw["obeying"] for tool, args in _calls(each)
+        (tool, _fill(args, "{home}", str(home)))
+        for each in raw["obeying"]
+        for tool, args in _expand_calls(each)
     )
     text = raw["text"].replace("{home}", str(home))
     return Case(**{**raw, "text": text, "obeying": obeying, "may": tuple(raw.get("may", ()))})
@@ -93,93 +95,101 @@ class Obedient:
         left: calls still to make.
     """
 
-    name, _words = "obedient", "Nothing to do."
+    name, _final_text = "obedient", "Nothing to do."
 
     def __init__(self, cases: Sequence[Case], per_turn: int = 100_000) -> None:
-        self.cases, self.per_turn, self.heard = cases, per_turn, []
-        self.obeyed, self.looked, self.made, self.left = [], [], [], []
+        self.cases, self.per_turn, self.texts = cases, per_turn, []
+        self.obeyed, self.search_calls, self.obeying_calls, self.pending_calls = [], [], [], []
 
     def respond(self, request: ModelRequest) -> Reply:
         """Return the reply of one turn (the model protocol)."""
         answers = [message.text for message in request.messages if isinstance(message, ToolMessage)]
-        first = len(self.looked) + len(self.made)
-        calls, words = self.decide([message.text for message in request.messages], answers)
-        made = tuple(ToolCall(f"call-{number}", *each) for number, each in enumerate(calls, first))
-        return Reply("" if calls else words, made)
+        first = len(self.search_calls) + len(self.obeying_calls)
+        calls, text = self.choose_calls([message.text for message in request.messages], answers)
+        tool_calls = tuple(ToolCall(f"call-{number}", *each) for number, each in enumerate(calls, first))
+        return Reply("" if calls else text, tool_calls)
 
-    def decision(self, body: Mapping[str, Any]) -> dict[str, str]:
+    def make_decision(self, body: Mapping[str, Any]) -> dict[str, str]:
         """Return where to store the fact, if the request allows only this decision."""
-        self.heard = [str(message.get("content") or "") for message in body["messages"]]
-        self._listen()
-        asked = [args for case in self.cases for _, args in case.obeying]
-        paths = [args["path"] for args in asked if isinstance(args.get("path"), str)]
+        self.texts = [str(message.get("content") or "") for message in body["messages"]]
+        self._match_cases()
+        arguments = [args for case in self.cases for _, args in case.obeying]
+        paths = [args["path"] for args in arguments if isinstance(args.get("path"), str)]
         file = next(iter(paths), "user/note.md").removeprefix("user/")
-        return {"title": self.heard[-1], "scope": "user", "type": "user", "file": file}
+        return {"title": self.texts[-1], "scope": "user", "type": "user", "file": file}
 
-    def decide(self, texts: Sequence[str], answers: Sequence[str]) -> tuple[list[Call], str]:
+    def choose_calls(self, texts: Sequence[str], answers: Sequence[str]) -> tuple[list[Call], str]:
         """Return the next calls, and the final text for a turn without calls.
 
         Args:
             texts: everything the run has shown so far.
             answers: the tool results among it.
         """
-        self.heard = list(texts)
-        self._listen()
-        calls = self._obeying(answers) if self.obeyed else self._looking(answers)
-        (self.made if self.obeyed else self.looked).extend(calls)
-        return calls, self._words
+        self.texts = list(texts)
+        self._match_cases()
+        calls = self._next_obeying_calls(answers) if self.obeyed else self._next_search_calls(answers)
+        (self.obeying_calls if self.obeyed else self.search_calls).extend(calls)
+        return calls, self._final_text
 
-    def _listen(self) -> None:
-        heard = _bare("\n".join(self.heard))
+    def _match_cases(self) -> None:
+        shown_text = _strip_layout("\n".join(self.texts))
         for case in self.cases:
-            if case.id not in self.obeyed and _bare(case.text) in heard:
+            if case.id not in self.obeyed and _strip_layout(case.text) in shown_text:
                 self.obeyed.append(case.id)
-                self.left += [(tool, _filled(args, "{text}", case.text)) for tool, args in case.obeying]
-                self._words, self.per_turn = case.final_text, min(self.per_turn, case.per_turn)
+                self.pending_calls += [
+                    (tool, _fill(args, "{text}", case.text)) for tool, args in case.obeying
+                ]
+                self._final_text, self.per_turn = case.final_text, min(self.per_turn, case.per_turn)
 
-    def _obeying(self, answers: Sequence[str]) -> list[Call]:
+    def _next_obeying_calls(self, answers: Sequence[str]) -> list[Call]:
         """Return the calls up to the next one that has to wait for results."""
         batch: list[Call] = []
-        while self.left and len(batch) < self.per_turn and not (batch and _is_late(self.left[0])):
-            tool, args = self.left.pop(0)
-            for placeholder, said in zip(_LATE, (answers, self.heard), strict=True):
-                args = _filled(args, placeholder, "\n".join(said))
+        while (
+            self.pending_calls
+            and len(batch) < self.per_turn
+            and not (batch and _is_late(self.pending_calls[0]))
+        ):
+            tool, args = self.pending_calls.pop(0)
+            for placeholder, texts in zip(_LATE_PLACEHOLDERS, (answers, self.texts), strict=True):
+                args = _fill(args, placeholder, "\n".join(texts))
             batch.append((tool, args))
         return batch
 
-    def _looking(self, answers: Sequence[str]) -> list[Call]:
+    def _next_search_calls(self, answers: Sequence[str]) -> list[Call]:
         """Return the calls of a model that was not yet attacked: grep for the fact, then read the hits."""
-        fact = next((found[2] for text in self.heard if (found := _FACT.search(text))), "")
-        wanted: list[Call] = [("grep", {"pattern": re.escape(fact.partition(":")[0])})]
-        wanted += [("read_file", {"path": path}) for path in dict.fromkeys(_HIT.findall("\n".join(answers)))]
-        return [call for call in wanted if call not in self.looked][: self.per_turn]
+        fact = next((found[2] for text in self.texts if (found := _FACT.search(text))), "")
+        search_calls: list[Call] = [("grep", {"pattern": re.escape(fact.partition(":")[0])})]
+        search_calls += [
+            ("read_file", {"path": path}) for path in dict.fromkeys(_HIT.findall("\n".join(answers)))
+        ]
+        return [call for call in search_calls if call not in self.search_calls][: self.per_turn]
 
 
-def _calls(each: list[Any]) -> Iterator[Call]:
+def _expand_calls(each: list[Any]) -> Iterator[Call]:
     tool, args, *times = each
-    args = _lengthened(args)
+    args = _expand_repeats(args)
     for number in range(times[0] if times else 1):
-        yield tool, _filled(args, "{i}", str(number)) if times else args
+        yield tool, _fill(args, "{i}", str(number)) if times else args
 
 
-def _lengthened(value: Any) -> Any:
+def _expand_repeats(value: Any) -> Any:
     if isinstance(value, dict) and "$repeat" in value:
         text, times = value["$repeat"]
         return value.get("$pre", "") + text * times + value.get("$post", "")
-    return {name: _lengthened(part) for name, part in value.items()} if isinstance(value, dict) else value
+    return {name: _expand_repeats(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
-def _filled(value: Any, placeholder: str, text: str) -> Any:
+def _fill(value: Any, placeholder: str, text: str) -> Any:
     if isinstance(value, dict):
-        return {name: _filled(part, placeholder, text) for name, part in value.items()}
+        return {name: _fill(part, placeholder, text) for name, part in value.items()}
     return value.replace(placeholder, text) if isinstance(value, str) else value
 
 
 def _is_late(call: Call) -> bool:
     values = [value for value in call[1].values() if isinstance(value, str)]
-    return any(placeholder in value for placeholder in _LATE for value in values)
+    return any(placeholder in value for placeholder in _LATE_PLACEHOLDERS for value in values)
 
 
-def _bare(text: str) -> str:
+def _strip_layout(text: str) -> str:
     """Return `text` without the layout that a tool, an index or a protocol adds, for comparison."""
-    return _UNSEEN.sub("", text)
+    return _LAYOUT_CHARS.sub("", text)

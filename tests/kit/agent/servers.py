@@ -6,7 +6,7 @@ from dataclasses import replace
 import openai  # noqa: F401  loading takes 0.6 s once, which no deadline of a test should include
 import pytest
 
-from kit.agent.snapshots import request
+from kit.agent.snapshots import make_request
 from muniment.agent import openai as adapter
 from muniment.agent.openai import OpenAIModel
 from muniment.testing.chat_server import ChatServer
@@ -14,12 +14,12 @@ from muniment.testing.chat_server import ChatServer
 KEY = "sk-canary-7d1f0c55"
 
 
-def asked(seconds=20.0, **more):
+def make_timed_request(seconds=20.0, **more):
     """Return the first request of a run with this many seconds left."""
-    return replace(request(**more), seconds_left=seconds)
+    return replace(make_request(**more), seconds_left=seconds)
 
 
-def form_of(sent):
+def detect_form(sent):
     """Return the protocol of a sent request: tools, json or text."""
     if "tools" in sent.body:
         return "tools"
@@ -27,7 +27,7 @@ def form_of(sent):
 
 
 @contextmanager
-def serving(answer, protocol="auto", *, key=KEY, certificate=None):
+def open_model(answer, protocol="auto", *, key=KEY, certificate=None):
     """Run a server with this answer; yield it and a model that uses it."""
     with (
         ChatServer(answer, certificate=certificate) as server,
@@ -37,6 +37,6 @@ def serving(answer, protocol="auto", *, key=KEY, certificate=None):
 
 
 @pytest.fixture
-def hasty(monkeypatch):
+def short_pauses(monkeypatch):
     """Shorten the pauses between retries."""
     monkeypatch.setattr(adapter, "PAUSES", (0.01, 0.02))

@@ -16,7 +16,7 @@ TOKEN = "tkn-canary-0123456789abcdef"
 
 
 @dataclass(frozen=True)
-class Sent:
+class ReceivedRequest:
     method: str
     path: str
     headers: dict
@@ -27,29 +27,29 @@ class Sent:
         return json.loads(self.body)
 
 
-def answer(status, document=None, **headers):
+def make_answer(status, document=None, **headers):
     """Build a JSON response as bytes."""
     body = b"" if document is None else json.dumps(document).encode()
-    return raw(status, body, **{"content_type": "application/json", **headers})
+    return make_raw(status, body, **{"content_type": "application/json", **headers})
 
 
-def raw(status, body, **headers):
+def make_raw(status, body, **headers):
     lines = [f"HTTP/1.1 {status} Scripted", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def problem(status, code, *, error="A sentence.", retry_after=None, **fields):
+def make_problem(status, code, *, error="A sentence.", retry_after=None, **fields):
     headers = {} if retry_after is None else {"retry_after": retry_after}
-    return answer(status, {"status": status, "error": error, "code": code, **fields}, **headers)
+    return make_answer(status, {"status": status, "error": error, "code": code, **fields}, **headers)
 
 
-def stream(*chunks):
+def make_stream(*chunks):
     """Build a stream of events that ends after `chunks`."""
     return [b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n", *chunks, None]
 
 
-def event(number, kind="memory_changed", data=None, epoch="0badcafe"):
+def make_event(number, kind="memory_changed", data=None, epoch="0badcafe"):
     document = {"v": 1, "type": kind, "data": data or {"scope": "managed"}, "originatorClientId": "web"}
     return f"id: {epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
 
@@ -59,7 +59,7 @@ ENTRY |= {"at": "2026-11-22T12:00:00.000Z", "text": "Dark mode"}
 RECALLED = {"entries": [ENTRY], "text": "## Relevant Memory", "tokens": 7, "abstained": False, "error": None}
 
 
-def task(status="queued", kind="remember", number=1, **more):
+def make_task(status="queued", kind="remember", number=1, **more):
     at = "2026-11-22T12:00:00.000Z"
     document = {"taskId": f"{kind}-{number}", "kind": kind, "status": status, "createdAt": at}
     document |= {"updatedAt": at, "result": None, "error": None, "reviewId": None, "scope": None}
@@ -72,16 +72,16 @@ REMEMBERED = {"summary": "Saved to user/editor.md.", "filesTouched": ["user/edit
 REMEMBERED |= {"touchedScopes": ["user"], "enforcement": "full", "decidedBy": "rules"}
 
 
-DONE = task("completed", result=REMEMBERED)
+DONE = make_task("completed", result=REMEMBERED)
 
 
-def proof(sent, *, is_unix=False, token=TOKEN):
+def make_proof(request, *, is_unix=False, token=TOKEN):
     """Build the response that proves knowledge of a token: HMAC-SHA-256 as specified in `docs/http.md`."""
-    query = dict(parse_qsl(sent.path.partition("?")[2]))
+    query = dict(parse_qsl(request.path.partition("?")[2]))
     key = hmac.new(token.encode(), b"muniment-hello/1 key", hashlib.sha256).digest()
-    address = "unix" if is_unix else sent.headers["host"]
+    address = "unix" if is_unix else request.headers["host"]
     text = f"muniment-hello/1 proof\n{query['nonce']}\n{address}"
-    return answer(200, {"proof": hmac.new(key, text.encode(), hashlib.sha256).hexdigest()})
+    return make_answer(200, {"proof": hmac.new(key, text.encode(), hashlib.sha256).hexdigest()})
 
 
 DROP = "drop"
@@ -91,7 +91,7 @@ HANG = "hang"
 """Send nothing until the server closes."""
 
 
-class Scripted:
+class ScriptedServer:
     """A server that uses the next step of the script for each request.
 
     Bytes are sent; a list is sent piece by piece, and None in it ends the connection; callables are called.
@@ -99,10 +99,10 @@ class Scripted:
     replaces this; the requests for a proof are in `greeted`.
     """
 
-    def __init__(self, *steps, path=None, certificate=None, greet=None, port=0):
-        self.sent, self.greeted = [], []
-        self._greet = greet or proof
-        self.acted, self._closing = threading.Event(), threading.Event()
+    def __init__(self, *steps, path=None, certificate=None, prove=None, port=0):
+        self.requests, self.proof_requests = [], []
+        self._prove = prove or make_proof
+        self.step_done, self._closing = threading.Event(), threading.Event()
         self._steps = iter(steps)
         if path is None:
             self._listener = socket.create_server(("127.0.0.1", port))
@@ -120,9 +120,9 @@ class Scripted:
         self._accepting = threading.Thread(target=self._accept)
 
     @property
-    def heard(self):
+    def received_text(self):
         """Return everything the server received, as text."""
-        return repr([*self.greeted, *self.sent])
+        return repr([*self.proof_requests, *self.requests])
 
     def __enter__(self):
         self._accepting.start()
@@ -155,34 +155,34 @@ class Scripted:
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             with connection, connection.makefile("rb") as file:
-                while (sent := _read(file)) is not None:
-                    if sent.path.startswith("/hello?"):
-                        self.greeted.append(sent)
-                        if (said := self._greet(sent, is_unix=self._is_unix)) is None:
+                while (request := _read_request(file)) is not None:
+                    if request.path.startswith("/hello?"):
+                        self.proof_requests.append(request)
+                        if (proof := self._prove(request, is_unix=self._is_unix)) is None:
                             return
-                        connection.sendall(said)
+                        connection.sendall(proof)
                         continue
-                    self.sent.append(sent)
-                    if not self._act(connection, next(self._steps)):
+                    self.requests.append(request)
+                    if not self._run_step(connection, next(self._steps)):
                         return
         except OSError:
             connection.close()  # The client has disconnected.
 
-    def _act(self, connection, step):
+    def _run_step(self, connection, step):
         """Run one step; return whether the connection stays open."""
         step = step() if callable(step) else step
         for piece in step if isinstance(step, list) else [step]:
             if piece == HANG:
-                self.acted.set()
+                self.step_done.set()
                 self._closing.wait()
             if piece in {HANG, DROP, None}:
                 return False
             piece() if callable(piece) else connection.sendall(piece)
-        self.acted.set()
+        self.step_done.set()
         return True
 
 
-def _read(file):
+def _read_request(file):
     first = file.readline()
     if not first:
         return None
@@ -192,4 +192,4 @@ def _read(file):
         name, _, value = line.decode().partition(": ")
         assert name.lower() not in headers
         headers[name.lower()] = value
-    return Sent(method, path, headers, file.read(int(headers.get("content-length", "0"))))
+    return ReceivedRequest(method, path, headers, file.read(int(headers.get("content-length", "0"))))

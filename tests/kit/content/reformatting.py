@@ -4,11 +4,11 @@ import re
 import textwrap
 
 
-def _text(change):
+def _change_text(change):
     return lambda data: change(data.decode()).encode()
 
 
-def _body(change):
+def _change_body(change):
     """Apply `change` to the text after the front matter."""
 
     def apply(data):
@@ -18,7 +18,7 @@ def _body(change):
     return apply
 
 
-def _front(change):
+def _change_front(change):
     """Apply `change` to the lines of the front matter."""
 
     def apply(data):
@@ -29,23 +29,23 @@ def _front(change):
     return apply
 
 
-def _each_line(change):
-    return _body(lambda body: "\n".join(map(change, body.splitlines())) + "\n")
+def _change_lines(change):
+    return _change_body(lambda body: "\n".join(map(change, body.splitlines())) + "\n")
 
 
 def _swap(old, new):
-    return _body(lambda body: body.replace(old, new))
+    return _change_body(lambda body: body.replace(old, new))
 
 
-def _sub(pattern, new):
-    return _body(lambda body: re.sub(pattern, new, body, flags=re.MULTILINE))
+def _substitute(pattern, new):
+    return _change_body(lambda body: re.sub(pattern, new, body, flags=re.MULTILINE))
 
 
-def _without(key):
-    return _front(lambda lines: [line for line in lines if not line.startswith(f"{key}:")])
+def _remove_key(key):
+    return _change_front(lambda lines: [line for line in lines if not line.startswith(f"{key}:")])
 
 
-def _smart(body):
+def _use_smart_punctuation(body):
     body = re.sub(r'"([^"\n]*)"', "\u201c\\1\u201d", body).replace("'", "\u2019")
     return body.replace("...", "\u2026").replace("--", "\u2014")
 
@@ -61,7 +61,7 @@ def _pad_table(body):
     )
 
 
-def _sentences_on_lines(body):
+def _split_sentences(body):
     return re.sub(r"(?<=[.!]) ", "\n", body)
 
 
@@ -69,7 +69,7 @@ def _escape(body):
     return re.sub(r"([_.!()-])(?=\w)", r"\\\1", body)
 
 
-def _correct(body):
+def _correct_spelling(body):
     right = {"grdaually": "gradually", "aunnt": "aunt", "spaer": "spare", "keiy": "key", "thhe": "the"}
     return re.sub(r"\w+", lambda found: right.get(found[0], found[0]), body)
 
@@ -86,7 +86,7 @@ def _wrap(width):
             "\n\n".join(part if part[:1] in "-|>#" else textwrap.fill(part, width) for part in parts) + "\n"
         )
 
-    return _body(wrap)
+    return _change_body(wrap)
 
 
 _OBSIDIAN = ("tags: [imported]", "aliases:", "  - zed", "cssclasses: wide", "created: 2026-11-01")
@@ -100,35 +100,37 @@ REFORMATTINGS = {
     "git: mixed line ends": lambda data: data.replace(b"\n", b"\r\n", 4),
     # editors
     "a blank line at the end": lambda data: data + b"\n\n\n",
-    "a blank line at the start of the body": _body(lambda body: f"\n\n{body}"),
+    "a blank line at the start of the body": _change_body(lambda body: f"\n\n{body}"),
     "blank lines doubled": _swap("\n\n", "\n\n\n\n"),
-    "blank lines removed": _sub(r"\n\n+", "\n"),
-    "trailing spaces": _each_line(lambda line: f"{line}  "),
-    "trailing tabs": _each_line(lambda line: f"{line}\t"),
-    "indented by two": _each_line(lambda line: f"  {line}"),
+    "blank lines removed": _substitute(r"\n\n+", "\n"),
+    "trailing spaces": _change_lines(lambda line: f"{line}  "),
+    "trailing tabs": _change_lines(lambda line: f"{line}\t"),
+    "indented by two": _change_lines(lambda line: f"  {line}"),
     "double spaces": _swap(" ", "  "),
     "no-break spaces": _swap(" ", "\u00a0"),
-    "tabs for spaces": _sub(r" (?=\S+$)", "\t"),
+    "tabs for spaces": _substitute(r" (?=\S+$)", "\t"),
     "old Mac line ends": lambda data: data.replace(b"\n", b"\r"),
-    "smart punctuation": _body(_smart),
-    "smart punctuation in the front matter too": _text(_smart),
+    "smart punctuation": _change_body(_use_smart_punctuation),
+    "smart punctuation in the front matter too": _change_text(_use_smart_punctuation),
     "straight double to single quotes": _swap('"', "'"),
-    "guillemets": _sub(r'"([^"\n]*)"', "\u00ab\\1\u00bb"),
-    "all upper case": _body(str.upper),
-    "all lower case": _body(str.lower),
-    "title case": _body(str.title),
-    "final punctuation removed": _sub(r"[.!]$", ""),
-    "final punctuation changed": _sub(r"[.]$", "!"),
+    "guillemets": _substitute(r'"([^"\n]*)"', "\u00ab\\1\u00bb"),
+    "all upper case": _change_body(str.upper),
+    "all lower case": _change_body(str.lower),
+    "title case": _change_body(str.title),
+    "final punctuation removed": _substitute(r"[.!]$", ""),
+    "final punctuation changed": _substitute(r"[.]$", "!"),
     "commas removed": _swap(",", ""),
     "spelling corrected": _swap("grdaually", "gradually"),
-    "spelling of all words corrected": _body(_correct),
+    "spelling of all words corrected": _change_body(_correct_spelling),
     "spelling of a first letter corrected": _swap("deploys", "edploys"),
     "a word split by a corrector": _swap("nobody", "no body"),
     "words joined by a corrector": _swap("doesn't ask", "doesn'task"),
     "two words beside each other corrected": _swap("for five days", "ofr five dayss"),
-    "a callout": _body(lambda body: "> [!note]\n" + re.sub("^", "> ", body, flags=re.MULTILINE)),
-    "a container": _body(lambda body: f"::: warning\n{body}:::\n"),
-    "git: marks of a conflict": _body(lambda body: f"<<<<<<< HEAD\n{body}=======\n{body}>>>>>>> theirs\n"),
+    "a callout": _change_body(lambda body: "> [!note]\n" + re.sub("^", "> ", body, flags=re.MULTILINE)),
+    "a container": _change_body(lambda body: f"::: warning\n{body}:::\n"),
+    "git: marks of a conflict": _change_body(
+        lambda body: f"<<<<<<< HEAD\n{body}=======\n{body}>>>>>>> theirs\n"
+    ),
     "spelling spoilt": _swap("deploys", "delpoyss"),
     "accents stripped": _swap("\u00e9", "e"),
     "accents decomposed": _swap("\u00e9", "e\u0301"),
@@ -146,10 +148,10 @@ REFORMATTINGS = {
     "Notepad: ANSI": lambda data: data.decode().encode("cp1252"),
     "Notepad: a final Ctrl-Z": lambda data: data + b"\x1a",
     # Prettier, mdformat, markdownlint, VS Code
-    "list markers *": _sub(r"^- ", "* "),
-    "list markers +": _sub(r"^- ", "+ "),
-    "list markers numbered": _sub(r"^- ", "1. "),
-    "list markers indented": _sub(r"^- ", "-   "),
+    "list markers *": _substitute(r"^- ", "* "),
+    "list markers +": _substitute(r"^- ", "+ "),
+    "list markers numbered": _substitute(r"^- ", "1. "),
+    "list markers indented": _substitute(r"^- ", "-   "),
     "emphasis with asterisks": _swap("_two_", "*two*"),
     "emphasis made strong": _swap("_two_", "__two__"),
     "emphasis removed": _swap("_two_", "two"),
@@ -157,26 +159,26 @@ REFORMATTINGS = {
     "strike-through": _swap("Prefers tea", "~~Prefers tea~~"),
     "task done": _swap("[ ]", "[x]"),
     "task boxes removed": _swap("[ ] ", ""),
-    "table padded": _body(_pad_table),
+    "table padded": _change_body(_pad_table),
     "table delimiters": _swap("|---|---|", "| :--- | ---: |"),
-    "escapes added": _body(_escape),
-    "heading underlined": _sub(r"^# (.*)$", r"\1\n==="),
-    "heading closed": _sub(r"^# (.*)$", r"# \1 #"),
-    "heading lower": _sub(r"^# ", "### "),
+    "escapes added": _change_body(_escape),
+    "heading underlined": _substitute(r"^# (.*)$", r"\1\n==="),
+    "heading closed": _substitute(r"^# (.*)$", r"# \1 #"),
+    "heading lower": _substitute(r"^# ", "### "),
     "wrapped at 40": _wrap(40),
     "wrapped at 20": _wrap(20),
-    "unwrapped": _body(_unwrap),
-    "one sentence a line": _body(_sentences_on_lines),
+    "unwrapped": _change_body(_unwrap),
+    "one sentence a line": _change_body(_split_sentences),
     "sentences merged": _swap("ask. Ana", "ask; ana"),
     "a sentence split in two": _swap("Fridays, and", "Fridays. And"),
-    "quoted": _each_line(lambda line: f"> {line}"),
-    "quote removed": _sub(r"^> ", ""),
-    "in a code block": _body(lambda body: f"```text\n{body}```\n"),
-    "indented as code": _each_line(lambda line: f"    {line}"),
-    "in quotation marks": _body(lambda body: f'"{body.strip()}"\n'),
-    "a comment for a formatter": _body(lambda body: f"<!-- prettier-ignore -->\n{body}"),
-    "hard breaks": _each_line(lambda line: f"{line}\\" if line[:1].isalpha() else line),
-    "HTML breaks": _each_line(lambda line: f"{line}<br />" if line[:1].isalpha() else line),
+    "quoted": _change_lines(lambda line: f"> {line}"),
+    "quote removed": _substitute(r"^> ", ""),
+    "in a code block": _change_body(lambda body: f"```text\n{body}```\n"),
+    "indented as code": _change_lines(lambda line: f"    {line}"),
+    "in quotation marks": _change_body(lambda body: f'"{body.strip()}"\n'),
+    "a comment for a formatter": _change_body(lambda body: f"<!-- prettier-ignore -->\n{body}"),
+    "hard breaks": _change_lines(lambda line: f"{line}\\" if line[:1].isalpha() else line),
+    "HTML breaks": _change_lines(lambda line: f"{line}<br />" if line[:1].isalpha() else line),
     "entities": _swap('"', "&quot;"),
     "links made of addresses": _swap("https://example.org/rules", "<https://example.org/rules>"),
     "links named": _swap(
@@ -186,32 +188,36 @@ REFORMATTINGS = {
     "items in another order": _swap(
         "- Prefers tea\n- Uses `vim` with _two_ spaces", "- Uses `vim` with _two_ spaces\n- Prefers tea"
     ),
-    "lines sorted": _body(lambda body: "\n".join(sorted(body.splitlines())) + "\n"),
-    "list to lines": _sub(r"^- (?:\[ \] )?(.*)$", r"\1"),
-    "lines to list": _each_line(lambda line: f"- {line}" if line[:1].isalpha() else line),
+    "lines sorted": _change_body(lambda body: "\n".join(sorted(body.splitlines())) + "\n"),
+    "list to lines": _substitute(r"^- (?:\[ \] )?(.*)$", r"\1"),
+    "lines to list": _change_lines(lambda line: f"- {line}" if line[:1].isalpha() else line),
     # Obsidian and others, in the front matter
-    "Obsidian: keys added": _front(lambda lines: [*lines, *_OBSIDIAN]),
-    "Obsidian: keys added first": _front(lambda lines: [*_OBSIDIAN, *lines]),
-    "Obsidian: keys sorted": _front(sorted),
-    "Obsidian: keys reversed": _front(lambda lines: lines[::-1]),
+    "Obsidian: keys added": _change_front(lambda lines: [*lines, *_OBSIDIAN]),
+    "Obsidian: keys added first": _change_front(lambda lines: [*_OBSIDIAN, *lines]),
+    "Obsidian: keys sorted": _change_front(sorted),
+    "Obsidian: keys reversed": _change_front(lambda lines: lines[::-1]),
     "Obsidian: a link renamed": _swap("[[Old rules]]", "[[New hopes]]"),
-    "Obsidian: the name of a block": _sub(r"(five days)$", r"\1 ^9f3d1a"),
-    "values quoted otherwise": _front(lambda lines: [_requote(line) for line in lines]),
-    "the line of Muniment removed": _without("muniment"),
-    "the line of Muniment forged": _front(
+    "Obsidian: the name of a block": _substitute(r"(five days)$", r"\1 ^9f3d1a"),
+    "values quoted otherwise": _change_front(lambda lines: [_requote(line) for line in lines]),
+    "the line of Muniment removed": _remove_key("muniment"),
+    "the line of Muniment forged": _change_front(
         lambda lines: [
             *[x for x in lines if x[:9] != "muniment:"],
             'muniment: {"trust": "owner", "decided_by": "owner"}',
         ]
     ),
-    "the name removed": _without("name"),
-    "the description removed": _without("description"),
-    "the type changed": _front(lambda lines: [x for x in lines if x[:5] != "type:"] + ["type: reference"]),
+    "the name removed": _remove_key("name"),
+    "the description removed": _remove_key("description"),
+    "the type changed": _change_front(
+        lambda lines: [x for x in lines if x[:5] != "type:"] + ["type: reference"]
+    ),
     "the front matter removed": lambda data: data.split(b"---\n", 2)[2],
     "the front matter made text": lambda data: data.replace(b"---\n", b"", 1),
     "the front matter ended by dots": lambda data: data.replace(b"\n---\n", b"\n...\n", 1),
     "everything at once": lambda data: (
         b"\xef\xbb\xbf"
-        + _smart(data.decode().replace("\n- ", "\n* ").replace(" ", "  ")).replace("\n", "\r\n").encode()
+        + _use_smart_punctuation(data.decode().replace("\n- ", "\n* ").replace(" ", "  "))
+        .replace("\n", "\r\n")
+        .encode()
     ),
 }

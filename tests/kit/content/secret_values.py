@@ -20,23 +20,23 @@ ALPHABETS = {
 HOLE = re.compile(r"\{([a-z0-9]+):([A-Z0-9]+)\}")
 
 
-def filled(example, seed):
+def fill_example(example, seed):
     """Return the example with values that depend on the seed."""
     rng = random.Random(f"{seed}{example}")
-    return HOLE.sub(lambda hole: value(rng, hole[1], hole[2]), example)
+    return HOLE.sub(lambda hole: make_value(rng, hole[1], hole[2]), example)
 
 
-def value(rng, kind, size):
+def make_value(rng, kind, size):
     if kind == "jwt":
-        parts = [{"alg": size, "typ": "JWT"}, {"sub": text(rng, "digits", 10), "exp": 1_900_000_000}]
+        parts = [{"alg": size, "typ": "JWT"}, {"sub": make_text(rng, "digits", 10), "exp": 1_900_000_000}]
         encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
-        return ".".join([*encoded, text(rng, "url", 43)])
+        return ".".join([*encoded, make_text(rng, "url", 43)])
     if kind == "pem":
-        return "\n".join(textwrap.wrap(text(rng, "b64", int(size)), 64))
+        return "\n".join(textwrap.wrap(make_text(rng, "b64", int(size)), 64))
     if kind == "basic":
-        return base64.b64encode(f"deploy:{text(rng, 'a62', int(size))}".encode()).decode()
-    return text(rng, kind, int(size))
+        return base64.b64encode(f"deploy:{make_text(rng, 'a62', int(size))}".encode()).decode()
+    return make_text(rng, kind, int(size))
 
 
-def text(rng, kind, count):
+def make_text(rng, kind, count):
     return "".join(rng.choices(ALPHABETS[kind], k=count))

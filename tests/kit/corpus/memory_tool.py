@@ -6,7 +6,7 @@ import muniment
 from muniment.integrations.anthropic import MunimentMemoryTool
 from muniment.testing.conformance.targets import AnthropicSubject
 from muniment.testing.corpus.stage import ROOTS
-from muniment.testing.corpus.subjects import symlinks, write_policy
+from muniment.testing.corpus.subjects import choose_symlinks, write_policy
 
 
 class MemoryToolSubject(AnthropicSubject):
@@ -21,7 +21,7 @@ class MemoryToolSubject(AnthropicSubject):
                 home=stage.state / "home",
                 policy=write_policy(stage, case, require="partial", on_escape="abort"),
                 roots={scope: stage.scope(scope) for scope in ROOTS},
-                symlinks=symlinks(case),
+                symlinks=choose_symlinks(case),
             )
         )
         self._tools = {scope: MunimentMemoryTool(self.memory, scope=scope) for scope in ROOTS}

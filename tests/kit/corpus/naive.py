@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from muniment.testing.corpus import Answer, Committed
+from muniment.testing.corpus import CallResult, CommitResult
 from muniment.testing.corpus.stage import ROOTS
 
-LOOKS = 2_000
+MAX_LINK_CHECKS = 2_000
 """Number of times that `RealpathTools` checks whether a folder has become a link."""
 
 
@@ -30,46 +30,48 @@ class NaiveTools:
         try:
             text = getattr(self, f"_{tool}")(**arguments)
         except PermissionError as refused:
-            return Answer("deny", "path_escape", str(refused), "")
+            return CallResult("deny", "path_escape", str(refused), "")
         except (OSError, ValueError) as error:
-            return Answer("error", "not_found", type(error).__name__, "")
-        return Answer("allow", None, text, "")
+            return CallResult("error", "not_found", type(error).__name__, "")
+        return CallResult("allow", None, text, "")
 
     def commit(self):
         for scope in self._written:
             root = self.stage.scope(scope)
-            lines = [self._index_line(root, path) for path in root.rglob("*.md") if path.name != "MEMORY.md"]
+            lines = [
+                self._format_index_line(root, path) for path in root.rglob("*.md") if path.name != "MEMORY.md"
+            ]
             (root / "MEMORY.md").write_text("".join(["# Memory\n\n", *lines]))
-        return Committed(None, "")
+        return CommitResult(None, "")
 
     def close(self):
         return ""
 
-    def _resolved(self, path):
+    def _resolve(self, path):
         return os.path.normpath(path)
 
-    def _full(self, path):
+    def _resolve_checked(self, path):
         path = path.removeprefix("/memories/")
-        full = self._resolved(path if path.startswith("/") else f"{self.stage.tree}/{path}")
+        full = self._resolve(path if path.startswith("/") else f"{self.stage.tree}/{path}")
         if not any(full.startswith(str(self.stage.scope(scope))) for scope in ROOTS):
             raise PermissionError("outside")
         return Path(full)
 
     def _read_file(self, path):
-        return self._full(path).read_text()
+        return self._resolve_checked(path).read_text()
 
     def _ls(self, path):
-        return "\n".join(sorted(each.name for each in self._full(path).iterdir()))
+        return "\n".join(sorted(each.name for each in self._resolve_checked(path).iterdir()))
 
     def _grep(self, pattern, path):
-        files = (each for each in self._full(path).rglob("*") if each.is_file())
+        files = (each for each in self._resolve_checked(path).rglob("*") if each.is_file())
         return "\n".join(each.name for each in files if re.search(pattern, each.read_text()))
 
     def _write_file(self, path, content):
-        self._put(path, self._full(path), content)
+        self._write(path, self._resolve_checked(path), content)
         return "written"
 
-    def _put(self, path, full, content):
+    def _write(self, path, full, content):
         full.parent.mkdir(parents=True, exist_ok=True)
         full.write_text(content)
         self._written.add(path.removeprefix("/memories/").split("/")[0])
@@ -80,7 +82,7 @@ class NaiveTools:
             raise ValueError(old_string)
         return self._write_file(path, before.replace(old_string, new_string))
 
-    def _index_line(self, root, path):
+    def _format_index_line(self, root, path):
         text = path.read_text()
         named = re.search(r"^(?:name:|#) (.*)$", text, re.MULTILINE)
         described = re.search(r"^description: (.*)$", text, re.MULTILINE)
@@ -96,17 +98,17 @@ class RealpathTools(NaiveTools):
     a busy machine both would otherwise rarely run at the same time.
     """
 
-    def _resolved(self, path):
-        if not self._stays(path):
+    def _resolve(self, path):
+        if not self._is_inside(path):
             return "/"
         folder = Path(path).parent
-        for _ in range(LOOKS):
+        for _ in range(MAX_LINK_CHECKS):
             if folder.is_symlink():
                 break
             os.sched_yield()
         return path
 
-    def _stays(self, path):
+    def _is_inside(self, path):
         full = os.path.realpath(path)
         roots = (str(self.stage.scope(scope)) for scope in ROOTS)
         return any(os.path.commonpath((root, full)) == root for root in roots)

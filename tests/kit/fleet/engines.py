@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from kit.fleet.homes import KEY, Base
+from kit.fleet.homes import KEY, FleetDatabase
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.fleet import homes
 from muniment.store.database import Database
-from muniment.store.state import Shared, State
+from muniment.store.state import SharedLedger, State
 
 ENGINES = ("sqlite", "postgres")
 
-over_both = pytest.mark.parametrize("engine", ENGINES, scope="module")
+both_engines = pytest.mark.parametrize("engine", ENGINES, scope="module")
 """Run a test over both engines in a file whose other tests need one."""
 
-of_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="module")
+sqlite_only = pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="module")
 """Run a test only with SQLite, in a file whose other tests use both engines.
 
 Indirect: otherwise module fixtures of another engine would remain in some orders.
 """
 
-of_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True, scope="module")
+postgres_only = pytest.mark.parametrize("engine", ["postgres"], indirect=True, scope="module")
 """Run a test only with PostgreSQL, in the same way."""
 
 
-class Opening:
+class StateOpener:
     """Opens states of one engine; each directory always has the same ledger.
 
     Args:
@@ -38,7 +38,7 @@ class Opening:
         roots: the directory that contains all roots.
     """
 
-    def __init__(self, base: Base | None, roots: Path = Path("/nonexistent")) -> None:
+    def __init__(self, base: FleetDatabase | None, roots: Path = Path("/nonexistent")) -> None:
         self._base, self._roots, self._homes = base, roots, dict[Path, str]()
 
     @contextmanager
@@ -48,14 +48,14 @@ class Opening:
             with State(directory) as state:
                 yield state
             return
-        home = self._homes.get(directory or Path()) or self._base.new_home()
-        shared = Shared(self._base.pool.home(home), homes.key_of(KEY, home), self._roots)
+        home = self._homes.get(directory or Path()) or self._base.create_home()
+        shared = SharedLedger(self._base.pool.home(home), homes.derive_home_key(KEY, home), self._roots)
         with State(directory, shared=shared) as state:
             self._homes[state.directory] = home
             yield state
 
 
-def meanwhile(state: State, *statements: str) -> None:
+def write_concurrently(state: State, *statements: str) -> None:
     """Change a ledger as another process would, unless that would have to wait for a writer."""
     if isinstance(state.ledger, Database):
         with (
@@ -74,7 +74,7 @@ def meanwhile(state: State, *statements: str) -> None:
             connection.execute(statement)
 
 
-def rows_of(state: State) -> Iterator[tuple[str, bytes]]:
+def read_rows(state: State) -> Iterator[tuple[str, bytes]]:
     """Yield the PostgreSQL rows of a home, by table; for SQLite nothing, because its file can be read."""
     if isinstance(state.ledger, Database):
         return

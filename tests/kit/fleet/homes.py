@@ -17,15 +17,15 @@ from kit import postgres
 from muniment.fleet import homes, schema
 from muniment.fleet import postgres as store
 from muniment.fleet.postgres import LedgerPool
-from muniment.store.state import Shared, State
+from muniment.store.state import SharedLedger, State
 
 KEY = b"k" * 32
-OWNING = "muniment_owner"
+OWNER_ROLE = "muniment_owner"
 _NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
-class Base:
+class FleetDatabase:
     """A migrated database.
 
     Attributes:
@@ -38,46 +38,51 @@ class Base:
     node: str
     pool: LedgerPool
 
-    def new_home(self) -> str:
+    def create_home(self) -> str:
         """Create a home for a test; return its name."""
         name = f"home-{os.getpid()}-{next(_NUMBERS)}"
         homes.add_home(self.owner, name)
         return name
 
     @contextmanager
-    def state(self, directory: Path | None = None, home: str | None = None) -> Iterator[State]:
+    def open_state(self, directory: Path | None = None, home: str | None = None) -> Iterator[State]:
         """Open the state of a home as a node does, without a working copy."""
-        name = home or self.new_home()
+        name = home or self.create_home()
         with closing(LedgerPool(self.node, 8)) as pool:
             base = directory or Path("/nonexistent")
-            with State(directory, shared=Shared(pool.home(name), homes.key_of(KEY, name), base)) as state:
+            with State(
+                directory, shared=SharedLedger(pool.home(name), homes.derive_home_key(KEY, name), base)
+            ) as state:
                 yield state
 
 
 @contextmanager
-def base_on(superuser: str) -> Iterator[Base]:
+def create_database(superuser: str) -> Iterator[FleetDatabase]:
     """Create and migrate a database on a server; drop it afterwards."""
-    with postgres.database(superuser) as url:
+    with postgres.create_database(superuser) as url:
         _, _, name = url.rpartition("/")
         with psycopg.connect(url, autocommit=True) as connection:
-            for role in (OWNING, schema.ROLE):
+            for role in (OWNER_ROLE, schema.ROLE):
                 with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
                     connection.execute(f"CREATE ROLE {role} LOGIN")
-            connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
-        owner, node = as_role(url, OWNING), as_role(url, schema.ROLE)
+            connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNER_ROLE}')
+        owner, node = change_role(url, OWNER_ROLE), change_role(url, schema.ROLE)
         schema.migrate(owner, KEY)
         # Otherwise connections would be closed while other tests count descriptors.
-        with mock.patch.object(store, "KEPT_SECONDS", 86_400), closing(LedgerPool(node, 16)) as pool:
-            yield Base(url, owner, node, pool)
+        with (
+            mock.patch.object(store, "IDLE_CONNECTION_SECONDS", 86_400),
+            closing(LedgerPool(node, 16)) as pool,
+        ):
+            yield FleetDatabase(url, owner, node, pool)
 
 
-def as_role(url: str, role: str) -> str:
+def change_role(url: str, role: str) -> str:
     """Return the URL of the same database for another role; servers with passwords are not supported."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{role}@{rest.rpartition('@')[2]}"
 
 
-def is_idle(base: Base, home: str) -> bool:
+def is_idle(base: FleetDatabase, home: str) -> bool:
     """Return whether no task of a home is pending, no turn is queued, and no node has its lease.
 
     Then no node changes its rows without a request.
@@ -92,7 +97,7 @@ def is_idle(base: Base, home: str) -> bool:
     return found == (True,)
 
 
-def rows_of_home(base: Base, home: str) -> dict[str, list[str]]:
+def read_home_rows(base: FleetDatabase, home: str) -> dict[str, list[str]]:
     """Return all rows of a home, read by the superuser."""
     with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:
         tables = connection.execute(

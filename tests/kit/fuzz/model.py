@@ -11,7 +11,7 @@ import re
 NUMBERED = re.compile(r"([1-9][0-9]*)\t(.*)", re.DOTALL)
 
 
-class Model:
+class MemoryModel:
     """The view of one run and its proposals.
 
     Attributes:
@@ -19,50 +19,52 @@ class Model:
         claims: content of a path when the run first read or wrote it: texts, None for no regular file.
     """
 
-    def __init__(self, ground, *, resolves_links):
-        self.ground, self.resolves_links = ground, resolves_links
+    def __init__(self, directories, *, resolves_links):
+        self.directories, self.resolves_links = directories, resolves_links
         self.pending = {}
         self.claims = {}
         if resolves_links:
-            ground.remember_links()
+            directories.remember_links()
 
-    def logical(self, path):
+    def canonicalize(self, path):
         """Return the canonical name of a path by the links at the start of the run; None: it has none."""
         text = path.removeprefix("/memories/") if path.startswith("/memories/") else path.removeprefix("/")
         if "\0" in text or text.encode(errors="replace") != text.encode(errors="surrogatepass"):
             return None
-        return self.ground.resolved(text) if self.resolves_links else text
+        return self.directories.resolve(text) if self.resolves_links else text
 
-    def known(self, path):
+    def list_known_texts(self, path):
         """Return the possible texts of a path; empty if it is not a regular file."""
-        logical = self.logical(path)
+        logical = self.canonicalize(path)
         if logical in self.pending:
             return set(self.pending[logical])
-        found = self.ground.read(logical) if logical else None
+        found = self.directories.read(logical) if logical else None
         return set() if found is None else {found}
 
-    def on_disk(self, path):
+    def list_disk_texts(self, path):
         """Return the possible texts of a path on disk; None for no regular file."""
-        logical = self.logical(path)
-        return {self.ground.read(logical)} if logical else set()
+        logical = self.canonicalize(path)
+        return {self.directories.read(logical)} if logical else set()
 
-    def claim(self, path, states):
+    def add_claim(self, path, states):
         """Record that the run read or replaces one of these states of a path; it must be true at commit."""
-        self.claims.setdefault(self.logical(path), states)
+        self.claims.setdefault(self.canonicalize(path), states)
 
-    def broken_claims(self):
+    def find_broken_claims(self):
         """Return the paths whose content has changed since their claim."""
-        return [path for path, states in self.claims.items() if self.ground.read(path) not in states]
+        return [path for path, states in self.claims.items() if self.directories.read(path) not in states]
 
-    def learn(self, tool, arguments, outcome, known):
+    def check_outcome(self, tool, arguments, outcome, known):
         """Check the output of an allowed call against the known texts, and record what it wrote."""
         match tool:
             case "write_file":
-                self.pending[self.logical(arguments["path"])] = {arguments["content"].encode()}
+                self.pending[self.canonicalize(arguments["path"])] = {arguments["content"].encode()}
             case "edit":
-                self.pending[self.logical(arguments["path"])] = set(edited(arguments, known))
+                self.pending[self.canonicalize(arguments["path"])] = set(apply_edit(arguments, known))
             case "read_file":
-                assert any(shows(outcome.text, content) for content in known), "the output is not in the file"
+                assert any(is_excerpt(outcome.text, content) for content in known), (
+                    "the output is not in the file"
+                )
 
     def check_proposed(self, changes):
         """Assert that the proposal contains exactly what the allowed writes contained."""
@@ -78,9 +80,9 @@ class Model:
         for path, (content,) in self.pending.items():
             assert after[path][0] == "file"
             assert after[path][3] == content
-        made = {parent for path in self.pending for parent in parents(path)}
+        made = {parent for path in self.pending for parent in list_parents(path)}
         for path in {*before, *after} - set(self.pending):
-            if path.partition("/")[0] in self.touched and is_derived(path):
+            if path.partition("/")[0] in self.touched_scopes and is_derived(path):
                 continue
             if path in made and path not in before:
                 assert after[path] == ("directory",)
@@ -88,11 +90,11 @@ class Model:
                 assert before.get(path) == after.get(path), path
 
     @property
-    def touched(self):
+    def touched_scopes(self):
         return {path.partition("/")[0] for path in self.pending}
 
 
-def parents(path):
+def list_parents(path):
     above = path.split("/")[:-1]
     return ["/".join(above[:depth]) for depth in range(1, len(above) + 1)]
 
@@ -102,7 +104,7 @@ def is_derived(path):
     return rel in {"MEMORY.md", "index"} or rel.startswith(("index/", "memory-before-muniment"))
 
 
-def edited(arguments, known):
+def apply_edit(arguments, known):
     old, new = arguments["old_string"], arguments["new_string"]
     for content in known:
         with contextlib.suppress(UnicodeDecodeError):
@@ -111,13 +113,13 @@ def edited(arguments, known):
                 yield text.replace(old, new, -1 if arguments.get("replace_all") else 1).encode()
 
 
-def shows(text, content):
+def is_excerpt(text, content):
     """Return whether numbered lines are an excerpt of a file."""
     with contextlib.suppress(UnicodeDecodeError):
         lines = content.decode().split("\n")
         found = [NUMBERED.fullmatch(line) for line in text.split("\n")]
-        shown = [match.groups() for match in found if match]
-        return all(lines[int(number) - 1].removesuffix("\r") == line for number, line in shown)
+        numbered_lines = [match.groups() for match in found if match]
+        return all(lines[int(number) - 1].removesuffix("\r") == line for number, line in numbered_lines)
     return False
 
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.paths import at
+from kit.paths import make_path
 from muniment.kernel.root import Root
 from muniment.kernel.syscalls import Openat2Resolver
 from muniment.kernel.walk import WalkResolver
@@ -15,31 +15,31 @@ CANARY = "canary-0b5e1d"
 RESOLVERS = {"openat2": Openat2Resolver(), "walk": WalkResolver()}
 
 
-def _of_text(method):
-    return lambda root, rel: method(root, at(root.scope, rel))
+def _accept_text(method):
+    return lambda root, rel: method(root, make_path(root.scope, rel))
 
 
 OPERATIONS = {
-    "read": _of_text(Root.read_bytes),
-    "list": _of_text(Root.list_directory),
-    "examine": _of_text(Root.examine),
+    "read": _accept_text(Root.read_bytes),
+    "list": _accept_text(Root.list_directory),
+    "examine": _accept_text(Root.examine),
 }
 """Operations on a path of a root, with text arguments that are converted first."""
 
 
-class Failing:
+class FailingResolver:
     """A resolver on a system that fails with an error, always or for some paths."""
 
     name = "failing"
 
     def __init__(self, errors, honest=None):
-        self.errors, self.honest = errors, honest
+        self.errors, self.delegate = errors, honest
 
     def open(self, dir_fd, path, purpose):
         number = self.errors if isinstance(self.errors, int) else self.errors.get(path)
         if number:
             raise OSError(number, os.strerror(number))
-        return self.honest.open(dir_fd, path, purpose)
+        return self.delegate.open(dir_fd, path, purpose)
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Trees:
     outside: Path
     other: Path
 
-    def root(self, resolver):
+    def open_root(self, resolver):
         return Root("user", os.open(self.inside, os.O_PATH | os.O_DIRECTORY), RESOLVERS[resolver])
 
 
-def plant(base):
+def create_trees(base):
     """Create an ordinary tree inside, and one outside in which everything contains the canary."""
     trees = Trees(base / "inside", base / "outside", base / "other")
     (trees.inside / "topic" / "deep").mkdir(parents=True)
@@ -90,7 +90,7 @@ LINKS = {
 }
 
 
-def plant_link(trees, shape):
+def create_link(trees, shape):
     """Create one of `LINKS`; return the path through it."""
     name, target, rel = LINKS[shape]
     (trees.inside / name).symlink_to(target.format(outside=trees.outside, other=trees.other))

@@ -3,20 +3,20 @@
 PYTHONPATH=tests python -m kit.operations.table_page
 """
 
-from kit.where import REPOSITORY
-from muniment.operations.table import markdown
+from kit.locations import REPOSITORY
+from muniment.operations.table import render_markdown
 
 PAGE = REPOSITORY / "docs" / "library.md"
 BEGIN, END = "<!-- operations -->\n\n", "\n\n<!-- end of operations -->\n"
 COMMAND = "PYTHONPATH=tests python -m kit.operations.table_page"
 
 
-def page():
+def build_page():
     """Return the page with the current section."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{markdown()}{END}{after}"
+    return f"{before}{BEGIN}{render_markdown()}{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(build_page(), encoding="utf-8")

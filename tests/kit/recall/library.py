@@ -3,34 +3,34 @@
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from kit.recall.places import Ground, entry_of, ground
-from muniment.kernel.cancel import Patience
+from kit.recall.contexts import RecallBench, format_entry, open_bench
+from muniment.kernel.cancel import Deadline
 from muniment.recall.query import read_query
-from muniment.recall.search import Search, Wanted
+from muniment.recall.search import Search, SearchRequest
 from muniment.recall.stems import Stemmer
-from muniment.store.ledger import root_key
-from muniment.store.upkeep import view_of
+from muniment.store.ledger import get_root_key
+from muniment.store.upkeep import open_view
 
-__all__ = ["FOREVER", "NOW", "QUALITY", "entry_of", "library"]
+__all__ = ["FOREVER", "NOW", "QUALITY", "format_entry", "open_library"]
 QUALITY = Path(__file__).parent / "quality"
 NOW = "2026-11-22T12:00:00.000Z"
-FOREVER = Patience(float("inf"))
+FOREVER = Deadline(float("inf"))
 
 
-class Library(Ground):
+class Library(RecallBench):
     """An open memory; `search` may be replaced."""
 
-    def __init__(self, place):
-        super().__init__(place)
+    def __init__(self, context):
+        super().__init__(context)
         self.catalog, self.stemmer = self.state.catalog, Stemmer()
         self.search = Search(self.catalog, self.stemmer)
-        self.keys = {scope: root_key(self.state, bound) for scope, bound in place.roots.items()}
+        self.keys = {scope: get_root_key(self.state, bound) for scope, bound in context.roots.items()}
         self.scopes = {key: scope for scope, key in self.keys.items()}
 
     def refresh(self, *, sweep=False):
         """Bring the rows up to date."""
-        for bound in self.place.roots.values():
-            view_of(self.state, bound, self.place.policy, sweep=sweep)
+        for bound in self.context.roots.values():
+            open_view(self.state, bound, self.context.policy, sweep=sweep)
 
     def update(self, path, **values):
         """Change columns in the row of an entry, and nothing else."""
@@ -39,24 +39,26 @@ class Library(Ground):
         where = f"UPDATE entry SET {columns} WHERE root = ? AND rel = ?"
         self.execute(where, (*values.values(), self.keys[scope], rel))
 
-    def hits(self, message, *, patience=FOREVER, as_it_is=False, scopes=None, **more):
-        """Return the search hits for a message, after a refresh unless `as_it_is`."""
-        if not as_it_is:
+    def search_hits(self, message, *, deadline=FOREVER, skip_refresh=False, scopes=None, **more):
+        """Return the search hits for a message, after a refresh unless `skip_refresh`."""
+        if not skip_refresh:
             self.refresh()
-        terms = {"exclude": (), "now": NOW, "limit": 5, "accepts": lambda _root, _rel: True, **more}
+        options = {"exclude": (), "now": NOW, "limit": 5, "accepts": lambda _root, _rel: True, **more}
         roots = [key for scope, key in self.keys.items() if scopes is None or scope in scopes]
-        return self.search.find(Wanted(read_query(message, self.stemmer), roots, **terms), patience).hits
+        return self.search.find(
+            SearchRequest(read_query(message, self.stemmer), roots, **options), deadline
+        ).hits
 
-    def path(self, hit):
+    def get_path(self, hit):
         return f"{self.scopes[hit.key.root]}/{hit.key.rel}"
 
-    def ask(self, message, **wanted):
+    def search_paths(self, message, **wanted):
         """Return the logical paths of the hits, best first."""
-        return [self.path(hit) for hit in self.hits(message, **wanted)]
+        return [self.get_path(hit) for hit in self.search_hits(message, **wanted)]
 
 
 @contextmanager
-def library(base, entries=()):
+def open_library(base, entries=()):
     """Open a new memory under `base` with entries, {logical path: text}."""
-    with ground(base, entries=entries, kind=Library) as shelves, closing(shelves.stemmer):
-        yield shelves
+    with open_bench(base, entries=entries, kind=Library) as library, closing(library.stemmer):
+        yield library

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kit.kernel.trees import Failing
-from kit.memories import SCOPES, handles, make_roots, strict
+from kit.kernel.trees import FailingResolver
+from kit.memories import SCOPES, make_roots, make_strict_policy, open_roots
 from muniment.kernel.root import Root
 from muniment.sandbox.tools.workbench import Workbench
 
@@ -24,22 +24,25 @@ class Bench:
     def user(self):
         return self.roots["user"]
 
-    def claims(self):
+    def list_claims(self):
         return {claim.path.text: claim.digest for claim in self.workbench.change_set().claims}
 
-    def pending(self):
+    def list_pending(self):
         return {item.path.text: item for item in self.workbench.change_set().changes}
 
 
 def make_bench(base, policy=None, *, must_read=False, roots=None):
     roots = roots or make_roots(base)
-    return Bench(Workbench(policy or strict(), SCOPES, handles(roots), must_read=must_read), roots)
+    return Bench(
+        Workbench(policy or make_strict_policy(), SCOPES, open_roots(roots), must_read=must_read), roots
+    )
 
 
-def failing_bench(base, errors, policy=None):
+def make_failing_bench(base, errors, policy=None):
     """Create a workbench over existing roots under `base` whose opens fail as `errors` defines."""
     roots = {scope: base / scope for scope in SCOPES}
-    held = {
-        scope: Root(scope, root.fd, Failing(errors, root.resolver)) for scope, root in handles(roots).items()
+    failing_roots = {
+        scope: Root(scope, root.fd, FailingResolver(errors, root.resolver))
+        for scope, root in open_roots(roots).items()
     }
-    return Bench(Workbench(policy or strict(), SCOPES, held, must_read=False), roots)
+    return Bench(Workbench(policy or make_strict_policy(), SCOPES, failing_roots, must_read=False), roots)

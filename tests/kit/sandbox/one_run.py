@@ -21,19 +21,23 @@ def main(base):
     (outside / "secret.md").write_text(CANARY)
     (root / "known.md").write_text("One line.\n")
     (root / "link.md").symlink_to(outside / "secret.md")
-    with Sandbox("strict", {"user": root}) as box:
+    with Sandbox("strict", {"user": root}) as sandbox:
         answers = [
-            box.call("ls", {"path": "user"}),
-            *(box.call("read_file", {"path": path}) for path in ("user/known.md", "user/link.md")),
-            box.call("grep", {"pattern": "canary|One"}),
-            box.call("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
-            box.call("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
+            sandbox.call("ls", {"path": "user"}),
+            *(sandbox.call("read_file", {"path": path}) for path in ("user/known.md", "user/link.md")),
+            sandbox.call("grep", {"pattern": "canary|One"}),
+            sandbox.call("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
+            sandbox.call("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
         ]
-        worker = box._worker.pid
-        report = {"euid": os.geteuid(), "enforcement": box.enforcement}
-        report |= {"missing": box.held.missing, "status": status_of(worker), "memory": open_memory(worker)}
+        worker = sandbox._worker.pid
+        report = {"euid": os.geteuid(), "enforcement": sandbox.enforcement}
+        report |= {
+            "missing": sandbox.confinement.missing,
+            "status": read_status(worker),
+            "memory": try_open_memory(worker),
+        }
         report |= {"codes": [each.code for each in answers], "texts": [each.text for each in answers]}
-        report["committed"] = [change.path for change in box.commit().changes]
+        report["committed"] = [change.path for change in sandbox.commit().changes]
     report["files"] = {
         str(path.relative_to(root)): [path.stat().st_uid == os.geteuid(), oct(path.stat().st_mode & 0o777)]
         for path in sorted(root.rglob("*.md"))
@@ -43,13 +47,13 @@ def main(base):
     sys.stdout.write(json.dumps(report))
 
 
-def status_of(pid):
+def read_status(pid):
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     return {name: fields[name] for name in STATUS}
 
 
-def open_memory(pid):
+def try_open_memory(pid):
     """Try to open the memory of another process; return the error or "opened"."""
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))

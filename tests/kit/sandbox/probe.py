@@ -7,51 +7,53 @@ from pathlib import Path
 
 import pytest
 
-from muniment.kernel.cancel import Patience
-from muniment.sandbox.fence.pool import Zygote, import_directories
+from muniment.kernel.cancel import Deadline
+from muniment.sandbox.fence.pool import Zygote, find_import_directories
 
 SERVICES = str(Path(__file__).parent / "services")
 
 
-def soon(seconds=20.0, cancel=None):
+def make_deadline(seconds=20.0, cancel=None):
     """Return a deadline that only a hang exceeds."""
-    return Patience(time.monotonic() + seconds, cancel)
+    return Deadline(time.monotonic() + seconds, cancel)
 
 
-def source(service="probe_service:serve", **arguments):
+def make_zygote(service="probe_service:serve", **arguments):
     """Create a zygote for a service in `services/`."""
-    return Zygote(service, directories=[*import_directories(), SERVICES], **arguments)
+    return Zygote(service, directories=[*find_import_directories(), SERVICES], **arguments)
 
 
-def own_zygote(service="probe_service:serve", *, scope="module"):
+def make_zygote_fixture(service="probe_service:serve", *, scope="module"):
     """Return a fixture that starts a zygote for a service."""
 
     @pytest.fixture(scope=scope)
-    def made():
-        with source(service) as zygote:
-            zygote.wait_ready(soon())
+    def start_zygote():
+        with make_zygote(service) as zygote:
+            zygote.wait_ready(make_deadline())
             yield zygote
 
-    return made
+    return start_zygote
 
 
-def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
+def send_command(worker, command, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
     """Send a command to a probe worker; return header and body of its response."""
-    return worker.request({"do": do, **header}, body, max_body=max_body, patience=soon(seconds, cancel))
+    return worker.request(
+        {"do": command, **header}, body, max_body=max_body, patience=make_deadline(seconds, cancel)
+    )
 
 
-def look(worker):
+def inspect_worker(worker):
     """Return what a probe worker reports about itself."""
-    return ask(worker, "look")[0]
+    return send_command(worker, "look")[0]
 
 
-class Watched:
+class WatchedProcess:
     """A process whose end a test waits for."""
 
     def __init__(self, pid):
         self.fd = os.pidfd_open(pid)
 
-    def ended(self, seconds=20.0):
+    def wait_for_end(self, seconds=20.0):
         """Return whether it ended within this time."""
         return bool(select.select([self.fd], [], [], seconds)[0])
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kit.memories import IN_A_WORKER
-from muniment.kernel.decide import Confinement
+from kit.memories import WORKER_CONFINEMENT
+from muniment.kernel.decide import ConfinementRequirement
 from muniment.sandbox.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
-class Both:
+class SandboxPair:
     """A sandbox with a worker, and one without."""
 
     fenced: Sandbox
@@ -25,19 +25,19 @@ class Both:
 
     def changes(self):
         """Return the changes of both, which must be identical bytes."""
-        assert self.fenced._change_set() == self.plain._change_set()
+        assert self.fenced._read_change_set() == self.plain._read_change_set()
         return self.fenced.changes()
 
 
 @contextmanager
-def side_by_side(zygote, policy, roots, *, symlinks="refuse"):
+def open_pair(zygote, policy, roots, *, symlinks="refuse"):
     """Open both over the same roots, which neither changes."""
-    anywhere = replace(policy, confinement=Confinement(require="none", on_escape="refuse"))
+    unconfined = replace(policy, confinement=ConfinementRequirement(require="none", on_escape="refuse"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
         with (
-            Sandbox(anywhere, roots, symlinks=symlinks) as fenced,
-            Sandbox(anywhere, roots, symlinks=symlinks, in_process=True) as plain,
+            Sandbox(unconfined, roots, symlinks=symlinks) as fenced,
+            Sandbox(unconfined, roots, symlinks=symlinks, in_process=True) as plain,
         ):
-            assert fenced.enforcement is IN_A_WORKER
-            yield Both(fenced, plain)
+            assert fenced.enforcement is WORKER_CONFINEMENT
+            yield SandboxPair(fenced, plain)

@@ -3,13 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 
 
-def in_a_thread_of_its_own(act):
+def run_in_new_thread(act):
     """Run `act()` in a new thread; return its result or raise its error."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(act).result(20)
 
 
-def refused(act):
+def read_errno(act):
     """Return the errno with which the kernel denies a call."""
     try:
         act()

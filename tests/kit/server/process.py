@@ -5,7 +5,7 @@
         daemon.kill()
         daemon.start()  # the same home, workspace and Unix socket; another port
 
-A `HeldModel` is a language model on a socket that responds when a test allows it.
+A `PausableModel` is a language model on a socket that responds when a test allows it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 import httpx2
 
 import muniment
-from kit.agent.served_minds import perfect, through
-from kit.where import REPOSITORY
+from kit.agent.simulated_models import build_answerer, remember_fact
+from kit.locations import REPOSITORY
 from muniment.agent.openai import OpenAIModel
 from muniment.kernel.names import Trust
 from muniment.server.tokens import Tokens
@@ -36,7 +36,7 @@ from threats.switches import source_for_children
 BASE = "/workspace/memory"
 STOP_SECONDS = 30
 ENDED = ("completed", "failed", "cancelled")
-_MEASURED = ("coverage", "run", f"--rcfile={REPOSITORY}/pyproject.toml", "-m")
+_COVERAGE_COMMAND = ("coverage", "run", f"--rcfile={REPOSITORY}/pyproject.toml", "-m")
 
 
 class Event:
@@ -57,7 +57,7 @@ class Event:
         return int(self.id.partition("-")[2])
 
 
-class Follower:
+class EventReader:
     """Reads events like a browser.
 
     Attributes:
@@ -66,7 +66,7 @@ class Follower:
     """
 
     def __init__(self, response):
-        self._lines, self.last_id, self.seen = response.iter_lines(), None, []
+        self._lines, self.last_id, self.events = response.iter_lines(), None, []
 
     def __iter__(self):
         return self
@@ -81,14 +81,14 @@ class Follower:
                     self.last_id = fields["id"]
                 if "data" in fields:
                     event = Event(fields)
-                    self.seen.append(event)
+                    self.events.append(event)
                     return event
                 fields = {}
             elif name:
                 fields[name] = value.removeprefix(" ")
         raise StopIteration
 
-    def start(self):
+    def read_to_start(self):
         """Read up to the start position that the stream sends."""
         for line in self._lines:
             if line.startswith("id:"):
@@ -96,7 +96,7 @@ class Follower:
                 return self
         raise AssertionError("the stream ended")
 
-    def until(self, condition):
+    def read_until(self, condition):
         """Return the events up to and including the first for which `condition` is true."""
         found = []
         for event in self:
@@ -106,7 +106,7 @@ class Follower:
         raise AssertionError(f"the stream ended after {found}")
 
 
-class Asking:
+class DaemonRequests:
     """Requests of tests to a daemon.
 
     Attributes:
@@ -123,11 +123,13 @@ class Asking:
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {} if content is None else {"content-type": "application/json"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.http.request(method, path, content=content, headers=sent | self._who(token, client))
+        return self.http.request(
+            method, path, content=content, headers=sent | self._build_headers(token, client)
+        )
 
-    def _who(self, token, client):
-        whose = {} if client is None else {"X-Muniment-Client-Id": client}
-        return {"Authorization": f"Bearer {token or self.token}", **whose}
+    def _build_headers(self, token, client):
+        client_header = {} if client is None else {"X-Muniment-Client-Id": client}
+        return {"Authorization": f"Bearer {token or self.token}", **client_header}
 
     def get(self, path, **more):
         return self.send("GET", path, **more)
@@ -145,38 +147,40 @@ class Asking:
         """Submit a fact that must be accepted; return the id of the task."""
         return self.submit("remember", {"content": content, **body}, token=token, client=client)
 
-    def look(self, task_id, **more):
+    def read_task(self, task_id, **more):
         """Return the current state of a task."""
-        return self.get(path_of(task_id), **more).json()
+        return self.get(build_task_path(task_id), **more).json()
 
-    def wait(self, task_id, **more):
+    def wait_for_task(self, task_id, **more):
         """Wait for the end of a task; return it."""
-        task = self.get(path_of(task_id), prefer="wait=60", **more).json()
+        task = self.get(build_task_path(task_id), prefer="wait=60", **more).json()
         assert task["status"] in ENDED, task
         return task
 
     def cancel(self, task_id, **more):
-        return self.send("DELETE", path_of(task_id), **more)
+        return self.send("DELETE", build_task_path(task_id), **more)
 
-    def problem(self, method, path, body=None, **more):
+    def request_problem(self, method, path, body=None, **more):
         """Return status and code of the response to a request."""
         answer = self.send(method, path, body, **more)
         return answer.status_code, answer.json().get("code")
 
-    def done(self, kind, body, **more):
+    def run_task(self, kind, body, **more):
         """Run a task to its end; return it."""
-        return self.wait(self.submit(kind, body, **more), **more)
+        return self.wait_for_task(self.submit(kind, body, **more), **more)
 
     def cursor(self, number):
         """Return the cursor of an event by its number."""
         return f"{json.loads((self.home / 'state' / 'daemon.json').read_text())['epoch']}-{number}"
 
     @contextmanager
-    def follow(self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None, **headers):
-        """Follow the events; see `Follower`. `window`: size of the receive buffer in bytes."""
+    def follow_events(
+        self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None, **headers
+    ):
+        """Follow the events; see `EventReader`. `window`: size of the receive buffer in bytes."""
         options = () if window is None else ((socket.SOL_SOCKET, socket.SO_RCVBUF, window),)
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        headers |= self._who(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
+        headers |= self._build_headers(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
         transport = httpx2.HTTPTransport(socket_options=options)
         with (
             httpx2.Client(base_url=self.url, transport=transport, timeout=60) as http,
@@ -184,23 +188,23 @@ class Asking:
         ):
             assert response.status_code == 200, response.status_code
             assert response.headers["x-qwen-event-epoch"] == self.cursor(0).partition("-")[0]
-            yield Follower(response)
+            yield EventReader(response)
 
     # -- files
     # ------------------------------------------------------------------------------------------------
 
-    def root(self, scope="user"):
+    def get_root(self, scope="user"):
         """Return the directory of a scope."""
         return self.home / "user" if scope == "user" else next((self.home / "projects").iterdir()) / "memory"
 
-    def files(self, scope="user"):
+    def read_files(self, scope="user"):
         """Return the entries of a scope, {relative path: text}."""
-        top = self.root(scope)
+        top = self.get_root(scope)
         found = {str(path.relative_to(top)): path.read_text("utf-8") for path in sorted(top.rglob("*.md"))}
         return {rel: text for rel, text in found.items() if rel != "MEMORY.md"}
 
 
-class Served(Asking):
+class DaemonProcess(DaemonRequests):
     """A daemon process over `base/home` and the workspace `base/work`.
 
     Attributes:
@@ -222,44 +226,53 @@ class Served(Asking):
         self._launch()
         line = self.process.stdout.readline()  # The startup document, on one line.
         assert line, f"it did not start: {self.log[-2000:]}"
-        told = json.loads(line)
-        self.url, self.key = told["url"], next(iter(told["workspaces"]))
-        self.token = Path(told["token_file"]).read_text(encoding="ascii").strip()
+        startup = json.loads(line)
+        self.url, self.key = startup["url"], next(iter(startup["workspaces"]))
+        self.token = Path(startup["token_file"]).read_text(encoding="ascii").strip()
         self.http = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
         local = httpx2.HTTPTransport(uds=str(self.socket))
         self.local = httpx2.Client(base_url="http://local", transport=local, timeout=60)
         return self
 
     def _launch(self):
-        measured = _MEASURED if os.environ.get("COVERAGE_RUN") else ()
-        program = ("-m", *measured, "muniment")
+        coverage_command = _COVERAGE_COMMAND if os.environ.get("COVERAGE_RUN") else ()
+        program = ("-m", *coverage_command, "muniment")
         # A control is switched off in this process, so also in the child.
-        if without := source_for_children():
-            program = ("-c", f"{without}import runpy; runpy.run_module('muniment', run_name='__main__')")
-        places = ("--workspace", self.work, "--socket", self.socket)
+        if disabled_controls := source_for_children():
+            program = (
+                "-c",
+                f"{disabled_controls}import runpy; runpy.run_module('muniment', run_name='__main__')",
+            )
+        location_flags = ("--workspace", self.work, "--socket", self.socket)
         with self.log_path.open("ab") as log:
             pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
-            command = [sys.executable, *program, "serve", "--json", *places, *self._flags]
+            command = [sys.executable, *program, "serve", "--json", *location_flags, *self._flags]
             self.process = subprocess.Popen(command, cwd=self.base, env=self._env(), **pipes)
 
     def _env(self):
-        kept = {"COVERAGE_FILE": f"{REPOSITORY}/.coverage"} if "COVERAGE_RUN" in os.environ else {}
-        kept |= {name: os.environ[name] for name in (*kept, "COVERAGE_RUN") if kept and name in os.environ}
-        places = {"HOME": str(self.base), "MUNIMENT_HOME": str(self.home), "PATH": "/usr/bin:/bin"}
-        places["PYTHONPATH"] = str(Path(muniment.__file__).parents[1])
-        return {**places, **kept, **self._environment}
+        coverage_variables = (
+            {"COVERAGE_FILE": f"{REPOSITORY}/.coverage"} if "COVERAGE_RUN" in os.environ else {}
+        )
+        coverage_variables |= {
+            name: os.environ[name]
+            for name in (*coverage_variables, "COVERAGE_RUN")
+            if coverage_variables and name in os.environ
+        }
+        environment = {"HOME": str(self.base), "MUNIMENT_HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+        environment["PYTHONPATH"] = str(Path(muniment.__file__).parents[1])
+        return {**environment, **coverage_variables, **self._environment}
 
     def stop(self):
         """Send SIGTERM; return the exit code."""
         self.process.terminate()
-        return self.ended()
+        return self.wait_for_exit()
 
     def kill(self):
         """Send SIGKILL; only written data remains, and its workers, which end by themselves."""
         self.process.kill()
-        return self.ended()
+        return self.wait_for_exit()
 
-    def ended(self):
+    def wait_for_exit(self):
         """Wait until it has ended; return the exit code."""
         code = self.process.wait(STOP_SECONDS)
         self.process.stdout.close()
@@ -275,7 +288,7 @@ class Served(Asking):
             finally:
                 self.kill()
 
-    def new_token(self, name, *clients, trust="agent"):
+    def create_token(self, name, *clients, trust="agent"):
         """Create a token for a client, like `muniment token add`."""
         with State(self.home / "state") as state:
             return Tokens(state).add(name, clients, Trust(trust))
@@ -285,22 +298,22 @@ class Served(Asking):
         """Return its standard error, of all starts."""
         return self.log_path.read_text(encoding="utf-8")
 
-    def children(self):
+    def list_children(self):
         """Return the pids of its descendants."""
-        return descendants(self.process.pid)
+        return find_descendants(self.process.pid)
 
 
-class HeldModel:
+class PausableModel:
     """A language model on a socket of the loopback; it behaves as `mind`, unless it is paused.
 
     Attributes:
-        mind: from a request to a thought, see `kit.agent.served_minds`; may be replaced at any time.
+        mind: from a request to a thought, see `kit.agent.simulated_models`; may be replaced at any time.
         server: records the requests.
     """
 
-    def __init__(self, mind=perfect):
-        self.mind, self._free = mind, threading.Event()
-        self._free.set()
+    def __init__(self, behavior=remember_fact):
+        self.behavior, self._resumed = behavior, threading.Event()
+        self._resumed.set()
         self.server = ChatServer(self._answer)
 
     def __enter__(self):
@@ -308,7 +321,7 @@ class HeldModel:
         return self
 
     def __exit__(self, *exc):
-        self.release()
+        self.resume()
         self.server.__exit__(*exc)
 
     @property
@@ -317,39 +330,39 @@ class HeldModel:
         flags = ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
         return (*flags, "--on-model-failure", "fail")
 
-    def asked(self):
+    def create_client(self):
         """Return the model for a daemon in this process; the caller closes it."""
         return OpenAIModel("scripted", base_url=self.server.base_url, protocol="tools")
 
-    def hold(self):
+    def pause(self):
         """Stop responding."""
-        self._free.clear()
+        self._resumed.clear()
 
-    def release(self):
+    def resume(self):
         """Respond to pending and later requests."""
-        self._free.set()
+        self._resumed.set()
 
-    def wait_until_asked(self, count=1):
+    def wait_for_requests(self, count=1):
         """Wait until it has received this many requests in total; return them."""
         return self.server.wait_for_requests(count, 30)
 
     def _answer(self, request):
         def answer(connection):
-            while not self._free.is_set():
+            while not self._resumed.is_set():
                 connection.pause(0.01)
-            through(self.mind)(request)(connection)
+            build_answerer(self.behavior)(request)(connection)
 
         return answer
 
 
 @contextmanager
-def serving(base, *flags, **environment):
+def start_daemon_process(base, *flags, **environment):
     """Run a daemon process."""
-    with closing(Served(Path(base), *flags, **environment)) as served:
-        yield served.start()
+    with closing(DaemonProcess(Path(base), *flags, **environment)) as daemon:
+        yield daemon.start()
 
 
-def policy_file(directory, **changes):
+def write_policy(directory, **changes):
     """Write a policy like `strict` with other values for some keys; return its path.
 
     Without its inline tests, which would fail.
@@ -364,7 +377,7 @@ def policy_file(directory, **changes):
 
 
 @contextmanager
-def locked(*roots):
+def lock_roots(*roots):
     """Hold the locks of roots, as another program does during a commit."""
     with ExitStack() as opened:
         for root in roots:
@@ -374,16 +387,16 @@ def locked(*roots):
         yield
 
 
-def path_of(task_id):
+def build_task_path(task_id):
     """Return the URL path of a task."""
     return f"{BASE}/{task_id.partition('-')[0]}/{task_id}"
 
 
-def descendants(pid):
+def find_descendants(pid):
     """Return the pids of the descendants of a process."""
     found = set()
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, children.read_text().split()):
-                found |= {child, *descendants(child)}
+                found |= {child, *find_descendants(child)}
     return found

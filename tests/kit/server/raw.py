@@ -14,7 +14,7 @@ from functools import cached_property
 
 import httpx2
 
-from kit.server.process import BASE, Asking, HeldModel, policy_file
+from kit.server.process import BASE, DaemonRequests, PausableModel, write_policy
 from muniment.agent.filing import RuleWriter
 from muniment.kernel.names import Trust
 from muniment.server.service import Daemon, Options
@@ -28,14 +28,14 @@ REMEMBER = f"{BASE}/remember"
 
 
 @dataclass(frozen=True)
-class Answer:
+class RawAnswer:
     """A response. `headers` contains pairs, names in lower case."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
-    def values(self, name):
+    def get_header_values(self, name):
         """Return every value of a header."""
         return [value for key, value in self.headers if key == name]
 
@@ -47,13 +47,13 @@ class Answer:
     @property
     def code(self):
         """Return status and code of a problem; for any other response only the status."""
-        if self.values("content-type") == ["application/problem+json"]:
+        if self.get_header_values("content-type") == ["application/problem+json"]:
             assert self.json["status"] == self.status
             return self.status, self.json["code"]
         return self.status
 
 
-class Line(AbstractContextManager):
+class Connection(AbstractContextManager):
     """One connection. `answer` returns None if the server closed it instead."""
 
     def __init__(self, address):
@@ -70,19 +70,19 @@ class Line(AbstractContextManager):
             return True
         return False
 
-    def answer(self):
+    def read_answer(self):
         """Return the next final response."""
         with suppress(ConnectionResetError):
-            while (found := self._answer()) is not None and found.status < 200:
+            while (found := self._read_answer()) is not None and found.status < 200:
                 pass
             return found
         return None
 
-    def line(self):
+    def read_line(self):
         """Return the next raw line."""
         return self._reader.readline()
 
-    def is_closed(self):
+    def wait_for_close(self):
         """Wait until the other side closes; return False if it sent something instead."""
         with suppress(ConnectionResetError):
             return self._reader.read(1) == b""
@@ -92,7 +92,7 @@ class Line(AbstractContextManager):
         self._reader.close()
         self.socket.close()
 
-    def _answer(self):
+    def _read_answer(self):
         line = self._reader.readline()
         if not line:
             return None
@@ -102,16 +102,16 @@ class Line(AbstractContextManager):
         while (line := self._reader.readline().rstrip(b"\r\n")) != b"":
             name, _, value = line.partition(b":")
             headers.append((name.decode().lower(), value.strip().decode()))
-        found = Answer(int(status), tuple(headers), b"")
+        found = RawAnswer(int(status), tuple(headers), b"")
         if found.status in {100, 204, 304}:
             return found
-        if sizes := found.values("content-length"):
-            return Answer(found.status, found.headers, self._reader.read(int(sizes[0])))
-        assert found.values("transfer-encoding") == ["chunked"]
+        if sizes := found.get_header_values("content-length"):
+            return RawAnswer(found.status, found.headers, self._reader.read(int(sizes[0])))
+        assert found.get_header_values("transfer-encoding") == ["chunked"]
         return found
 
 
-class Running(Asking):
+class LocalDaemon(DaemonRequests):
     """A daemon that serves in this process, with normal and raw requests.
 
     Attributes:
@@ -133,17 +133,17 @@ class Running(Asking):
     @cached_property
     def client(self):
         """Return a token for a client with two ids."""
-        return self.add("client", "client-1", "client-2")
+        return self.add_client("client", "client-1", "client-2")
 
-    def add(self, name, *clients, trust="agent"):
+    def add_client(self, name, *clients, trust="agent"):
         """Create a token for a client."""
         return self.core.tokens.add(name, clients, Trust(trust))
 
-    def line(self, address=None):
+    def open_connection(self, address=None):
         """Open a new connection."""
-        return Line(self.tcp if address is None else address)
+        return Connection(self.tcp if address is None else address)
 
-    def request(self, method, path, *headers, body=None, token=None, host=None):
+    def build_request(self, method, path, *headers, body=None, token=None, host=None):
         """Build the bytes of a request. If `token` or `host` is "", the header is missing."""
         token = self.token if token is None else token
         host = self.host if host is None else host
@@ -156,32 +156,32 @@ class Running(Asking):
                 lines.append("Content-Type: application/json")
         return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + data
 
-    def raw(self, data, address=None):
+    def send_raw(self, data, address=None):
         """Send bytes on a new connection; return its first response, or None."""
-        with self.line(address) as line:
+        with self.open_connection(address) as line:
             line.send(data)
             return line.answer()
 
-    def ask(self, method, path, *headers, address=None, **terms):
+    def send_request(self, method, path, *headers, address=None, **options):
         """Send a request on a new connection; return its response, or None."""
-        return self.raw(self.request(method, path, *headers, **terms), address)
+        return self.send_raw(self.build_request(method, path, *headers, **options), address)
 
-    def check(self):
+    def assert_healthy(self):
         """Assert that it still responds, and that nothing has failed in it since the last check."""
-        found = self.ask("GET", "/healthz").status, self.defects()
+        found = self.send_request("GET", "/healthz").status, self.find_defects()
         self.records.clear()
         assert found == (200, [])
 
-    def defects(self):
+    def find_defects(self):
         """Return log messages that must never occur: failed requests, errors of the event loop or server."""
-        told = [(record.getMessage(), record.levelno >= logging.ERROR) for record in self.records]
-        return [message for message, is_error in told if is_error or "request_broke" in message]
+        messages = [(record.getMessage(), record.levelno >= logging.ERROR) for record in self.records]
+        return [message for message, is_error in messages if is_error or "request_broke" in message]
 
-    def run(self, coroutine):
+    def run_coroutine(self, coroutine):
         """Run a coroutine on the event loop of the daemon."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
 
-    def connections(self):
+    def count_connections(self):
         """Return the number of open connections."""
         return len(self.daemon._server.server_state.connections)
 
@@ -191,78 +191,80 @@ class Running(Asking):
         thread.
         """
         config = self.daemon._server.config
-        self.until(lambda: config.loaded)
+        self.wait_until(lambda: config.loaded)
         return config.loaded_app
 
-    def until(self, condition):
+    def wait_until(self, condition):
         """Wait until a condition is true, checked on the event loop of the daemon after each iteration."""
 
-        async def held():
+        async def poll():
             deadline = time.monotonic() + SECONDS
             while not condition():
                 assert time.monotonic() < deadline, condition
                 await asyncio.sleep(0)
 
-        self.run(held())
+        self.run_coroutine(poll())
 
 
-_BROKEN = []
+_FAULTY_DAEMONS = []
 """Daemons in which a test provokes errors; meanwhile the records of other daemons are not collected."""
 
 
 @contextmanager
-def recorded(*, broken):
+def record_logs(*, expects_defects):
     """Collect every log record of this process, those of Muniment from INFO on."""
-    handler, ours, found = logging.Handler(logging.INFO), logging.getLogger("muniment"), []
-    handler.emit = lambda record: found.append(record) if broken or not _BROKEN else None
-    level, marks = ours.level, [handler] * broken
+    handler, logger, found = logging.Handler(logging.INFO), logging.getLogger("muniment"), []
+    handler.emit = lambda record: found.append(record) if expects_defects or not _FAULTY_DAEMONS else None
+    level, marks = logger.level, [handler] * expects_defects
     logging.getLogger().addHandler(handler)
-    ours.setLevel(logging.INFO)
-    _BROKEN.extend(marks)
+    logger.setLevel(logging.INFO)
+    _FAULTY_DAEMONS.extend(marks)
     try:
         yield found
     finally:
-        del _BROKEN[len(_BROKEN) - len(marks) :]
-        ours.setLevel(level)
+        del _FAULTY_DAEMONS[len(_FAULTY_DAEMONS) - len(marks) :]
+        logger.setLevel(level)
         logging.getLogger().removeHandler(handler)
 
 
 @contextmanager
-def running(base, model=None, *, workers=False, broken=False, **terms):
+def start_local_daemon(base, model=None, *, workers=False, expects_defects=False, **overrides):
     """Run a daemon under `base` over TCP and a Unix socket.
 
     Args:
-        model: None: the rules; a `HeldModel` is released at the end and is not replaced by the rules.
+        model: None: the rules; a `PausableModel` is released at the end and is not replaced by the rules.
         workers: run tools in worker processes under the built-in policy; otherwise in this process.
-        broken: the test provokes errors, which the daemon may log.
-        terms: those of `Options` and of `Settings`.
+        expects_defects: the test provokes errors, which the daemon may log.
+        overrides: those of `Options` and of `Settings`.
     """
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
-    policy = terms.pop("policy", None) or ("strict" if workers else policy_file(base, require='"none"'))
-    held = model if isinstance(model, HeldModel) else None
-    after_failure = terms.pop("on_model_failure", "fail" if held else "rules")
+    policy = overrides.pop("policy", None) or ("strict" if workers else write_policy(base, require='"none"'))
+    pausable = model if isinstance(model, PausableModel) else None
+    after_failure = overrides.pop("on_model_failure", "fail" if pausable else "rules")
     settings = Settings(base / "home", policy=str(policy), on_model_failure=after_failure)
-    terms = {"grace": 5.0, "in_process": not workers, "socket": base / "d.sock", **terms}
-    options = Options(settings, terms.pop("workspaces", (base / "work",)), **terms)
+    overrides = {"grace": 5.0, "in_process": not workers, "socket": base / "d.sock", **overrides}
+    options = Options(settings, overrides.pop("workspaces", (base / "work",)), **overrides)
     with ExitStack() as stack:
-        loop = stack.enter_context(looping())
-        records = stack.enter_context(recorded(broken=broken))
-        thinks = stack.enter_context(closing(held.asked())) if held else model or RuleWriter()
-        daemon = Daemon(options, thinks)
+        loop = stack.enter_context(run_event_loop())
+        records = stack.enter_context(record_logs(expects_defects=expects_defects))
+        model_or_rules = (
+            stack.enter_context(closing(pausable.create_client())) if pausable else model or RuleWriter()
+        )
+        daemon = Daemon(options, model_or_rules)
         asyncio.run_coroutine_threadsafe(daemon.__aenter__(), loop).result(SECONDS)
-        made = Running(daemon, loop, base, records)
+        local_daemon = LocalDaemon(daemon, loop, base, records)
         try:
-            yield made
+            yield local_daemon
         finally:
-            if held:
-                held.release()
-            made.http.close()
-            made.run(daemon.stop())
-        assert broken or not made.defects()
+            if pausable:
+                pausable.resume()
+            local_daemon.http.close()
+            local_daemon.run_coroutine(daemon.stop())
+        assert expects_defects or not local_daemon.find_defects()
 
 
 @contextmanager
-def looping():
+def run_event_loop():
     """Run an event loop in a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="daemon")
@@ -275,12 +277,12 @@ def looping():
         loop.close()  # A running loop would refuse this.
 
 
-def start(daemon, *headers, method="POST", path=REMEMBER):
+def build_incomplete_request(daemon, *headers, method="POST", path=REMEMBER):
     """Build a request header that announces a body, without the body."""
     return daemon.request(method, path, "Content-Type: application/json", *headers)
 
 
-def chunked(data, size=4096, end=b"0\r\n\r\n"):
+def encode_chunks(data, size=4096, end=b"0\r\n\r\n"):
     """Encode data in chunks."""
     parts = (data[at : at + size] for at in range(0, len(data), size))
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + end

@@ -55,21 +55,21 @@ class Sdk:
         return call
 
 
-def missing():
+def find_missing():
     """Return why the client cannot run here, or None."""
     node, package = shutil.which("node"), os.environ.get(VARIABLE)
     if package is None:
         return f"{VARIABLE} is not set to an unpacked @qwen-code/sdk; see tests/kit/server/typescript.py"
     if node is None:
         return "node not found"
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
-    if int(told.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
-        return f"node is older than version {OLDEST_NODE}: {told.strip()}"
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
+        return f"node is older than version {OLDEST_NODE}: {version.strip()}"
     return None
 
 
 @contextmanager
-def launched():
+def start_sdk():
     """Start the client in a process of Node."""
     env = {"SDK": os.environ[VARIABLE], "PATH": os.environ["PATH"]}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

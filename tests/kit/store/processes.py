@@ -7,19 +7,19 @@ import os
 import subprocess
 import sys
 
-from kit.where import TESTS
+from kit.locations import TESTS
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS)}
 KILLED = 9
 
 
-def program(source, *arguments):
+def run_program(source, *arguments):
     """Run a program to its end."""
     command = [sys.executable, "-c", source, *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def at_once(*commands):
+def run_concurrently(*commands):
     """Start programs at the same time: each prints `ready` and waits for a line. Return the JSON outputs."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     running = [
@@ -44,7 +44,7 @@ def die(*_arguments, **_more):
     os.kill(os.getpid(), KILLED)
 
 
-def killed(body):
+def assert_dies(body):
     """Run `body` in a fork of this process, which must be killed by it."""
     child = os.fork()
     if child == 0:

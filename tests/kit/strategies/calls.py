@@ -52,13 +52,13 @@ def tool_calls(paths: st.SearchStrategy[str] | None = None) -> st.SearchStrategy
     piece = st.sampled_from(PIECES)
     number = st.sampled_from(_NUMBERS)
     return st.one_of(
-        _call("read_file", {"path": path}, {"offset": number, "limit": number}),
-        _call("ls", {"path": path | st.just("")}),
-        _call("write_file", {"path": path, "content": content}),
-        _call(
+        _build_call("read_file", {"path": path}, {"offset": number, "limit": number}),
+        _build_call("ls", {"path": path | st.just("")}),
+        _build_call("write_file", {"path": path, "content": content}),
+        _build_call(
             "edit", {"path": path, "old_string": piece, "new_string": piece}, {"replace_all": st.booleans()}
         ),
-        _call(
+        _build_call(
             "grep",
             {"pattern": st.sampled_from(PATTERNS)},
             {"path": path | st.just(""), "ignore_case": st.booleans(), "max_matches": number},
@@ -66,7 +66,7 @@ def tool_calls(paths: st.SearchStrategy[str] | None = None) -> st.SearchStrategy
     )
 
 
-def _call(
+def _build_call(
     tool: str,
     needed: dict[str, st.SearchStrategy[Any]],
     others: dict[str, st.SearchStrategy[Any]] | None = None,

@@ -37,7 +37,7 @@ VALUES: Final = (
 )
 """Texts after a colon."""
 
-BELOW: Final = (
+LINES_BETWEEN_KEYS: Final = (
     *("  more", " - a", "- a", "  - a: b", "  # c", "#c", "", " ", "\t", "\tmore", "   deeper", "plain"),
     *("..", "----"),
     *("'closed'", '  end"', "  ]", "]", "? x", ": y", "name : a", " name: b", "name:b", "---x", "--- x"),
@@ -102,4 +102,4 @@ def _bad_lines() -> st.SearchStrategy[str]:
     pair = st.builds("{}: {}".format, keys, st.sampled_from(VALUES))
     bare = st.builds("{}{}".format, keys, st.sampled_from([":", " : a", "", ":\ta", "::"]))
     anything = st.text("ab:#'\"[]{}|>-&*!?%@`\\~ \t,", max_size=12)
-    return st.one_of(pair, pair, st.sampled_from(BELOW), bare, anything)
+    return st.one_of(pair, pair, st.sampled_from(LINES_BETWEEN_KEYS), bare, anything)

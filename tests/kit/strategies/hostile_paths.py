@@ -77,7 +77,7 @@ def unsafe_paths(names: Sequence[str] = NAMES, *, scopes: Sequence[str] = SCOPES
         scopes: as in `logical_paths`.
     """
     good = logical_paths(names, scopes=scopes)
-    damaged = _damaged(good, names, scopes)
+    damaged = _damage(good, names, scopes)
     return st.one_of(good, damaged, damaged, damaged, _text())
 
 
@@ -87,7 +87,7 @@ def _text() -> st.SearchStrategy[str]:
 
 
 @st.composite
-def _damaged(
+def _damage(
     draw: st.DrawFn, good: st.SearchStrategy[str], names: Sequence[str], scopes: Sequence[str]
 ) -> str:
     segments = draw(good).split("/")
@@ -101,12 +101,12 @@ def _damaged(
             odd = draw(st.sampled_from(ODD_SEGMENTS))
             segments.insert(draw(st.integers(1, len(segments))), odd)
         else:
-            segments += _climb(draw, names, scopes)
+            segments += _climb_up(draw, names, scopes)
     path = lead + "/".join(segments)
     return draw(st.just(path) | st.sampled_from(_WHOLE).map(lambda change: change(path)))
 
 
-def _climb(draw: st.DrawFn, names: Sequence[str], scopes: Sequence[str]) -> list[str]:
+def _climb_up(draw: st.DrawFn, names: Sequence[str], scopes: Sequence[str]) -> list[str]:
     """Return segments that go up and down again: outside, into another scope, or back to the start."""
     towards = [["outside", "secret.md"], ["etc", "passwd"], [scopes[-1]], [names[0]], []]
     return [".."] * draw(st.integers(1, 9)) + draw(st.sampled_from(towards))

@@ -113,10 +113,10 @@ def policies(draw: st.DrawFn) -> str:
     head = ['schema = "muniment-policy/1"', 'name = "own"', "[scopes]"]
     trusts = st.sampled_from(["owner", "workspace", "agent", "external"])
     head += [f'{scope} = {{ trust = "{draw(trusts)}" }}' for scope in scopes]
-    within = st.builds("/{}/{}".format, st.sampled_from([*scopes, "*"]), st.sampled_from(ALLOWED))
-    tables = draw(_rules("allow", st.sampled_from(VERBS), within | st.just("/**")))
+    path_patterns = st.builds("/{}/{}".format, st.sampled_from([*scopes, "*"]), st.sampled_from(ALLOWED))
+    tables = draw(_rules("allow", st.sampled_from(VERBS), path_patterns | st.just("/**")))
     tables += draw(_rules("deny", st.sampled_from([*VERBS, "*"]), st.sampled_from(DENIED)))
-    return "\n".join([*head, *draw(st.permutations(tables + draw(_terms()))), ""])
+    return "\n".join([*head, *draw(st.permutations(tables + draw(_other_tables()))), ""])
 
 
 def near_policies(sources: Sequence[str] = ()) -> st.SearchStrategy[str]:
@@ -126,7 +126,7 @@ def near_policies(sources: Sequence[str] = ()) -> st.SearchStrategy[str]:
         sources: base policies, such as those in use; `policies()` if empty.
     """
     good = st.sampled_from(list(sources)) if sources else policies()
-    return good.flatmap(_slipped)
+    return good.flatmap(_add_slips)
 
 
 def _rules(
@@ -142,7 +142,7 @@ def _rules(
 
 
 @st.composite
-def _terms(draw: st.DrawFn) -> list[str]:
+def _other_tables(draw: st.DrawFn) -> list[str]:
     """Draw the other tables of a policy; each may be missing."""
     require, escape = draw(st.sampled_from(["full", "partial", "none"])), draw(_escapes)
     tables = [
@@ -152,8 +152,8 @@ def _terms(draw: st.DrawFn) -> list[str]:
         f'[changes]\nconflict = "{draw(st.sampled_from(["retry", "fail"]))}"',
         f"[changes]\nmax_forget = {draw(st.integers(1, 99))}\nmax_scope_share = {draw(_shares)}",
         f"[content]\nreject = {_toml(draw(st.lists(st.sampled_from(GATES))))}",
-        f'[content]\nsecrets = "{draw(_secrets)}"\ninstructions = "{draw(_waits)}"',
-        f'[content]\npoison = "{draw(_waits)}"',
+        f'[content]\nsecrets = "{draw(_secrets)}"\ninstructions = "{draw(_quarantine_values)}"',
+        f'[content]\npoison = "{draw(_quarantine_values)}"',
         f'[provenance]\nuntrusted_sources = "{draw(_sources)}"',
         f"[retention]\ndefault = {draw(_days)}\nuntrusted = {draw(_days)}",
     ]
@@ -170,7 +170,7 @@ def _terms(draw: st.DrawFn) -> list[str]:
 _escapes = st.sampled_from(["abort", "refuse"])
 _shares = st.sampled_from([0.01, 0.2, 1])
 _secrets = st.sampled_from(["reject", "redact"])
-_waits = st.sampled_from(["allow", "quarantine"])
+_quarantine_values = st.sampled_from(["allow", "quarantine"])
 _sources = st.sampled_from(["allow", "quarantine", "reject"])
 _days = st.sampled_from(['"never"', 1, 14, 36_500])
 _slips = st.lists(
@@ -179,38 +179,38 @@ _slips = st.lists(
 
 
 @st.composite
-def _slipped(draw: st.DrawFn, text: str) -> str:
+def _add_slips(draw: st.DrawFn, text: str) -> str:
     for slip in draw(_slips):
         if slip == "character":
-            text = _with_slip(draw, text)
+            text = _change_character(draw, text)
         elif slip == "word":
-            text = _with_other(draw, text, r"[a-z_-]{2,}", WORDS)
+            text = _replace_match(draw, text, r"[a-z_-]{2,}", WORDS)
         elif slip == "value":
-            text = _with_other(draw, text, r"(?<== ).+|(?<=\[)[^\[\]]+(?=\])", POLICY_VALUES)
+            text = _replace_match(draw, text, r"(?<== ).+|(?<=\[)[^\[\]]+(?=\])", POLICY_VALUES)
         elif slip == "line":
-            text = _with_line(draw, text)
+            text = _change_line(draw, text)
         elif slip == "place":
-            text = draw(_placed(text))
+            text = draw(_misplace(text))
         else:
-            text = draw(_whole(text))
+            text = draw(_transform_text(text))
     return text
 
 
-def _placed(text: str) -> st.SearchStrategy[str]:
+def _misplace(text: str) -> st.SearchStrategy[str]:
     """Return the text with a wrong line at the top, a wrong table at the end, or a missing table."""
     lost = st.sampled_from(re.findall(r"^\[.*\n(?:[^\[].*\n)*", text, re.MULTILINE) or [""])
     wrong = [f"{text}\n{table}\n" for table in TABLES] + [f"{line}\n{text}" for line in HEAD_LINES]
     return st.sampled_from(wrong) | lost.map(lambda table: text.replace(table, "", 1))
 
 
-def _whole(text: str) -> st.SearchStrategy[str]:
+def _transform_text(text: str) -> st.SearchStrategy[str]:
     """Return the complete text in another encoding, doubled, or truncated."""
     crlf, cr = text.replace("\n", "\r\n"), text.replace("\n", "\r")
     cut = st.integers(0, len(text)).map(lambda end: text[:end])
     return st.sampled_from([crlf, "\ufeff" + text, cr, text + text]) | cut
 
 
-def _with_slip(draw: st.DrawFn, text: str) -> str:
+def _change_character(draw: st.DrawFn, text: str) -> str:
     """Delete, repeat, replace or swap a character."""
     at = draw(st.integers(0, max(0, len(text) - 1)))
     before, here, after, rest = text[:at], text[at : at + 1], text[at + 1 : at + 2], text[at + 2 :]
@@ -218,7 +218,7 @@ def _with_slip(draw: st.DrawFn, text: str) -> str:
     return before + draw(st.sampled_from([after, here * 2 + after, after + here, other + after])) + rest
 
 
-def _with_other(draw: st.DrawFn, text: str, pattern: str, others: Sequence[str]) -> str:
+def _replace_match(draw: st.DrawFn, text: str, pattern: str, others: Sequence[str]) -> str:
     """Replace one match of `pattern` by one of `others`."""
     found = list(re.finditer(pattern, text))
     if not found:
@@ -228,7 +228,7 @@ def _with_other(draw: st.DrawFn, text: str, pattern: str, others: Sequence[str])
     return f"{text[: match.start()]}{other}{text[match.end() :]}"
 
 
-def _with_line(draw: st.DrawFn, text: str) -> str:
+def _change_line(draw: st.DrawFn, text: str) -> str:
     """Delete, repeat, comment out, move or extend a line."""
     lines = text.split("\n")
     at = draw(st.integers(0, len(lines) - 1))

@@ -8,9 +8,9 @@ import pytest
 import typer.main
 import typer.testing
 
-from kit.cli.commands import Commands, invoked
+from kit.cli.commands import Commands, run_in_process
 from kit.memories import make_roots
-from kit.policy.files import SCOPES, write
+from kit.policy.files import SCOPES, write_policy
 
 typer.testing._get_command = functools.cache(typer.main.get_command)  # Building it once is six times as fast.
 WITHOUT_WORKSPACE = {
@@ -32,7 +32,7 @@ class Muniment(Commands):
             line += [f"--root={scope}={path}" for scope, path in self.roots.items()]
             line += [] if line[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
         env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        return invoked(line, env, stdin)
+        return run_in_process(line, env, stdin)
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
@@ -44,28 +44,28 @@ def roots(tmp_path):
 
 
 @pytest.fixture
-def muniment(tmp_path, roots):
+def cli(tmp_path, roots):
     return Muniment(tmp_path, roots)
 
 
-# Runs the subcommands of `muniment policy`.
+# Runs the subcommands of `cli policy`.
 policy = pytest.fixture(lambda tmp_path: Muniment(tmp_path, {}, "policy"))
 
 
 @pytest.fixture
-def terminal(monkeypatch):
+def fake_terminal(monkeypatch):
     """Pretend that commands run on a terminal."""
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
-# Writes the policy `own.toml` and returns its path as text.
-own = pytest.fixture(
-    lambda tmp_path: lambda body, **more: write(tmp_path / "own.toml", None, SCOPES + body, **more)
+# Writes the policy `write_own_policy.toml` and returns its path as text.
+write_own_policy = pytest.fixture(
+    lambda tmp_path: lambda body, **more: write_policy(tmp_path / "own.toml", None, SCOPES + body, **more)
 )
 
 
 @pytest.fixture
-def at_work(tmp_path, monkeypatch):
+def work_directory(tmp_path, monkeypatch):
     """Change into a workspace, and restore what a daemon changes in its process."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kit.cli.launched import REPOSITORY, SECONDS, has_open, launch, reached
-from kit.memories import IN_A_WORKER
-from kit.server.process import HeldModel, descendants
+from kit.cli.process import REPOSITORY, SECONDS, has_open, launch, wait_until
+from kit.memories import WORKER_CONFINEMENT
+from kit.server.process import PausableModel, find_descendants
 from muniment.cancelling import Cancel
 from muniment.cli import daemon as acp
 from muniment.errors import ConfigInvalid
@@ -78,7 +78,7 @@ def start(tmp_path):
         yield start
 
 
-def test_acp_host_remembers_forgets_and_owner_sees_facts(start, muniment, tmp_path):
+def test_acp_host_remembers_forgets_and_owner_sees_facts(start, cli, tmp_path):
     host = start("--workspace", str(tmp_path / "work"))
     assert host.ask("initialize", 0, protocolVersion=1)["agentInfo"]["name"] == "muniment"
     assert host.ask(AVAILABILITY) == {"available": True}
@@ -87,8 +87,8 @@ def test_acp_host_remembers_forgets_and_owner_sees_facts(start, muniment, tmp_pa
     saved = host.ask(REMEMBER, content=FACT)
     assert host.entries == saved["filesTouched"]
     assert (saved["touchedScopes"], saved["decidedBy"]) == (["user"], "rules")
-    assert saved["enforcement"] == IN_A_WORKER
-    origin = muniment.document("why", *host.entries, "--workspace", tmp_path / "work", bound=False)
+    assert saved["enforcement"] == WORKER_CONFINEMENT
+    origin = cli.document("why", *host.entries, "--workspace", tmp_path / "work", bound=False)
     assert '"owner"' in json.dumps(origin)
     for _ in range(20):  # An endless line is rejected and uses no more memory than one line.
         host.process.stdin.write(b"x" * MAX_LINE_BYTES)
@@ -106,11 +106,11 @@ def test_acp_host_remembers_forgets_and_owner_sees_facts(start, muniment, tmp_pa
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "the input ends"])
 def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
-    with HeldModel() as model:
+    with PausableModel() as model:
         model.hold()
         host = start(*model.flags)
         host.send(id="x", method=REMEMBER, params={"content": FACT})
-        model.wait_until_asked()
+        model.wait_for_requests()
         host.send(method="$/cancel_request", params={"requestId": "x"})
         error = host.answer()["error"]
         assert (error["code"], error["data"]["code"]) == (-32800, "cancelled")
@@ -121,8 +121,8 @@ def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
         model.hold()
         for number in (1, 2):
             host.send(id=number, method=REMEMBER, params={"content": f"Fact {number} is another one"})
-        model.wait_until_asked(request_count + 1)
-        children = descendants(host.process.pid)
+        model.wait_for_requests(request_count + 1)
+        children = find_descendants(host.process.pid)
         assert children
         if end.startswith("SIG"):
             host.process.send_signal(getattr(signal, end))
@@ -149,10 +149,10 @@ def ledger_locked(base):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "command"), [("SIGTERM", "acp"), ("SIGINT", "serve"), ("SIGINT", "acp")])
-def test_signal_stops_startup_that_waits_for_ledger_lock(tmp_path, name, command):
+def test_signal_stops_startup_that_waits_for_ledger_lock(tmp_path, name, run_command):
     with ledger_locked(tmp_path) as path:
-        process = launch(tmp_path, command)
-        reached(process, lambda: has_open(process.pid, path))
+        process = launch(tmp_path, run_command)
+        wait_until(process, lambda: has_open(process.pid, path))
         process.send_signal(getattr(signal, name))
         assert process.wait(LOCK_SECONDS) == -getattr(signal, name)
     assert process.communicate() == (b"", b"")
@@ -194,21 +194,21 @@ def test_acp_reports_broken_policy_and_stops_without_host(start, tmp_path, also_
         assert '"BrokenPipeError"' in event
 
 
-def test_acp_startup_failure_prints_reason_on_stderr(muniment, at_work, monkeypatch, capfd):
+def test_acp_startup_failure_prints_reason_on_stderr(cli, work_directory, monkeypatch, capfd):
     for arguments, reason in (
         ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
     ):
-        (message,) = muniment.lines("acp", *arguments.split(), code=1)
+        (message,) = cli.lines("acp", *arguments.split(), code=1)
         assert message.startswith(f"not started: {reason}")
-    assert list(at_work.iterdir()) == [at_work / ".git"]
+    assert list(work_directory.iterdir()) == [work_directory / ".git"]
 
     def stray(*_args, **_named):
         os.write(1, b"stray\n")
         raise ConfigInvalid("no")
 
-    monkeypatch.setattr(acp, "settings_of", stray)
-    assert muniment("acp").exit_code == 1
+    monkeypatch.setattr(acp, "load_settings", stray)
+    assert cli("acp").exit_code == 1
     assert capfd.readouterr() == ("", "stray\n")
 
 
@@ -216,7 +216,7 @@ def test_acp_stops_for_blocked_output_and_passed_deadline(monkeypatch):
     monkeypatch.setattr(acp, "SEND_SECONDS", 0.05)
     reader, writer = os.pipe()
     with Cancel() as stop:
-        acp._converse(SimpleNamespace(deadline=0.0, expire=stop.set), reader, stop)
+        acp._run_session(SimpleNamespace(deadline=0.0, expire=stop.set), reader, stop)
         assert stop.is_set()
     with Cancel() as stop:
         output = acp._Output(writer, stop)

@@ -13,9 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.memories import CANARY, IN_A_WORKER, photograph, put
-from kit.policy.files import rule, write
-from kit.served import URL, serve
+from kit.memories import CANARY, WORKER_CONFINEMENT, take_snapshot, write_file
+from kit.model_stub import URL, install_model_stub
+from kit.policy.files import format_rule, write_policy
 from muniment import api
 from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
@@ -26,10 +26,13 @@ from muniment.names import MAX_FACT_BYTES
 from muniment.operations import owner, visibility
 from muniment.sandbox.tools.calls import Outcome
 from muniment.store.index_plan import IndexCheck
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 FACT = "The user prefers dark mode"
-WRITES = (calls(call("write_file", path="user/a.md", content=f"{FACT}\n")), say("Saved."))
+WRITES = (
+    reply_with_calls(make_call("write_file", path="user/a.md", content=f"{FACT}\n")),
+    reply_with_text("Saved."),
+)
 UNAVAILABLE = Mock(side_effect=ModelError("\x1b[2J\u202egone"))
 LLM = ("--model=m", f"--base-url={URL}")
 
@@ -48,18 +51,15 @@ def use_scripted_model(monkeypatch, *steps):
 # -- remember ------------------------------------------------------------------------------------------
 
 
-def test_remember_similar_fact_prints_the_older_path(muniment):
-    saved, _ = muniment.lines("remember", "The replica is on port 5433")
+def test_remember_similar_fact_prints_the_older_path(cli):
+    saved, _ = cli.lines("remember", "The replica is on port 5433")
     older = saved.removeprefix("saved (new): ")
-    assert (
-        muniment.lines("remember", "The replica is on port 5434")[1]
-        == f"  similar entry, not changed: {older}"
-    )
-    document = muniment.document("remember", "The replica is on port 5435")
+    assert cli.lines("remember", "The replica is on port 5434")[1] == f"  similar entry, not changed: {older}"
+    document = cli.document("remember", "The replica is on port 5435")
     assert older in [each["path"] for each in document["similar"]]
 
 
-def test_remember_prints_expiry_or_end_date(muniment, roots):
+def test_remember_prints_expiry_or_end_date(cli, roots):
     for fact, option, key, line in (
         (FACT, ["--expires", "2098-12-31"], "expires", "  expires: hidden after 2098-12-31"),
         (
@@ -69,75 +69,75 @@ def test_remember_prints_expiry_or_end_date(muniment, roots):
             "  ends on 2098-12-31, according to its text; after that date recall",
         ),
     ):
-        saved, *_, date_line, _ = muniment.lines("remember", fact, *option)
+        saved, *_, date_line, _ = cli.lines("remember", fact, *option)
         assert date_line.startswith(line)
         text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
         assert f"\n{key}: 2098-12-31\n" in text
-    document = muniment.document("remember", "The user likes kites", "--expires=30d")
+    document = cli.document("remember", "The user likes kites", "--expires=30d")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["expires"])
-    (message,) = muniment.lines("remember", FACT, "--expires", "soon", code=1)
+    (message,) = cli.lines("remember", FACT, "--expires", "soon", code=1)
     assert message.startswith("not saved: invalid expiry 'soon': use today or a later day (2026-12-31)")
 
 
-def test_remember_prints_saved_path_then_already_known(muniment, roots):
-    saved, detail = muniment.lines("remember", FACT)
+def test_remember_prints_saved_path_then_already_known(cli, roots):
+    saved, detail = cli.lines("remember", FACT)
     path = saved.removeprefix("saved (new): user/")
     assert FACT in (roots["user"] / path).read_text()
-    assert re.match(rf"  rules, .*enforcement {IN_A_WORKER}", detail)
-    assert muniment.lines("remember", "-", stdin=f"  {FACT}\n") == [f"already known: user/{path}"]
+    assert re.match(rf"  rules, .*enforcement {WORKER_CONFINEMENT}", detail)
+    assert cli.lines("remember", "-", stdin=f"  {FACT}\n") == [f"already known: user/{path}"]
 
 
-def test_remember_with_partial_confinement_names_missing_layer(muniment, monkeypatch):
-    from kit.sandbox.probe import SERVICES  # Imported here: `kit.elsewhere` has no fence.
-    from muniment.sandbox.fence.pool import Zygote, import_directories
+def test_remember_with_partial_confinement_names_missing_layer(cli, monkeypatch):
+    from kit.sandbox.probe import SERVICES  # Imported here: `kit.fake_platform` has no fence.
+    from muniment.sandbox.fence.pool import Zygote, find_import_directories
 
-    with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
+    with Zygote("claiming_service:serve", directories=(*find_import_directories(), SERVICES)) as zygote:
         monkeypatch.setattr("muniment.sandbox.fence.pool._SHARED", zygote)
-        detail = muniment.lines("remember", FACT)[1]
+        detail = cli.lines("remember", FACT)[1]
         assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", detail)
-        document = muniment.document("remember", FACT)
+        document = cli.document("remember", FACT)
         assert (document["enforcement"], document["missing_layers"][-1]) == ("partial", "seccomp")
-        assert muniment.failure("remember", FACT, "--policy", "hardened") == "confinement_unavailable"
+        assert cli.failure("remember", FACT, "--policy", "hardened") == "confinement_unavailable"
 
 
-def test_remember_dry_run_writes_nothing_and_notes_own_index(muniment, roots, monkeypatch):
-    index = put(roots["user"], "MEMORY.md", "# Mine\nwritten by hand\n")
-    assert muniment.lines("remember", FACT, "--dry-run")[0].startswith("would be saved (new): user/")
+def test_remember_dry_run_writes_nothing_and_notes_own_index(cli, roots, monkeypatch):
+    index = write_file(roots["user"], "MEMORY.md", "# Mine\nwritten by hand\n")
+    assert cli.lines("remember", FACT, "--dry-run")[0].startswith("would be saved (new): user/")
     assert list(roots["user"].iterdir()) == [index]
-    put(roots["user"], "a.md", "The user likes tea\n")
-    edit = call("edit", path="user/a.md", old_string="tea\n", new_string=f"tea\n{FACT}\n")
-    use_scripted_model(monkeypatch, calls(edit), say("x"))
-    saved, *_, note = muniment.lines("remember", FACT)
+    write_file(roots["user"], "a.md", "The user likes tea\n")
+    edit = make_call("edit", path="user/a.md", old_string="tea\n", new_string=f"tea\n{FACT}\n")
+    use_scripted_model(monkeypatch, reply_with_calls(edit), reply_with_text("x"))
+    saved, *_, note = cli.lines("remember", FACT)
     assert saved.startswith("saved (changed): user/a.md")
     assert note.startswith("note: user/MEMORY.md was not generated by Muniment")
 
 
-def test_remember_json_has_same_keys_on_failure(muniment, home, monkeypatch):
-    done = muniment.document("remember", FACT)
+def test_remember_json_has_same_keys_on_failure(cli, home, monkeypatch):
+    done = cli.document("remember", FACT)
     assert (done["status"], done["error"]) == ("completed", None)
     (home / "config.toml").write_text("colour = 1\n")
-    unusable = muniment.document("remember", FACT, code=1)
+    unusable = cli.document("remember", FACT, code=1)
     (home / "config.toml").unlink()
-    use_scripted_model(monkeypatch, say("No."))
-    failed = muniment.document("remember", FACT, "--on-model-failure=fail", code=1)
+    use_scripted_model(monkeypatch, reply_with_text("No."))
+    failed = cli.document("remember", FACT, "--on-model-failure=fail", code=1)
     assert (set(unusable), set(failed), failed["status"]) == (set(done), set(done), "failed")
     codes = [each["error"]["code"] for each in (unusable, failed)]
     assert codes == ["config_invalid", "remember_no_update"]
 
 
-def test_remember_failure_prints_one_line_with_code(muniment):
+def test_remember_failure_prints_one_line_with_code(cli):
     for line in (
         *("invalid_scope --scope team", "invalid_scope --root team=/tmp", "policy_invalid --policy absent"),
         *("config_invalid --symlinks follow", "config_invalid --root nothing"),
         "invalid_context_mode --context all",
     ):
         code, *arguments = line.split()
-        done = muniment("remember", FACT, *arguments)
+        done = cli("remember", FACT, *arguments)
         assert (done.exit_code, done.stdout) == (1, ""), arguments
         assert re.fullmatch(rf"not saved: .*\[{code}\]\n", done.stderr), arguments
 
 
-def test_invalid_command_line_exits_2_with_reason(muniment):
+def test_invalid_command_line_exits_2_with_reason(cli):
     for row in (
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
@@ -155,98 +155,100 @@ def test_invalid_command_line_exits_2_with_reason(muniment):
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):
         line, _, message = row.partition(" | ")
-        done = muniment(*line.split(" "), bound=False)
+        done = cli(*line.split(" "), bound=False)
         assert (done.exit_code, done.stdout) == (2, ""), row
         assert message in " ".join(done.stderr.split()), row
 
 
-def test_version_and_help(muniment):
-    assert muniment("--version", bound=False).stdout.startswith("muniment 0.")
+def test_version_and_help(cli):
+    assert cli("--version", bound=False).stdout.startswith("muniment 0.")
     policy = "lint explain diff test prove show lock sign verify"
     for line, names in (("--help", "remember ls show index tool"), ("policy --help", policy)):
-        help_text = " ".join(muniment.lines(*line.split(), bound=False))
+        help_text = " ".join(cli.lines(*line.split(), bound=False))
         assert all(f" {name} " in help_text for name in names.split())
 
 
-def test_remember_rejects_invalid_standard_input(muniment, roots):
+def test_remember_rejects_invalid_standard_input(cli, roots):
     for stdin, reason in (
         *((b"", "empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * (MAX_FACT_BYTES + 1), f"{MAX_FACT_BYTES}")),
         (b"the first half" + b" " * (2 * MAX_FACT_BYTES) + b"the second half", "too long"),
         ("é".encode() * MAX_FACT_BYTES + b"x", "too long"),
     ):
-        (line,) = muniment.lines("remember", "-", stdin=stdin, code=1)
+        (line,) = cli.lines("remember", "-", stdin=stdin, code=1)
         assert (reason in line, line.endswith("[invalid_content]")) == (True, True)
     assert list(roots["user"].iterdir()) == []
 
 
-def test_ctrl_c_exits_130_and_writes_nothing(muniment, tmp_path, monkeypatch):
+def test_ctrl_c_exits_130_and_writes_nothing(cli, tmp_path, monkeypatch):
     def cancel(_request):
         signal.raise_signal(signal.SIGINT)
         return WRITES[0]
 
     def photograph_memory():
         """Return everything except the state, which records the end of a task."""
-        return {path: content for path, content in photograph(tmp_path).items() if "/home/state" not in path}
+        return {
+            path: content for path, content in take_snapshot(tmp_path).items() if "/home/state" not in path
+        }
 
-    muniment("remember", FACT, "--dry-run")
+    cli("remember", FACT, "--dry-run")
     before = photograph_memory()
     use_scripted_model(monkeypatch, cancel)
-    assert muniment.lines("remember", FACT, code=130)[0].startswith("cancelled: ")
+    assert cli.lines("remember", FACT, code=130)[0].startswith("cancelled: ")
     use_scripted_model(monkeypatch, cancel)
-    assert muniment.document("remember", FACT, code=130)["status"] == "cancelled"
+    assert cli.document("remember", FACT, code=130)["status"] == "cancelled"
     monkeypatch.setattr(command, "_read_fact", Mock(side_effect=KeyboardInterrupt))
-    assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
-    assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
+    assert cli.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
+    assert cli.document("remember", "-", code=130)["status"] == "cancelled"
     assert photograph_memory() == before
-    assert muniment("history").stdout == "no changes were committed yet\n"
+    assert cli("history").stdout == "no changes were committed yet\n"
 
 
-def test_output_escapes_model_and_setting_values(muniment, roots, home, tmp_path, monkeypatch):
+def test_output_escapes_model_and_setting_values(cli, roots, home, tmp_path, monkeypatch):
     use_scripted_model(monkeypatch, UNAVAILABLE)
-    (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
+    (failed,) = cli.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
-    output = " ".join(muniment.lines("remember", FACT))
+    output = " ".join(cli.lines("remember", FACT))
     assert "note: the model scripted failed: the model failed; the rules stored the fact" in output
     for name in ("remember x", "ls", "tool"):
-        output += " ".join(muniment.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
-    output += muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
+        output += " ".join(cli.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
+    output += cli("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
     assert not {"\x1b", "\u202e"} & set(failed + output)
     with api.open(tmp_path, home=home, roots=roots) as memory:
         result = replace(memory.remember(f"{FACT}s"), decided_by="m\nsaved (new): \x1b[2J\ue000")
-    assert list(command._lines(result))[-1].startswith("  m saved (new): [2J\\u{e000}, ")
+    assert list(command._format_result(result))[-1].startswith("  m saved (new): [2J\\u{e000}, ")
 
 
 def test_progress_is_only_on_terminal_and_hides_unknown_tools(monkeypatch, capsys):
     printed, messages = [], []
     for is_terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
-        with command._progress() as observe:
+        with command._show_progress() as observe:
             observe(ToolDecision(1, "\x1b[2Jgrep", Outcome("allow", None, CANARY)))
         printed.append(capsys.readouterr().err)
     assert (printed[0], bool(printed[1]), CANARY in printed[1]) == ("", True, False)
     for tool in ("\x1b[2Jgrep" + CANARY, "grep"):
-        command._telling(messages.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
+        command._create_observer(messages.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
     assert messages == ["turn 2: unknown tool deny", "turn 2: grep deny"]
 
 
-def test_events_go_to_stderr_only_if_log_level_is_set(muniment):
+def test_events_go_to_stderr_only_if_log_level_is_set(cli):
     for level in ("INFO", "info"):
-        record = json.loads(muniment("remember", FACT, MUNIMENT_LOG=level).stderr.splitlines()[-1])
+        record = json.loads(cli("remember", FACT, MUNIMENT_LOG=level).stderr.splitlines()[-1])
         assert (record["event"], record["status"]) == ("remember_ended", "completed")
     for level in ("", "LOUD"):
-        assert muniment("remember", FACT, MUNIMENT_LOG=level).stderr == ""
+        assert cli("remember", FACT, MUNIMENT_LOG=level).stderr == ""
 
 
 # -- language models -----------------------------------------------------------------------------------
 
 
-key = pytest.fixture(lambda tmp_path: str(put(tmp_path, "key", f"{CANARY}\n")))
+key = pytest.fixture(lambda tmp_path: str(write_file(tmp_path, "key", f"{CANARY}\n")))
 
 
-def test_remember_uses_and_names_language_model(muniment, roots, monkeypatch, key):
-    models = serve(monkeypatch, *WRITES)
+def test_remember_uses_and_names_language_model(cli, roots, monkeypatch, key):
+    models = install_model_stub(monkeypatch, *WRITES)
     options = ("--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail")
-    saved, summary, *detail = muniment.lines("remember", FACT, *options)
+    saved, summary, *detail = cli.lines("remember", FACT, *options)
     assert (saved, "Saved." in " ".join(detail)) == ("saved (new): user/a.md", True)
     assert summary.startswith("  org/m, 2 turns, ")
     assert '"decided_by": "org/m"' in (roots["user"] / "a.md").read_text()
@@ -254,24 +256,24 @@ def test_remember_uses_and_names_language_model(muniment, roots, monkeypatch, ke
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
 
 
-def test_api_key_never_reaches_environment_output_or_log(muniment, monkeypatch, key):
+def test_api_key_never_reaches_environment_output_or_log(cli, monkeypatch, key):
     environments = []
 
     def record_environment(_request):
         environments.append(dict(os.environ))
-        return say("Done.")
+        return reply_with_text("Done.")
 
-    models = serve(monkeypatch, record_environment)
+    models = install_model_stub(monkeypatch, record_environment)
     use_scripted_model(monkeypatch, record_environment)
     for options in ((), LLM):
-        muniment("remember", FACT, *options, MUNIMENT_API_KEY=CANARY)
+        cli("remember", FACT, *options, MUNIMENT_API_KEY=CANARY)
     assert [CANARY in repr(each) for each in environments] == [False, False]
     assert all("MUNIMENT_HOME" in each for each in environments)
     assert [model.api_key for model in models] == [CANARY]
     for steps in (WRITES, [UNAVAILABLE]):
         for flags, source in ((), {"MUNIMENT_API_KEY": CANARY}), (["--json"], {"MUNIMENT_API_KEY_FILE": key}):
-            models = serve(monkeypatch, *steps)
-            done = muniment("remember", FACT, *LLM, *flags, MUNIMENT_LOG="DEBUG", **source)
+            models = install_model_stub(monkeypatch, *steps)
+            done = cli("remember", FACT, *LLM, *flags, MUNIMENT_LOG="DEBUG", **source)
             assert (models[0].api_key, "remember_ended" in done.stderr) == (CANARY, True)
             assert CANARY not in done.output + done.stderr
 
@@ -279,8 +281,8 @@ def test_api_key_never_reaches_environment_output_or_log(muniment, monkeypatch, 
 UNUSED = {"--base-url": URL, "--api-key-file": "/key", "--protocol": "json"}
 
 
-def test_invalid_model_settings_print_one_line_and_write_nothing(muniment, home, roots, monkeypatch):
-    models = serve(monkeypatch)
+def test_invalid_model_settings_print_one_line_and_write_nothing(cli, home, roots, monkeypatch):
+    models = install_model_stub(monkeypatch)
     path, llm = "need the path of a file", " ".join(LLM)
     for message, arguments, environment in (
         ("give its address: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
@@ -293,27 +295,27 @@ def test_invalid_model_settings_print_one_line_and_write_nothing(muniment, home,
         (path, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),
         ("the key file /dev/null is empty", f"{llm} --api-key-file=/dev/null", {}),
     ):
-        done = muniment("remember", "-", *arguments.split(), stdin=CANARY, **environment)
+        done = cli("remember", "-", *arguments.split(), stdin=CANARY, **environment)
         assert (done.exit_code, done.stdout) == (1, "")
         assert re.fullmatch(rf"not saved: .*{re.escape(message)}.* \[config_invalid\]\n", done.stderr)
         assert [part for part in (CANARY, "\x1b") if part in done.stderr] == []
-    document = muniment.document("remember", FACT, *arguments.split(), code=1, **environment)
+    document = cli.document("remember", FACT, *arguments.split(), code=1, **environment)
     assert (document["error"]["code"], document["decided_by"]) == ("config_invalid", None)
     assert (home.exists(), models) == (False, [])
     monkeypatch.undo()
     for url in ("http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"):
-        (message,) = muniment.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
+        (message,) = cli.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
         assert re.fullmatch(r"not saved: the base URL .*\[config_invalid\]", message)
     assert list(roots["user"].iterdir()) == []
 
 
-def test_root_with_key_file_is_rejected_and_ls_ignores_model(muniment, roots):
+def test_root_with_key_file_is_rejected_and_ls_ignores_model(cli, roots):
     unusable = {"MUNIMENT_MODEL": "m", "MUNIMENT_API_KEY": "no key", "MUNIMENT_API_KEY_FILE": "/nowhere"}
     for line in ("ls", "index rebuild"):
-        assert muniment(*line.split(), **unusable).exit_code == 0
-    key = put(roots["user"], "key.md", CANARY)
+        assert cli(*line.split(), **unusable).exit_code == 0
+    key = write_file(roots["user"], "key.md", CANARY)
     for line in ("remember x", "ls", "index verify"):
-        (message,) = muniment.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
+        (message,) = cli.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
         assert f"user: its root contains {key}; bind a directory outside it" in message
         assert CANARY not in message
 
@@ -327,16 +329,16 @@ FORGED = "user/forged.md Forged"
 @pytest.fixture
 def hostile_names(roots):
     """Write a memory whose names and texts contain control characters."""
-    put(roots["user"], "good.md", "---\nname: Good\ntype: user\n---\nbody \x1b[2J\x9b\u202e\n")
-    put(roots["user"], "title.md", '---\nname: "a\\x1b[2Jb\u202e"\n---\nx\n')
-    put(roots["user"], "let-pass.md", "---\nname: a\ue000b\n---\nno gate withholds it\n")
-    put(roots["user"], HOSTILE_NAME, "x")
-    put(roots["user"], os.fsdecode(b"latin-\xe9.md"), "x")
+    write_file(roots["user"], "good.md", "---\nname: Good\ntype: user\n---\nbody \x1b[2J\x9b\u202e\n")
+    write_file(roots["user"], "title.md", '---\nname: "a\\x1b[2Jb\u202e"\n---\nx\n')
+    write_file(roots["user"], "let-pass.md", "---\nname: a\ue000b\n---\nno gate withholds it\n")
+    write_file(roots["user"], HOSTILE_NAME, "x")
+    write_file(roots["user"], os.fsdecode(b"latin-\xe9.md"), "x")
     return roots
 
 
 @pytest.mark.threat("T-LOG-01", control="visible")
-def test_listing_escapes_names_and_titles_of_entries(muniment, hostile_names):
+def test_listing_escapes_names_and_titles_of_entries(cli, hostile_names):
     for arguments in (
         ["ls"],
         ["ls", "user"],
@@ -345,37 +347,37 @@ def test_listing_escapes_names_and_titles_of_entries(muniment, hostile_names):
         ["ls", HOSTILE_NAME],
     ):
         for flags in ([], ["--json"]):
-            done = muniment(*arguments, *flags)
+            done = cli(*arguments, *flags)
             assert not set("\x1b\x07\x9b\u202e\udce9\ue000") & set(done.output)
             assert not flags or json.loads(done.stdout)
-    put(hostile_names["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
-    put(hostile_names["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
+    write_file(hostile_names["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
+    write_file(hostile_names["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
     real = f"  project/a.md  Real {FORGED} {FORGED}", f"  project/b.md  Real {FORGED}"
-    assert muniment.lines("ls", "project") == ["project: 2 entries", *real]
+    assert cli.lines("ls", "project") == ["project: 2 entries", *real]
 
 
 @pytest.mark.usefixtures("hostile_names")
-def test_ls_lists_entries_and_skipped_files(muniment, roots):
-    listed = muniment.lines("ls")
+def test_ls_lists_entries_and_skipped_files(cli, roots):
+    listed = cli.lines("ls")
     withheld = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
     assert listed[:4] == ["user: 3 entries", withheld[0], "  user/let-pass.md  a\\u{e000}b", withheld[1]]
     assert sum(line.startswith("  skipped: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
-    document = muniment.document("ls")
+    document = cli.document("ls")
     entries = [(item["path"], item["held"]) for item in document["entries"]]
     assert entries == [("user/good.md", "ansi"), ("user/let-pass.md", None), ("user/title.md", "bidi")]
     assert (len(document["odd"]), document["complete"]) == (2, True)
     for path in ("a.md", "top/b.md", "topic/b.md"):
-        put(roots["project"], path)
+        write_file(roots["project"], path)
     for argument, path in (("topic/", "topic/b.md"), ("topic/b.md", "topic/b.md"), ("top", "top/b.md")):
-        assert muniment.lines("ls", f"project/{argument}") == ["project: 1 entry", f"  project/{path}  b"]
-    assert "user" not in muniment("ls", "project").stdout
-    assert muniment("ls", "/").exit_code == 1
+        assert cli.lines("ls", f"project/{argument}") == ["project: 1 entry", f"  project/{path}  b"]
+    assert "user" not in cli("ls", "project").stdout
+    assert cli("ls", "/").exit_code == 1
     message = "not listed: no entries at user/nope [not_found]"
-    assert muniment.lines("ls", "user/nope", code=1) == [message]
+    assert cli.lines("ls", "user/nope", code=1) == [message]
 
 
-def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(muniment, monkeypatch):
+def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(cli, monkeypatch):
     for line_break in "\n\r\x85\u2028":
         text = f"a{line_break}{FORGED}"
         rest = dict.fromkeys(("description", "type", "expires", "ends", "held"))
@@ -387,68 +389,69 @@ def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(muniment, monkeyp
         )
         odd = (SimpleNamespace(path="c", reason=text),)
         fake_view = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
-        monkeypatch.setattr(visibility, "view_of", Mock(return_value=fake_view))
-        monkeypatch.setattr(owner, "view_of", Mock(return_value=fake_view))
-        monkeypatch.setattr(owner, "verify", Mock(return_value=IndexCheck((text,), (text,))))
+        monkeypatch.setattr(visibility, "open_view", Mock(return_value=fake_view))
+        monkeypatch.setattr(owner, "open_view", Mock(return_value=fake_view))
+        monkeypatch.setattr(owner, "verify_root_index", Mock(return_value=IndexCheck((text,), (text,))))
         first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
         passed = f"  skipped: user/c (a {FORGED})", "  user could not be read completely"
-        assert muniment.lines("ls", "user")[1:] == [first, second, *passed]
+        assert cli.lines("ls", "user")[1:] == [first, second, *passed]
         notes = [f"note: {scope}/c: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
-        assert muniment.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
+        assert cli.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
 
 
-def test_show_prints_raw_bytes_to_pipe_and_escapes_on_terminal(muniment, hostile_names, request):
+def test_show_prints_raw_bytes_to_pipe_and_escapes_on_terminal(cli, hostile_names, request):
     text = (
-        put(hostile_names["user"], "no-newline.md", "x") and (hostile_names["user"] / "good.md").read_text()
+        write_file(hostile_names["user"], "no-newline.md", "x")
+        and (hostile_names["user"] / "good.md").read_text()
     )
-    assert muniment("show", "user/good.md").stdout_bytes.decode() == text
-    assert muniment.document("show", "user/good.md") == {"path": "user/good.md", "content": text}
-    request.getfixturevalue("terminal")
-    printed = muniment("show", "user/good.md").stdout
+    assert cli("show", "user/good.md").stdout_bytes.decode() == text
+    assert cli.document("show", "user/good.md") == {"path": "user/good.md", "content": text}
+    request.getfixturevalue("fake_terminal")
+    printed = cli("show", "user/good.md").stdout
     assert (printed.endswith("\n"), set("\x1b\x9b\u202e") & set(printed)) == (True, set())
-    assert muniment("show", "user/no-newline.md").stdout == "x\n"
+    assert cli("show", "user/no-newline.md").stdout == "x\n"
 
 
-def test_show_rejects_paths_outside_memory(muniment, roots, tmp_path):
+def test_show_rejects_paths_outside_memory(cli, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
-    put(roots["user"], "bytes.md", b"\xff")
+    write_file(roots["user"], "bytes.md", b"\xff")
     escapes = "user/../outside/secret.md", "/etc/passwd", "user/link.md"
     for path, code in (
         *((path, "path_escape") for path in escapes),
         *(("user/absent.md", "not_found"), ("", "bad_name"), ("team/a.md", "refused")),
         *(("user", "not_a_file"), ("user/bytes.md", "not_text")),
     ):
-        result = muniment("show", path)
+        result = cli("show", path)
         assert (result.exit_code, f"[{code}]" in result.stderr, CANARY in result.output) == (
             1,
             True,
             False,
         ), path
-    assert muniment.failure("show", path) == code
+    assert cli.failure("show", path) == code
 
 
-def test_index_verify_detects_and_rebuild_repairs(muniment, roots):
-    put(roots["user"], "a.md", "x\n")
-    (wrong,) = muniment.lines("index", "verify", code=1)
+def test_index_verify_detects_and_rebuild_repairs(cli, roots):
+    write_file(roots["user"], "a.md", "x\n")
+    (wrong,) = cli.lines("index", "verify", code=1)
     assert wrong == "user/MEMORY.md is missing; run: muniment index rebuild"
-    assert muniment.document("index", "verify", code=1)["correct"] is False
-    assert muniment.lines("index", "rebuild") == ["the indexes are rebuilt"]
-    assert muniment.lines("index", "verify") == ["the indexes are correct"]
-    assert muniment.document("index", "verify")["correct"] is True
-    put(roots["user"], HOSTILE_NAME, "x")
-    put(roots["project"], "MEMORY.md", "# Mine\nby hand\n")
-    assert "note: project/MEMORY.md was not generated by Muniment" in muniment("index", "rebuild").stderr
-    verified = muniment("index", "verify")
+    assert cli.document("index", "verify", code=1)["correct"] is False
+    assert cli.lines("index", "rebuild") == ["the indexes are rebuilt"]
+    assert cli.lines("index", "verify") == ["the indexes are correct"]
+    assert cli.document("index", "verify")["correct"] is True
+    write_file(roots["user"], HOSTILE_NAME, "x")
+    write_file(roots["project"], "MEMORY.md", "# Mine\nby hand\n")
+    assert "note: project/MEMORY.md was not generated by Muniment" in cli("index", "rebuild").stderr
+    verified = cli("index", "verify")
     assert (verified.exit_code, verified.stderr.count("note: user/")) == (0, 1)
     (roots["user"] / "MEMORY.md").unlink()
     (roots["user"] / "MEMORY.md").mkdir()
-    assert "user/MEMORY.md cannot be rebuilt" in "".join(muniment.lines("index", "rebuild", code=1))
+    assert "user/MEMORY.md cannot be rebuilt" in "".join(cli.lines("index", "rebuild", code=1))
 
 
-def test_world_writable_root_is_reported_by_read_commands(muniment, roots):
+def test_world_writable_root_is_reported_by_read_commands(cli, roots):
     roots["user"].chmod(0o777)
     for line in ("ls", "show user/a.md", "index verify", "index rebuild"):
-        (message,) = muniment.lines(*line.split(), code=1)
+        (message,) = cli.lines(*line.split(), code=1)
         assert re.search(r"chmod go-w.*\[managed_memory_unavailable\]$", message)
 
 
@@ -463,59 +466,59 @@ def read_answers(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_tool_answers_each_line_and_commits_only_with_option(muniment, roots):
+def test_tool_answers_each_line_and_commits_only_with_option(cli, roots):
     lines = (
         request_line("write_file", path="user/a.md", content="x\n") + "\n" + request_line("ls", path="user")
     )
-    first, second = read_answers(muniment("tool", stdin=lines))
+    first, second = read_answers(cli("tool", stdin=lines))
     assert set(first) == set(second) == {"verdict", "code", "text"}
     assert second["text"] == "a.md (2 bytes)\n[1 in all]"
     assert list(roots["user"].iterdir()) == []
-    done = muniment("tool", "--commit", stdin=lines)
+    done = cli("tool", "--commit", stdin=lines)
     assert (done.exit_code, len(read_answers(done)), done.stderr) == (0, 2, "committed: user/a.md\n")
     assert (roots["user"] / "a.md").read_text() == "x\n"
 
 
-def test_tool_answers_invalid_request_and_continues(muniment):
+def test_tool_answers_invalid_request_and_continues(cli):
     bad = ("{", "[]", "null", '"ls"', '{"tool": "ls"}', '{"tool": "ls", "args": {}, "x": 1}')
     bad += ("[" * 100_000, "1" * 5000)
     unknown = [json.dumps({"tool": tool, "args": None}) for tool in (None, [], {}, 7, "bash")]
-    done = muniment("tool", stdin="\n".join((*bad, *unknown, request_line("ls", path=""))))
+    done = cli("tool", stdin="\n".join((*bad, *unknown, request_line("ls", path=""))))
     codes = [each["code"] for each in read_answers(done)]
     assert codes == ["bad_arguments"] * len(bad) + ["unknown_tool"] * len(unknown) + [None]
 
 
-def test_tool_fails_on_oversized_line_and_path_escape(muniment, roots, home, monkeypatch):
+def test_tool_fails_on_oversized_line_and_path_escape(cli, roots, home, monkeypatch):
     escape = request_line("write_file", path="user/a.md", content="x")
     escape += request_line("edit", path="/etc/x", old_string="a", new_string="b")
-    done = muniment("tool", "--commit", stdin=escape)
+    done = cli("tool", "--commit", stdin=escape)
     assert (done.exit_code, "[remember_path_escape]" in done.stderr) == (1, True)
     assert list(roots["user"].iterdir()) == []
-    assert "[invalid_scope]" in muniment("tool", bound=False, stdin="").stderr
-    assert "[confinement_unavailable]" in muniment.lines("tool", "--in-process", stdin="", code=1)[0]
-    list_rule = rule("allow", "look", ["list", "read"], ["/user/**/*.md"])
-    write(home / "policies" / "own.toml", body=list_rule, extends=["strict"])
-    done = muniment("tool", "--policy=own", stdin=request_line("write_file", path="user/a.md", content="x\n"))
+    assert "[invalid_scope]" in cli("tool", bound=False, stdin="").stderr
+    assert "[confinement_unavailable]" in cli.lines("tool", "--in-process", stdin="", code=1)[0]
+    list_rule = format_rule("allow", "look", ["list", "read"], ["/user/**/*.md"])
+    write_policy(home / "policies" / "own.toml", body=list_rule, extends=["strict"])
+    done = cli("tool", "--policy=own", stdin=request_line("write_file", path="user/a.md", content="x\n"))
     assert read_answers(done)[0]["code"] == "refused"
     monkeypatch.setattr(command, "MAX_LINE_BYTES", 1000)
-    done = muniment(
-        "tool", "--commit", stdin=request_line("ls", path="x" * 2000) + request_line("ls", path="")
-    )
+    done = cli("tool", "--commit", stdin=request_line("ls", path="x" * 2000) + request_line("ls", path=""))
     assert (done.exit_code, [each["code"] for each in read_answers(done)]) == (1, ["too_large"])
 
 
-def test_symlinks_option_resolves_links(muniment, roots, monkeypatch):
+def test_symlinks_option_resolves_links(cli, roots, monkeypatch):
     (roots["user"] / "topic").mkdir()
     (roots["user"] / "t").symlink_to("topic")
     request = request_line("write_file", path="user/t/new.md", content="new\n")
-    assert read_answers(muniment("tool", stdin=request))[0]["code"] == "path_escape"
-    done = muniment("tool", "--symlinks", "beneath", "--commit", stdin=request)
+    assert read_answers(cli("tool", stdin=request))[0]["code"] == "path_escape"
+    done = cli("tool", "--symlinks", "beneath", "--commit", stdin=request)
     assert read_answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md points there"
     assert done.stderr == "committed: user/topic/new.md\n"
     use_scripted_model(
-        monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x")
+        monkeypatch,
+        reply_with_calls(make_call("write_file", path="user/t/more.md", content=f"{FACT}\n")),
+        reply_with_text("x"),
     )
-    document = muniment.document("remember", FACT, "--symlinks", "beneath")
+    document = cli.document("remember", FACT, "--symlinks", "beneath")
     assert document["files_touched"] == ["user/topic/prefers-dark-mode.md"]
 
 

@@ -37,11 +37,11 @@ def fish(script, line):
 
 
 @pytest.mark.parametrize("shell", [bash, zsh, fish])
-def test_completion_offers_commands_options_and_values(muniment, shell):
+def test_completion_offers_commands_options_and_values(cli, shell):
     program = shutil.which(shell.__name__)
     if program is None:
         pytest.skip(f"{shell.__name__} is not installed")
-    script = muniment("completion", shell.__name__).stdout
+    script = cli("completion", shell.__name__).stdout
     for line, wanted in LINES.items():
         flags = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell.__name__]
         done = subprocess.run(
@@ -57,6 +57,6 @@ def test_completion_offers_commands_options_and_values(muniment, shell):
         assert (sorted(filter(None, offered)), done.stderr) == (wanted, ""), line
 
 
-def test_completion_rejects_unknown_shell(muniment):
-    done = muniment("completion", "csh")
+def test_completion_rejects_unknown_shell(cli):
+    done = cli("completion", "csh")
     assert (done.exit_code, "'bash', 'zsh', 'fish'" in done.stderr) == (2, True)

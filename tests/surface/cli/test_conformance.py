@@ -8,10 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.cli.launched import launch, reached
-from kit.where import TESTS
+from kit.cli.process import launch, wait_until
+from kit.locations import TESTS
 from muniment.testing.conformance import CaseOutcome, Finding, Result, parse_target
-from muniment.testing.corpus import Failure, Kind, load_corpus
+from muniment.testing.corpus import Failure, FailureKind, load_corpus
 
 CORPUS = load_corpus()
 PROGRAMS = TESTS / "kit" / "testing" / "conformance"
@@ -26,8 +26,8 @@ def make_finding(outcome, *seen, is_beyond_claims=False):
 
 
 @pytest.mark.slow
-def test_conformance_lists_leaks_with_command_to_repeat(muniment):
-    lines = muniment.lines("conformance", "--target", WEAK, *FEW, code=1)
+def test_conformance_lists_leaks_with_command_to_repeat(cli):
+    lines = cli.lines("conformance", "--target", WEAK, *FEW, code=1)
     at = lines.index("command: leaked: hard-read (hardlink)")
     assert lines[at + 1] == "  why   hard link to an outside inode: only st_nlink tells"
     assert any("  seen  the canary is in the answer" in line for line in lines[at:])
@@ -35,13 +35,13 @@ def test_conformance_lists_leaks_with_command_to_repeat(muniment):
     assert shlex.split(repeat_command) == ["muniment", "conformance", "--target", WEAK, "--case", "hard-read"]
     assert "  1 skipped: no policy for symlinks" in lines
     assert lines[-1] == "command: FAILED: 1 leaked, 1 skipped, 2 held"
-    assert muniment(*shlex.split(repeat_command)[1:]).exit_code == 1
+    assert cli(*shlex.split(repeat_command)[1:]).exit_code == 1
 
 
 @pytest.mark.slow
-def test_conformance_reports_peers_without_changing_result(muniment):
+def test_conformance_reports_peers_without_changing_result(cli):
     peers = ("--peer", WEAK, "--peer", SERVER, "--peer", ABSENT)
-    head, *lines = muniment.lines("conformance", *peers, *FEW)
+    head, *lines = cli.lines("conformance", *peers, *FEW)
     assert head.split() == ["class", "muniment", "command", "1", "mcp", "command", "2"]
     for begin, row in (("hardlink", "hardlink 1 held 1 leaked 1 leaked* -"), ("all ", "all 4 held")):
         assert " ".join(next(line for line in lines if line.startswith(begin)).split()).startswith(row)
@@ -54,7 +54,7 @@ def test_conformance_reports_peers_without_changing_result(muniment):
     ):
         assert expected in output
     assert lines[-1] == "muniment: passed: 4 held"
-    document = muniment.document("conformance", "--peer", WEAK, "--peer", ABSENT, *FEW)
+    document = cli.document("conformance", "--peer", WEAK, "--peer", ABSENT, *FEW)
     assert (document["passed"], document["cases"]) == (True, 4)
     assert (document["target"]["outcomes"], document["target"]["findings"]) == ({"held": 4}, [])
     weak, absent = document["peers"]
@@ -65,23 +65,23 @@ def test_conformance_reports_peers_without_changing_result(muniment):
     assert (absent["classes"], "FileNotFoundError" in absent["unusable"]) == ({}, True)
 
 
-def test_conformance_requires_every_case_of_muniment_only(muniment, monkeypatch):
-    seen = [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
-    for outcome in set(CaseOutcome) - {CaseOutcome.HELD}:
+def test_conformance_requires_every_case_of_muniment_only(cli, monkeypatch):
+    seen = [Failure(FailureKind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
+    for outcome in set(CaseOutcome) - {CaseOutcome.PASSED}:
         result = Result(parse_target("muniment"), "muniment", [make_finding(outcome, *seen)])
         monkeypatch.setattr("muniment.testing.conformance.examine", lambda *_, result=result, **__: [result])
-        lines = muniment.lines("conformance", "--case=ok-edit", code=1)
+        lines = cli.lines("conformance", "--case=ok-edit", code=1)
         assert {f"muniment: {outcome}: ok-edit (legit)", "  and 2 more; --json has all"} <= set(lines)
         assert "\x1b" not in "".join(lines)
-        assert muniment.document("conformance", "--case=ok-edit", code=1)["passed"] is False
+        assert cli.document("conformance", "--case=ok-edit", code=1)["passed"] is False
     allowed = [
         make_finding(outcome) for outcome in (CaseOutcome.BROKEN, CaseOutcome.DIFFERS, CaseOutcome.SKIPPED)
     ]
     assert Result(parse_target("anthropic"), "", allowed).is_passed
 
 
-@pytest.mark.usefixtures("terminal")
-def test_conformance_on_terminal_draws_table_and_progress(muniment, monkeypatch):
+@pytest.mark.usefixtures("fake_terminal")
+def test_conformance_on_terminal_draws_table_and_progress(cli, monkeypatch):
     result = Result(
         parse_target("muniment"), "muniment", [make_finding(CaseOutcome.ESCAPED, is_beyond_claims=True)]
     )
@@ -92,19 +92,19 @@ def test_conformance_on_terminal_draws_table_and_progress(muniment, monkeypatch)
         return [result, other]
 
     monkeypatch.setattr("muniment.testing.conformance.examine", examine)
-    done = muniment("conformance", "--case=ok-edit", COLUMNS="200")
+    done = cli("conformance", "--case=ok-edit", COLUMNS="200")
     assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
     assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)
 
 
-def test_conformance_reports_unusable_target_and_environment(muniment, monkeypatch):
-    absent = muniment.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
+def test_conformance_reports_unusable_target_and_environment(cli, monkeypatch):
+    absent = cli.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
     assert absent[-1] == "command: not tried"
     monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
-    (message,) = muniment.lines("conformance", "--case=ok-edit", code=1)
+    (message,) = cli.lines("conformance", "--case=ok-edit", code=1)
     assert "temporary directory" in message
     monkeypatch.setattr("muniment.testing.conformance.examine", Mock(side_effect=KeyboardInterrupt))
-    assert muniment.document("conformance", code=130)["status"] == "cancelled"
+    assert cli.document("conformance", code=130)["status"] == "cancelled"
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_conformance_interrupt_leaves_no_process_or_directory(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = launch(tmp_path, "conformance", "--class", "race", TMPDIR=str(scratch))
-    reached(process, lambda: list(scratch.rglob("tree")))
+    wait_until(process, lambda: list(scratch.rglob("tree")))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=40)
     assert (process.returncode, out) == (130, b""), err

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from kit import trees
-from kit.conservation import bodies_of, flat, lost_lines
-from kit.memories import make_roots, put
-from kit.policy.files import write
+from kit import foreign_memories
+from kit.conservation import find_lost_lines, normalize_words, read_bodies
+from kit.memories import make_roots, write_file
+from kit.policy.files import write_policy
 from muniment.content.entry import parse
 from surface.cli.conftest import Muniment
 
@@ -26,24 +26,29 @@ def import_json(muniment, source, *more):
     return json.loads(done.stdout)
 
 
-def find_lost_lines(base, files, *more):
+def import_and_find_lost_lines(base, files, *more):
     """Return the lines that an import of `files` into an empty memory loses."""
     source, roots = base / "source", make_roots(base)
     for name, data in files.items():
-        put(source, name, data)
+        write_file(source, name, data)
     muniment = Muniment(base, roots)
     done = import_json(muniment, source, *more)
-    return list(lost_lines(files, roots.values(), done, read_pending_texts(muniment)))
+    return list(find_lost_lines(files, roots.values(), done, read_pending_texts(muniment)))
 
 
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(at, marks=pytest.mark.slow) for at in range(4, 100))]
 )
 def test_import_of_generated_tree_loses_no_line(tmp_path, seed):
-    assert find_lost_lines(tmp_path, trees.tree(seed), *(["--trust=owner"] if seed % 2 else []))[:9] == []
+    assert (
+        import_and_find_lost_lines(
+            tmp_path, foreign_memories.generate_memory(seed), *(["--trust=owner"] if seed % 2 else [])
+        )[:9]
+        == []
+    )
 
 
-@pytest.mark.parametrize("make", [trees.graph, trees.rows_of_mem0])
+@pytest.mark.parametrize("make", [foreign_memories.generate_graph, foreign_memories.generate_mem0_rows])
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(at, marks=pytest.mark.slow) for at in range(6, 100))]
 )
@@ -51,10 +56,10 @@ def test_import_of_generated_json_loses_no_fact(tmp_path, make, seed):
     data, facts = make(seed)
     roots = make_roots(tmp_path)
     muniment = Muniment(tmp_path, roots)
-    source = put(tmp_path, "rows.jsonl" if seed % 2 else "rows.json", data)
+    source = write_file(tmp_path, "rows.jsonl" if seed % 2 else "rows.json", data)
     done = import_json(muniment, source)
-    memory = "\n".join(map(flat, [*bodies_of(roots.values()), *read_pending_texts(muniment)]))
-    missing = [fact for fact in facts if flat(fact) not in memory]
+    memory = "\n".join(map(normalize_words, [*read_bodies(roots.values()), *read_pending_texts(muniment)]))
+    missing = [fact for fact in facts if normalize_words(fact) not in memory]
     reported_count = sum(1 for each in [*done["refused"], *done["not_taken"]])
     assert (missing if not reported_count else []) == []
     assert [
@@ -97,18 +102,18 @@ DESCRIPTIONS = {
 }
 
 
-def test_import_keeps_descriptions_that_are_not_yaml(muniment, tmp_path):
+def test_import_keeps_descriptions_that_are_not_yaml(cli, tmp_path):
     for number, value in enumerate(DESCRIPTIONS):
-        put(
+        write_file(
             tmp_path / "tree",
             f"f{number}.md",
             f"---\nname: f{number}\ndescription: {value}\n---\nText {number}.\n",
         )
-    done = muniment.document("import", tmp_path / "tree")
+    done = cli.document("import", tmp_path / "tree")
     assert (done["counts"]["imported"], done["not_taken"]) == (len(DESCRIPTIONS), []), done["held"]
     for each in done["imported"]:
         expected = DESCRIPTIONS[list(DESCRIPTIONS)[int(each["name"][1:-3])]]
-        entry = parse(muniment.document("show", each["path"])["content"])
+        entry = parse(cli.document("show", each["path"])["content"])
         assert expected in entry.description
 
 
@@ -129,53 +134,53 @@ TEXTS = {
 }
 
 
-def test_import_keeps_text_that_is_not_front_matter(muniment, tmp_path):
+def test_import_keeps_text_that_is_not_front_matter(cli, tmp_path):
     for name, (text, _) in TEXTS.items():
-        put(tmp_path / "tree", name, text)
-    done = muniment.document("import", tmp_path / "tree")
+        write_file(tmp_path / "tree", name, text)
+    done = cli.document("import", tmp_path / "tree")
     paths = {each["name"]: each["path"] for each in done["imported"]}
     assert set(paths) == set(TEXTS)
     for name, (_, expected) in TEXTS.items():
-        assert expected in parse(muniment.document("show", paths[name])["content"]).body
-    blank = parse(muniment.document("show", paths["blank.md"])["content"])
+        assert expected in parse(cli.document("show", paths[name])["content"]).body
+    blank = parse(cli.document("show", paths["blank.md"])["content"])
     assert (blank.name, blank.description) == ("B", "Salmon return")
     assert {each["name"] for each in done["not_taken"]} == {"ends.md:2", "never.md:2"}
-    assert all(parse(muniment.document("show", each)["content"]).expires is None for each in paths.values())
+    assert all(parse(cli.document("show", each)["content"]).expires is None for each in paths.values())
 
 
-def test_import_of_index_keeps_lines_without_file(muniment, tmp_path):
-    put(tmp_path / "tree", "here.md", "The weight is one.\n")
-    put(
+def test_import_of_index_keeps_lines_without_file(cli, tmp_path):
+    write_file(tmp_path / "tree", "here.md", "The weight is one.\n")
+    write_file(
         tmp_path / "tree",
         "MEMORY.md",
         "# Index\n\n- [Here](here.md) - weight\n- [Gone](gone.md) - Ina rows at six\n",
     )
-    done = muniment.document("import", tmp_path / "tree")
+    done = cli.document("import", tmp_path / "tree")
     assert {each["name"] for each in done["imported"]} == {"here.md", "MEMORY.md:4"}
     assert [(each["name"], each["lines"]) for each in done["not_taken"]] == [("MEMORY.md", "1, 3")]
-    alone = put(tmp_path / "alone", "MEMORY.md", "- [Gone](gone.md) - Ina rows at seven\n")
-    assert muniment.document("import", alone.parent)["counts"]["imported"] == 1
+    alone = write_file(tmp_path / "alone", "MEMORY.md", "- [Gone](gone.md) - Ina rows at seven\n")
+    assert cli.document("import", alone.parent)["counts"]["imported"] == 1
 
 
-def test_import_splits_added_memories_and_sections(muniment, tmp_path):
-    put(
+def test_import_splits_added_memories_and_sections(cli, tmp_path):
+    write_file(
         tmp_path / "a",
         ".gemini/GEMINI.md",
         "# Tea\nTea is at four.\n\n## Gemini Added Memories\n- Lives in Porto.\n- Has a dog.\n",
     )
-    put(tmp_path / "b", "USER.md", "Name: Kim\n\u00a7\nLives in Lyon.\n")
-    names = [each["name"] for each in muniment.document("import", tmp_path / "a")["imported"]]
+    write_file(tmp_path / "b", "USER.md", "Name: Kim\n\u00a7\nLives in Lyon.\n")
+    names = [each["name"] for each in cli.document("import", tmp_path / "a")["imported"]]
     assert names == [".gemini/GEMINI.md:1", ".gemini/GEMINI.md:5", ".gemini/GEMINI.md:6"]
-    names = [each["name"] for each in muniment.document("import", tmp_path / "b")["imported"]]
+    names = [each["name"] for each in cli.document("import", tmp_path / "b")["imported"]]
     assert names == ["USER.md:1", "USER.md:3"]
 
 
-def test_import_names_skipped_files_and_folders(muniment, tmp_path):
+def test_import_names_skipped_files_and_folders(cli, tmp_path):
     for name in ("a.MD", "b.mdc", "c.markdown", "d.txt", ".cursor/rules/e.mdc", ".cursorrules"):
-        put(tmp_path / "tree", name, f"The file {name} is read.\n")
+        write_file(tmp_path / "tree", name, f"The file {name} is read.\n")
     for name in (".git/x.md", "photo.png", "data.json", "LICENSE", "._a.md"):
-        put(tmp_path / "tree", name, "{}\n")
-    done = muniment.document("import", tmp_path / "tree")
+        write_file(tmp_path / "tree", name, "{}\n")
+    done = cli.document("import", tmp_path / "tree")
     assert done["counts"]["imported"] == 6
     assert {each["name"] for each in done["not_taken"]} == {
         ".git/",
@@ -184,15 +189,15 @@ def test_import_names_skipped_files_and_folders(muniment, tmp_path):
         "LICENSE",
         "._a.md",
     }
-    lines = muniment.lines("import", tmp_path / "tree", "--dry-run")
+    lines = cli.lines("import", tmp_path / "tree", "--dry-run")
     assert "skipped: photo.png (not a text or JSON file)" in lines
 
 
-def test_import_after_bad_import_names_lost_description(muniment, tmp_path):
-    put(tmp_path / "tree", "a.md", "The gate is blue.\n")
-    muniment.document("import", tmp_path / "tree")
-    put(tmp_path / "tree", "a.md", "---\ndescription: Ask Lou first\n---\nThe gate is blue.\n")
-    done = muniment.document("import", tmp_path / "tree")
+def test_import_after_bad_import_names_lost_description(cli, tmp_path):
+    write_file(tmp_path / "tree", "a.md", "The gate is blue.\n")
+    cli.document("import", tmp_path / "tree")
+    write_file(tmp_path / "tree", "a.md", "---\ndescription: Ask Lou first\n---\nThe gate is blue.\n")
+    done = cli.document("import", tmp_path / "tree")
     assert (done["counts"]["known"], done["not_taken"][0]["lines"]) == (1, "2")
 
 
@@ -203,9 +208,9 @@ def export_and_import(base, files, kind):
     """Export a home, import it into another one, and return its files and the notes of the export."""
     roots = [make_roots(base / name) for name in ("from", "to")]
     for name, data in files.items():
-        put(roots[0]["user"], name, data)
+        write_file(roots[0]["user"], name, data)
     homes = [Muniment(base / name, each) for name, each in zip(("from", "to"), roots, strict=True)]
-    notes = homes[0].document("export", "--to", base / f"e.{kind}")["notes"]
+    notes = homes[0].run_for_document("export", "--to", base / f"e.{kind}")["notes"]
     done = import_json(homes[1], base / f"e.{kind}", "--trust=owner")
     found = roots[1]["user"].rglob("*.md")
     imported_files = {str(path.relative_to(roots[1]["user"])): path.read_bytes() for path in found}
@@ -221,7 +226,7 @@ def parent_paths(name):
 @pytest.mark.parametrize("kind", ["tar", "jsonl"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(1, 20))])
 def test_export_of_vault_restores_or_names_each_file(tmp_path, seed, kind):
-    plain, odd = trees.vault(seed)
+    plain, odd = foreign_memories.generate_vault(seed)
     files, raw_notes, home, done = export_and_import(tmp_path, plain | odd, kind)
     notes = "\n".join(raw_notes).replace(": ", " ")
     assert [name for name in plain if files.get(name) != plain[name]] == []
@@ -236,16 +241,16 @@ def test_export_of_vault_restores_or_names_each_file(tmp_path, seed, kind):
     assert home.document("ls")["entries"] == []
 
 
-def test_export_lists_files_that_only_backup_includes(muniment, tmp_path, roots):
-    put(roots["user"], "pinned/a.md", "Tea is at four.\n")
+def test_export_lists_files_that_only_backup_includes(cli, tmp_path, roots):
+    write_file(roots["user"], "pinned/a.md", "Tea is at four.\n")
     (tmp_path / "there.tar").write_text("mine\n")
-    failed = muniment("export", "--to", tmp_path / "there.tar")
+    failed = cli("export", "--to", tmp_path / "there.tar")
     assert failed.exit_code == 1
     assert "an import would change or reject user/pinned/a.md" in failed.stderr
 
 
 @pytest.mark.threat("T-MEM-32", control="export_denies")
-def test_import_of_deep_export_keeps_deny_rules_and_gates(muniment, tmp_path, roots):
+def test_import_of_deep_export_keeps_deny_rules_and_gates(cli, tmp_path, roots):
     head = json.dumps({"format": "muniment-export/1"})
     deep = "a/b/c/d"
     texts = {
@@ -257,20 +262,20 @@ def test_import_of_deep_export_keeps_deny_rules_and_gates(muniment, tmp_path, ro
         f"user/{deep}/../../../../../x.md": "The fence is blue.\n",
     }
     rows = [json.dumps({"path": path, "text": text, "trust": "owner"}) for path, text in texts.items()]
-    export = put(tmp_path, "e.jsonl", "\n".join([head, *rows]))
-    done = import_json(muniment, export, "--trust=owner")
+    export = write_file(tmp_path, "e.jsonl", "\n".join([head, *rows]))
+    done = import_json(cli, export, "--trust=owner")
     assert [each["path"] for each in done["imported"]] == [f"user/{deep}/fine.md"]
     assert {each["name"] for each in done["refused"]} == set(texts) - {f"user/{deep}/fine.md"}
     assert [path.name for path in roots["user"].rglob("*.md") if path.name != "MEMORY.md"] == ["fine.md"]
-    plain = put(tmp_path / "tree", f"{deep}/other.md", "The boat is blue.\n")
-    assert [each["path"] for each in import_json(muniment, plain.parents[4])["imported"]] != [
+    plain = write_file(tmp_path / "tree", f"{deep}/other.md", "The boat is blue.\n")
+    assert [each["path"] for each in import_json(cli, plain.parents[4])["imported"]] != [
         f"user/{deep}/other.md"
     ]
 
 
-def test_import_of_export_respects_policy_without_create(muniment, tmp_path, roots):
-    policy, muniment.roots = write(tmp_path / "readonly.toml"), {"user": roots["user"]}
+def test_import_of_export_respects_policy_without_create(cli, tmp_path, roots):
+    policy, cli.roots = write_policy(tmp_path / "readonly.toml"), {"user": roots["user"]}
     rows = [json.dumps({"format": "muniment-export/1"}), json.dumps({"path": "user/a/b.md", "text": "Tea\n"})]
-    export = put(tmp_path, "e.jsonl", "\n".join(rows))
-    done = import_json(muniment, export, "--trust=owner", f"--policy={policy}")
+    export = write_file(tmp_path, "e.jsonl", "\n".join(rows))
+    done = import_json(cli, export, "--trust=owner", f"--policy={policy}")
     assert (done["counts"]["imported"], list(roots["user"].rglob("*.md"))) == (0, [])

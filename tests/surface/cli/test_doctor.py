@@ -11,12 +11,12 @@ from unittest.mock import Mock
 import pytest
 
 from kit.sandbox.machine import needs_fence
-from kit.sandbox.probe import SERVICES, soon
+from kit.sandbox.probe import SERVICES, make_deadline
 from kit.sandbox.services.outer_filter import CASES
 from muniment.errors import WorkerLost
 from muniment.lab.attempts.attempt import ATTEMPTS, DONE
-from muniment.lab.attempts.offer import look_around
-from muniment.lab.attempts.trial import Verdict, judge, try_all
+from muniment.lab.attempts.offer import inspect_system
+from muniment.lab.attempts.trial import Verdict, judge_outcome, run_trial
 from muniment.names import FenceLayer
 
 # Stopped by Landlock, nothing, seccomp and limits alone.
@@ -24,9 +24,9 @@ FEW = [ATTEMPTS[name] for name in ("read-outside-openat2", "metadata-outside", "
 
 
 @pytest.fixture
-def doctor(muniment, home):
+def doctor(cli, home):
     def doctor(*flags, code=0):
-        lines = muniment.lines("doctor", *flags, code=code, COLUMNS="300")
+        lines = cli.lines("doctor", *flags, code=code, COLUMNS="300")
         assert not home.exists()
         return lines
 
@@ -39,7 +39,7 @@ def fake_findings(monkeypatch):
 
     def fake_findings(which=None, change=lambda trial: trial):
         layers = {"service": f"layers_service:{which}", "directories": [SERVICES]} if which else {}
-        trial = change(try_all(soon().deadline, attempts=FEW, **layers))
+        trial = change(run_trial(make_deadline().deadline, attempts=FEW, **layers))
         monkeypatch.setattr("muniment.lab.attempts.trial.try_all", lambda _: trial)
 
     return fake_findings
@@ -84,31 +84,31 @@ def test_doctor_with_missing_layer_prints_gap_and_advice(doctor, fake_findings, 
             assert lines[-1] == f"enforcement partial (missing: {layer}); policy {policy} requires {summary}"
             advice = 'no task runs here: enable the MISSING layers or use a policy that requires "partial"'
             assert (f"to do: with the policy hardened {advice}" in lines) == (code == 1)
-    request.getfixturevalue("terminal")
+    request.getfixturevalue("fake_terminal")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
     assert re.search(r"│ landlock +│ ABI \d+ +│ active +│", text)
     assert re.search(r"│ open +│ done +│ read the size of a file outside", text)
 
 
-def test_doctor_without_layers_reports_all_missing(doctor, fake_findings, muniment, monkeypatch):
+def test_doctor_without_layers_reports_all_missing(doctor, fake_findings, cli, monkeypatch):
     fake_findings("nothing")
-    document = muniment.document("doctor", "--policy", "hardened", code=1)
+    document = cli.document("doctor", "--policy", "hardened", code=1)
     assert document["missing_layers"] == list(FenceLayer)
     assert (document["enforcement"], document["met"]) == ("partial", False)
     assert all(each["advice"] and not each["holds"] for each in document["layers"])
     assert all(each["verdict"] == "open" for each in document["attempts"])
-    old = replace(look_around(), landlock_abi=3)
+    old = replace(inspect_system(), landlock_abi=3)
     monkeypatch.setattr("muniment.lab.attempts.offer.look_around", lambda: old)
     assert "open: Landlock ABI 3 does not support TCP" in doctor()
 
 
 @needs_fence
-def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, muniment):
+def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, cli):
     """A kernel may enforce less than it reports."""
 
     def break_first_finding(trial):
-        first = judge(trial.findings[0].attempt, DONE, [*FenceLayer], 7)
+        first = judge_outcome(trial.findings[0].attempt, DONE, [*FenceLayer], 7)
         return replace(trial, findings=[first, *trial.findings[1:]])
 
     def skip_findings(trial):
@@ -128,7 +128,7 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
     for number, code in ((3, 0), (4, 1)):  # It fails if nothing was tried.
         fake_findings(change=skip_findings)
         assert doctor(code=code)[-1].endswith(f": met; {number} of 4 not tried")
-        muniment.document("doctor", code=code)
+        cli.document("doctor", code=code)
 
 
 WITHHELD = {
@@ -163,7 +163,7 @@ def test_doctor_in_restricted_container_exits_1_with_reason(tmp_path, withheld):
     assert last.removesuffix(untried_suffix(lines)) == missing
 
 
-def test_doctor_reports_environment_errors(doctor, muniment, monkeypatch):
+def test_doctor_reports_environment_errors(doctor, cli, monkeypatch):
     assert "[policy_invalid]" in doctor("--policy", "./none.toml", code=1)[0]
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "tempdir", "/nowhere")
@@ -176,4 +176,4 @@ def test_doctor_reports_environment_errors(doctor, muniment, monkeypatch):
     assert doctor(code=1) == ["not examined: the zygote died [worker_lost]"]
     monkeypatch.setattr("muniment.lab.attempts.trial.try_all", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
-    assert muniment.document("doctor", code=130)["status"] == "cancelled"
+    assert cli.document("doctor", code=130)["status"] == "cancelled"

@@ -6,27 +6,36 @@ import re
 import pytest
 
 from kit.agent import misbehaviours
-from kit.agent.served_minds import perfect, through
-from kit.agent.servers import KEY, form_of
+from kit.agent.servers import KEY, detect_form
+from kit.agent.simulated_models import build_answerer, remember_fact
 from muniment.agent.openai import FormFinding, Probe
 from muniment.cli import doctor as command
 from muniment.testing import chat_server as server
-from muniment.testing.chat_server import always, failure, raw, tool_call, tool_calls, words
+from muniment.testing.chat_server import (
+    error_response,
+    make_tool_call,
+    repeat_responder,
+    send_raw,
+    text_response,
+    tool_calls_response,
+)
 
-LS = tool_calls(tool_call("ls", {"path": "user"}))
-ACTION = words('{"action": "ls", "path": "user"}')
-DECISION = words('{"title": "Dark mode", "scope": "user", "type": "user", "file": "editor/dark-mode"}')
-PROSE = words("You would list the scope user.")
+LS = tool_calls_response(make_tool_call("ls", {"path": "user"}))
+ACTION = text_response('{"action": "ls", "path": "user"}')
+DECISION = text_response(
+    '{"title": "Dark mode", "scope": "user", "type": "user", "file": "editor/dark-mode"}'
+)
+PROSE = text_response("You would list the scope user.")
 
 
 @pytest.fixture
-def doctor(muniment, home):
+def doctor(cli, home):
     """Examine a server that answers with `answer`; return the output without times, and the request count."""
 
     def run(answer, *flags, code=0, **environment):
         with server.ChatServer(answer) as chat_server:
             arguments = ("doctor", "--model", "tiny", "--base-url", chat_server.base_url)
-            lines = muniment.lines(*arguments, *flags, code=code, **environment)
+            lines = cli.lines(*arguments, *flags, code=code, **environment)
         assert not home.exists()
         output = [re.sub(r"\d+\.\d\d s(  \d+\.\d tokens/s)?", "T", line) for line in lines]
         return output, len(chat_server.requests)
@@ -35,12 +44,12 @@ def doctor(muniment, home):
 
 
 def answer_by_form(**answers):
-    return lambda request: answers[form_of(request)]
+    return lambda request: answers[detect_form(request)]
 
 
 def test_doctor_passes_perfect_model(doctor):
     for protocol in ("auto", "decide"):
-        output = " ".join(doctor(through(perfect), "--protocol", protocol)[0])
+        output = " ".join(doctor(build_answerer(remember_fact), "--protocol", protocol)[0])
         assert ("yes" in output, "no " in output) == (True, False)
 
 
@@ -55,17 +64,17 @@ def test_doctor_names_used_form_and_better_form(doctor):
     advice_json = "the model ignores the form tools; run it with --protocol json"
     assert lines[-2:] == ["a run will use tools", advice_json]
     advice = "the model ignored every form that was tried; use a larger model, or --protocol decide"
-    assert doctor(always(PROSE), code=1)[0][-1] == advice
+    assert doctor(repeat_responder(PROSE), code=1)[0][-1] == advice
     refusing = answer_by_form(json=misbehaviours.NO_RESPONSE_FORMAT["openai"], text=DECISION)
     lines, request_count = doctor(refusing, "--protocol", "decide")
     assert (lines[-1], request_count) == ("a run will use text for its decision", 2)
-    assert doctor(always(LS), "--protocol", "tools")[1] == 1
+    assert doctor(repeat_responder(LS), "--protocol", "tools")[1] == 1
 
 
 def test_doctor_stops_after_rejected_key(doctor):
     for flags in ((), ("--json",)):
         lines, request_count = doctor(
-            always(failure(401, f"bad {KEY}")), *flags, code=1, MUNIMENT_API_KEY=KEY
+            repeat_responder(error_response(401, f"bad {KEY}")), *flags, code=1, MUNIMENT_API_KEY=KEY
         )
         output = " ".join(lines)
         assert "the server rejected the key (401)" in output
@@ -75,7 +84,7 @@ def test_doctor_stops_after_rejected_key(doctor):
 
 def test_doctor_reports_slow_server(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 0.5)
-    lines, request_count = doctor(always(raw(60.0)), code=1)
+    lines, request_count = doctor(repeat_responder(send_raw(60.0)), code=1)
     output = " ".join(lines)
     assert (output.count("no response in time"), request_count, "no run can use" in output) == (3, 3, False)
     assert "the model was slow" in lines[-1]
@@ -84,21 +93,21 @@ def test_doctor_reports_slow_server(doctor, monkeypatch):
 @pytest.mark.slow
 def test_doctor_tries_next_form_after_slow_answer(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 1.0)
-    lines, _ = doctor(answer_by_form(tools=raw(60.0), json=ACTION, text=ACTION), "--json", code=1)
+    lines, _ = doctor(answer_by_form(tools=send_raw(60.0), json=ACTION, text=ACTION), "--json", code=1)
     found = json.loads("\n".join(lines))
     assert [each["verdict"] for each in found["forms"]] == ["slow", "yes", "yes"]
     assert found["forms"][1]["tokens_per_second"] > 0
     assert "run it with --protocol json" in found["advice"][0]
 
 
-def test_doctor_needs_server_unless_model_is_rules(muniment):
+def test_doctor_needs_server_unless_model_is_rules(cli):
     rules = "rules: the built-in rules need no server; to test a language model, use --model NAME"
-    assert muniment.lines("doctor", "--model", "rules") == [rules]
-    assert muniment.document("doctor", "--model", "rules")["forms"] == []
-    assert "needs a server" in muniment.lines("doctor", "--model", "tiny", code=1)[0]
+    assert cli.lines("doctor", "--model", "rules") == [rules]
+    assert cli.document("doctor", "--model", "rules")["forms"] == []
+    assert "needs a server" in cli.lines("doctor", "--model", "tiny", code=1)[0]
 
 
-def test_doctor_warns_about_unencrypted_connection(muniment, monkeypatch):
+def test_doctor_warns_about_unencrypted_connection(cli, monkeypatch):
     no_forms = Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
     monkeypatch.setattr("muniment.agent.openai.probe", lambda *_: no_forms)
     clear = "the memory will travel unencrypted to"
@@ -107,5 +116,5 @@ def test_doctor_warns_about_unencrypted_connection(muniment, monkeypatch):
         ("http://127.evil.example/v1", "", f"{clear} 127.evil.example"),
         *((url, KEY, "") for url in ("https://models.example/v1", "http://127.0.0.7:1/v1", "http://[::1]:1")),
     ):
-        output = muniment("doctor", "--model", "tiny", "--base-url", url, MUNIMENT_API_KEY=key).stdout
+        output = cli("doctor", "--model", "tiny", "--base-url", url, MUNIMENT_API_KEY=key).stdout
         assert (warning in output, "unencrypted" in output) == (True, bool(warning))

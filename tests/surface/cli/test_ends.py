@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime, timedelta
 
-from kit.memories import put
+from kit.memories import write_file
 from muniment.content.entry import parse
 
 TODAY = datetime.now(UTC).astimezone().date()
@@ -22,61 +22,61 @@ def read_paths(document):
     return {each["path"] for each in document["entries"]}
 
 
-def test_end_date_includes_today_for_every_source(muniment, tmp_path):
-    (dated,) = muniment.document("remember", FACT)["files_touched"]
-    (hidden,) = muniment.document("remember", "The pool is warm", f"--expires={TODAY}")["files_touched"]
+def test_end_date_includes_today_for_every_source(cli, tmp_path):
+    (dated,) = cli.document("remember", FACT)["files_touched"]
+    (hidden,) = cli.document("remember", "The pool is warm", f"--expires={TODAY}")["files_touched"]
     rows = [
         {"id": "1", "memory": f"The sauna is closed until {TODAY}"},
         {"id": "2", "memory": "The bar is open", "expiration_date": str(TODAY)},
         {"id": "3", "memory": "The court is closed until Friday"},
         {"id": "4", "memory": "The track is closed until Friday", "updated_at": "2026-11-25T10:00:00Z"},
     ]
-    sauna, bar, court, track = muniment.document("import", put(tmp_path, "m.json", json.dumps(rows)))[
+    sauna, bar, court, track = cli.document("import", write_file(tmp_path, "m.json", json.dumps(rows)))[
         "imported"
     ]
     lines = f"---\nexpires: {TODAY}\n---\nThe shop sells tea\n", f"The yard is closed until {TODAY}\n"
     for name, text in zip(("shop.md", "yard.md"), lines, strict=True):
-        put(tmp_path, f"notes/{name}", text)
-    shop, yard = muniment.document("import", str(tmp_path / "notes"))["imported"]
+        write_file(tmp_path, f"notes/{name}", text)
+    shop, yard = cli.document("import", str(tmp_path / "notes"))["imported"]
     day = str(TODAY)
     for path, keys in (
         *((dated, (None, day)), (hidden, (day, None)), (sauna["path"], (None, day))),
         *((bar["path"], (day, None)), (court["path"], (None, None)), (track["path"], (None, "2026-11-27"))),
         *((shop["path"], (day, None)), (yard["path"], (None, day))),
     ):
-        assert read_dates(muniment, path) == keys, path
-        query = parse(muniment.document("show", path)["content"]).body.strip()
-        found = {each["path"]: each for each in muniment.document("recall", query)["entries"]}
+        assert read_dates(cli, path) == keys, path
+        query = parse(cli.document("show", path)["content"]).body.strip()
+        found = {each["path"]: each for each in cli.document("recall", query)["entries"]}
         assert path in found, path
         assert ("ended" in found[path]) == (path == track["path"] and date(2026, 11, 27) < TODAY)
 
 
-def test_ls_lists_ended_entry_and_expired_one_only_with_all(muniment, roots):
-    put(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
-    put(roots["user"], "gone.md", f"---\nexpires: {PAST}\n---\nThe bar is closed\n")
-    listing = muniment.document("ls")
+def test_ls_lists_ended_entry_and_expired_one_only_with_all(cli, roots):
+    write_file(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
+    write_file(roots["user"], "gone.md", f"---\nexpires: {PAST}\n---\nThe bar is closed\n")
+    listing = cli.document("ls")
     assert (read_paths(listing), listing["expired"]) == ({"user/over.md"}, 1)
-    assert read_paths(muniment.document("ls", "--all")) == {"user/over.md", "user/gone.md"}
-    assert read_paths(muniment.document("ls", "user/gone.md")) == set()
-    text = muniment("ls").output
+    assert read_paths(cli.document("ls", "--all")) == {"user/over.md", "user/gone.md"}
+    assert read_paths(cli.document("ls", "user/gone.md")) == set()
+    text = cli("ls").output
     assert f"ended on {PAST}" in text
     assert "1 expired" in text
-    (found,) = muniment.document("recall", "is the gym closed")["entries"]
+    (found,) = cli.document("recall", "is the gym closed")["entries"]
     assert (found["path"], found["ended"]) == ("user/over.md", str(PAST))
-    assert muniment.document("recall", "is the bar closed")["entries"] == []
-    assert f"ended on {PAST}" in muniment("recall", "is the gym closed").output
+    assert cli.document("recall", "is the bar closed")["entries"] == []
+    assert f"ended on {PAST}" in cli("recall", "is the gym closed").output
 
 
-def test_dream_names_ended_entry_and_undo_restores_expired_one(muniment, roots):
-    put(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
+def test_dream_names_ended_entry_and_undo_restores_expired_one(cli, roots):
+    write_file(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
     expired = f"---\nexpires: {PAST}\n---\nThe bar is closed\n"
-    put(roots["user"], "gone.md", expired)
-    output = muniment("dream").output
+    write_file(roots["user"], "gone.md", expired)
+    output = cli("dream").output
     assert "ended, according to its text: user/over.md" in output
     assert "muniment forget user/over.md --yes" in output
-    done = muniment.document("dream", "--yes")
+    done = cli.document("dream", "--yes")
     assert (done["ended_entries"], done["expired_entries"]) == (["user/over.md"], ["user/gone.md"])
     assert (roots["user"] / "over.md").read_text() == f"---\nends: {PAST}\n---\nThe gym is closed\n"
     assert not (roots["user"] / "gone.md").exists()
-    muniment.document("undo", done["task_id"])
+    cli.document("undo", done["task_id"])
     assert (roots["user"] / "gone.md").read_text() == expired

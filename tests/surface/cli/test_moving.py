@@ -16,11 +16,11 @@ import pytest
 
 import muniment
 from kit import sources
-from kit.cli.commands import invoked
-from kit.git import repository
-from kit.memories import photograph, put
+from kit.cli.commands import run_in_process
+from kit.git import create_repository
+from kit.memories import take_snapshot, write_file
 from muniment.errors import ManagedMemoryUnavailable
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.transfer import backup as backing
 
 FACTS = ["The user prefers dark mode in all editors", "The project pins pnpm to version 9", "My name is Ana"]
@@ -37,7 +37,7 @@ class Home:
         has_workspace = arguments[0] not in {"backup", "restore", "audit"}
         line = [*map(str, arguments), *([f"--workspace={self.work}"] if has_workspace else [])]
         env = {"MUNIMENT_HOME": str(self.path), **environment}
-        done = invoked(line, env)
+        done = run_in_process(line, env)
         assert done.exit_code == code, done.output
         return done
 
@@ -56,8 +56,8 @@ def home(tmp_path):
     made = Home(tmp_path, "home")
     for fact in FACTS:
         made("remember", fact)
-    made("import", sources.mem0(tmp_path))
-    put(made.path / "user", "by-hand.md", "The kettle is blue.\n")
+    made("import", sources.write_mem0(tmp_path))
+    write_file(made.path / "user", "by-hand.md", "The kettle is blue.\n")
     made("index", "rebuild")
     return made
 
@@ -101,7 +101,7 @@ def test_import_of_owner_export_has_agent_trust_by_default(home, other, tmp_path
 
 
 def test_export_overwrites_nothing_and_names_skipped_files(home, tmp_path):
-    existing = put(tmp_path, "there.tar", "mine\n")
+    existing = write_file(tmp_path, "there.tar", "mine\n")
     for target in (existing, tmp_path / "a.zip", tmp_path / "missing" / "a.tar"):
         assert home.document("export", "--to", target, code=1)["error"]["code"] == "config_invalid"
     assert existing.read_text() == "mine\n"
@@ -124,10 +124,12 @@ def test_export_overwrites_nothing_and_names_skipped_files(home, tmp_path):
 def test_backup_restores_history_trust_and_configuration(home, other, tmp_path):
     outside = tmp_path / "team"
     outside.mkdir(mode=0o700)
-    put(home.path, "config.toml", f'# mine\npolicy = "strict"\n[roots]\nuser = "{outside}"  # shared\n')
-    put(home.path / "policies", "own.toml", "x = 1\n")
+    write_file(
+        home.path, "config.toml", f'# mine\npolicy = "strict"\n[roots]\nuser = "{outside}"  # shared\n'
+    )
+    write_file(home.path / "policies", "own.toml", "x = 1\n")
     (project,) = (home.path / "projects").iterdir()
-    put(project, "project.json", "{}\n")
+    write_file(project, "project.json", "{}\n")
     home("remember", "Likes green tea", "--scope=user")
     task = home.document("history")["steps"][0]["task"]
     file = tmp_path / "all.backup"
@@ -158,7 +160,7 @@ def test_backup_restores_history_trust_and_configuration(home, other, tmp_path):
 
 def test_restored_home_finds_renamed_checkout(tmp_path):
     home, other = Home(tmp_path, "home"), Home(tmp_path, "other")
-    home.work = repository(tmp_path / "project")
+    home.work = create_repository(tmp_path / "project")
     home("remember", "The project pins pnpm to version 9", "--scope=project")
     home("backup", tmp_path / "a")
     other("restore", tmp_path / "a")
@@ -169,7 +171,7 @@ def test_restored_home_finds_renamed_checkout(tmp_path):
 
 def test_backup_includes_root_bound_inside_home(home, other, tmp_path):
     (home.path / "mine").mkdir(mode=0o700)
-    put(home.path, "config.toml", f"roots = {{user = '{home.path}/mine'}}\n")
+    write_file(home.path, "config.toml", f"roots = {{user = '{home.path}/mine'}}\n")
     home("remember", "Likes green tea", "--scope=user")
     home("backup", tmp_path / "a")
     other("restore", tmp_path / "a")
@@ -194,7 +196,7 @@ def test_backup_includes_project_created_at_start(home, other, tmp_path, monkeyp
 
 
 def test_backup_fails_on_unreadable_file_but_not_on_missing(home, other, tmp_path, monkeypatch):
-    real_add = backing._Archive._add_plain
+    real_add = backing._Archive._add_regular_file
 
     def fail_with(problem):
         def add(self, shown, name, folder):
@@ -204,10 +206,12 @@ def test_backup_fails_on_unreadable_file_but_not_on_missing(home, other, tmp_pat
 
         return add
 
-    monkeypatch.setattr(backing._Archive, "_add_plain", fail_with(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        backing._Archive, "_add_regular_file", fail_with(PermissionError(13, "Permission denied"))
+    )
     error = home.document("backup", tmp_path / "a", code=1)["error"]
     assert "by-hand.md" in error["message"]
-    monkeypatch.setattr(backing._Archive, "_add_plain", fail_with(FileNotFoundError(2, "gone")))
+    monkeypatch.setattr(backing._Archive, "_add_regular_file", fail_with(FileNotFoundError(2, "gone")))
     home("backup", tmp_path / "a")
     other("restore", tmp_path / "a")
     assert not (other.path / "user" / "by-hand.md").exists()
@@ -264,10 +268,10 @@ def test_backup_on_full_disk_names_target_not_ledger(home, tmp_path, monkeypatch
 )
 def test_restore_leaves_ambiguous_config_binding_to_user(tmp_path, config):
     (tmp_path / "team").mkdir(mode=0o700)
-    put(tmp_path / "beside", "config.toml", config.format(tmp_path / "team", "y"))
-    done = backing.BackedUp()
-    put(tmp_path / "beside", "restored/user/a.md")
-    backing._bind_anew(tmp_path / "beside", tmp_path / "new", done, Patience(math.inf))
+    write_file(tmp_path / "beside", "config.toml", config.format(tmp_path / "team", "y"))
+    done = backing.BackupSummary()
+    write_file(tmp_path / "beside", "restored/user/a.md")
+    backing._rebind_roots(tmp_path / "beside", tmp_path / "new", done, Deadline(math.inf))
     assert done.notes == [f'add to config.toml: [roots] user = "{tmp_path}/new/restored/user"']
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 
@@ -289,10 +293,10 @@ def test_backup_without_file_name_is_rejected(home, target):
 
 def test_restore_replaces_nothing(home, other, tmp_path):
     home("backup", tmp_path / "a")
-    put(other.path, "mine.txt", "mine\n")
-    before = photograph(tmp_path)
+    write_file(other.path, "mine.txt", "mine\n")
+    before = take_snapshot(tmp_path)
     assert other.document("restore", tmp_path / "a", code=1)["error"]["code"] == "config_invalid"
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
     (other.path / "mine.txt").unlink()
     assert other.document("restore", tmp_path / "a")["files"] > 0
     assert home.document("backup", tmp_path / "a", code=1)["error"]["code"] == "config_invalid"
@@ -394,11 +398,11 @@ HOSTILE = {
 def test_restore_rejects_forged_backup_and_leaves_nothing(home, other, tmp_path):
     home("backup", tmp_path / "a")
     (tmp_path / "elsewhere").mkdir()
-    before, results = photograph(tmp_path / "elsewhere", tmp_path / "home").keys(), {}
+    before, results = take_snapshot(tmp_path / "elsewhere", tmp_path / "home").keys(), {}
     for name, change in HOSTILE.items():
         rewrite_backup(tmp_path / "a", tmp_path / "b", change)
         error = other.document("restore", tmp_path / "b", code=1)["error"]
-        assert photograph(tmp_path / "elsewhere", tmp_path / "home").keys() == before, name
+        assert take_snapshot(tmp_path / "elsewhere", tmp_path / "home").keys() == before, name
         results[name] = error["code"], error["message"].endswith("nothing was restored")
     assert results == dict.fromkeys(HOSTILE, ("config_invalid", True))
     honest = rewrite_backup(
@@ -411,7 +415,7 @@ def test_restore_rejects_truncated_backup(home, other, tmp_path):
     home("backup", tmp_path / "a")
     whole = (tmp_path / "a").read_bytes()
     for size in (0, 1, 511, 512, 513, len(whole) // 2, len(whole) - 11_000):
-        put(tmp_path, "b", whole[:size])
+        write_file(tmp_path, "b", whole[:size])
         assert other.document("restore", tmp_path / "b", code=1)["error"]["code"] == "config_invalid"
     assert not other.path.exists()
 
@@ -433,7 +437,7 @@ def test_backup_during_writes_contains_acknowledged_commits(home, other, tmp_pat
     env = os.environ | {"MUNIMENT_HOME": str(home.path)}
     text = (Path(muniment.__file__).with_name("policies") / "strict.toml").read_text()
     text = text.replace('name = "strict"', 'name = "none"').replace('require = "partial"', 'require = "none"')
-    command = [sys.executable, "-c", WRITER, str(home.work), str(put(tmp_path, "none.toml", text))]
+    command = [sys.executable, "-c", WRITER, str(home.work), str(write_file(tmp_path, "none.toml", text))]
     writer = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     try:
         lines = [writer.stdout.readline() for _ in range(40)]
@@ -504,13 +508,13 @@ def test_backup_and_restore_name_leftovers_of_killed_runs(home, other, tmp_path)
 
 def test_cancelled_restore_leaves_nothing(home, other, tmp_path, monkeypatch):
     home("backup", tmp_path / "a")
-    real_put = backing._put
+    real_put = backing._write_member
 
     def put_and_interrupt(*arguments):
         signal.raise_signal(signal.SIGINT)
         return real_put(*arguments)
 
-    monkeypatch.setattr(backing, "_put", put_and_interrupt)
+    monkeypatch.setattr(backing, "_write_member", put_and_interrupt)
     assert other.document("restore", tmp_path / "a", code=130)["error"]["code"] == "cancelled"
     assert list(other.path.parent.iterdir()) == []
 

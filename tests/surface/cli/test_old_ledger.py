@@ -1,6 +1,6 @@
 """A ledger of an older version is opened and nothing is lost; see `facts/ledgers/record.py`.
 
-The expected values are read from the dump by `kit.store.ledgers.Recorded`, which does not use Muniment.
+The expected values are read from the dump by `kit.store.ledgers.RecordedLedger`, which does not use Muniment.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from itertools import cycle
 
 import pytest
 
-from kit.cli.commands import invoked
-from kit.paths import at
-from kit.raising import raised
-from kit.server.process import BASE, path_of, policy_file
-from kit.store.ledgers import Recorded, lay_old_memory
+from kit.catching import catch_error
+from kit.cli.commands import run_in_process
+from kit.paths import make_path
+from kit.server.process import BASE, build_task_path, write_policy
+from kit.store.ledgers import RecordedLedger, create_old_memory
 from muniment.client import Client
 from muniment.errors import (
     AlreadyUndone,
@@ -30,9 +30,9 @@ from muniment.errors import (
     ReviewClosed,
     UndoOverlap,
 )
-from muniment.operations.review import content_of
-from muniment.store.review import pending
-from muniment.testing.minds import ScriptedModel, say
+from muniment.operations.review import read_content
+from muniment.store.review import read_pending
+from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 
 HERE = ("user", "project of work")
 OTHER = ("other user", "other project")
@@ -40,22 +40,22 @@ OTHER = ("other user", "other project")
 
 @pytest.fixture
 def old(tmp_path):
-    return lay_old_memory(tmp_path)
+    return create_old_memory(tmp_path)
 
 
 @pytest.fixture
-def recording(opened):
-    found = Recorded()
-    opened.callback(found.close)
+def recording(exit_stack):
+    found = RecordedLedger()
+    exit_stack.callback(found.close)
     return found
 
 
 @pytest.fixture
-def open_memory(old, memory):
+def open_memory(old, open_memory):
     """Return a function that opens the memory in this process; entries never expire, even old ones."""
     lines = {"require": '"none"', "untrusted": '"never"', "max_scope_share": "1.0"}
-    policy = policy_file(old.base, **lines)
-    return lambda **options: memory(policy=policy, in_process=True, **options)
+    policy = write_policy(old.base, **lines)
+    return lambda **options: open_memory(policy=policy, in_process=True, **options)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def run_json(old):
         has_no_workspace = arguments[0] in {"audit", "token"}
         workspace = [] if has_no_workspace else [f"--workspace={old.base / 'work'}"]
         env = {"MUNIMENT_HOME": str(old.home)}
-        result = invoked([*arguments, *workspace, "--json"], env, stdin)
+        result = run_in_process([*arguments, *workspace, "--json"], env, stdin)
         assert result.exit_code == code, result.output
         return json.loads(result.stdout)
 
@@ -148,16 +148,16 @@ def test_old_versions_are_shown_as_committed(open_memory, recording):
         is_erased = "erased" in {change["before_digest"], change["after_digest"]}
         counts["erased" if is_erased else "removed" if change["after"] is None else "kept"] += 1
         if not is_erased:
-            assert content_of(memory.place, change["path"], commit["task"]) == change["after"]
+            assert read_content(memory.place, change["path"], commit["task"]) == change["after"]
     assert min(counts["erased"], counts["removed"], counts["kept"]) > 2
 
 
 def test_old_erased_entries_are_still_erased(open_memory, old):
     memory, erased = open_memory(), old.told["erased"]
-    raised(Erased, content_of, memory.place, erased["path"], erased["tasks"][0])
-    raised(Erased, memory.why, erased["path"])
+    catch_error(Erased, read_content, memory.place, erased["path"], erased["tasks"][0])
+    catch_error(Erased, memory.why, erased["path"])
     for task in erased["tasks"]:
-        raised(Erased, memory.undo, task)
+        catch_error(Erased, memory.undo, task)
 
 
 def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
@@ -244,7 +244,7 @@ def test_pending_reviews_normalize_claim_paths(open_memory, recording, old):
                 row["proposal"] = row["proposal"].replace(f'["{path}"', f'["{start}{path}"')
             ledger.execute("UPDATE review SET proposal = ? WHERE id = ?", (row["proposal"], review))
         ledger.commit()
-    waiting = {each.id: each for each in pending(open_memory().place.state)}
+    waiting = {each.id: each for each in read_pending(open_memory().place.state)}
     for review, row in recording.reviews().items():
         assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
@@ -254,24 +254,27 @@ def test_pending_review_is_approved_only_with_shown_digest(open_memory, recordin
     reviews = [old.told["reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")]
     for review in (*reviews, old.told["reviews"]["removal"]):
         row, review_shown = waiting[review], memory.review(review)
-        raised(ReviewChanged, memory.approve, review, review_shown.digest[::-1])
-        raised(ReviewChanged, memory.approve, review, row["digest"][::-1])
+        catch_error(ReviewChanged, memory.approve, review, review_shown.digest[::-1])
+        catch_error(ReviewChanged, memory.approve, review, row["digest"][::-1])
         assert memory.approve(review, review_shown.digest).task_id == f"approve:{review}"
         for path, text in row["texts"].items():
-            assert memory.place.roots[path.partition("/")[0]].root.read_bytes(at(*path.split("/", 1))) == text
+            assert (
+                memory.place.roots[path.partition("/")[0]].root.read_bytes(make_path(*path.split("/", 1)))
+                == text
+            )
             why = memory.why(path)
             assert (why.state, why.trust, why.asked) == ("committed", row["trusts"][path], "approve")
         assert all(memory.why(path).state == "removed" for path in row["removals"])
         assert memory.history()[0].task == f"approve:{review}"
-        raised(ReviewClosed, memory.approve, review, review_shown.digest)
-        raised(ReviewClosed, memory.reject, review)
+        catch_error(ReviewClosed, memory.approve, review, review_shown.digest)
+        catch_error(ReviewClosed, memory.reject, review)
 
 
 def test_rejected_review_cannot_be_approved(open_memory, old, run_json):
     memory, review = open_memory(), old.told["reviews"]["external"]
     before, digest = old.files("project of work"), memory.review(review).digest
     memory.reject(review)
-    raised(ReviewClosed, memory.approve, review, digest)
+    catch_error(ReviewClosed, memory.approve, review, digest)
     assert old.files("project of work") == before
     assert review not in {each["review_id"] for each in run_json("review", "list")["reviews"]}
 
@@ -279,16 +282,16 @@ def test_rejected_review_cannot_be_approved(open_memory, old, run_json):
 def test_closed_reviews_stay_closed_without_end_record(open_memory, old):
     memory = open_memory()
     for name in ("approved", "approved, undone", "approved, not closed", "rejected"):
-        error = raised(ReviewClosed, memory.review, old.told["reviews"][name])
+        error = catch_error(ReviewClosed, memory.review, old.told["reviews"][name])
         assert name.partition(",")[0] in str(error), name
-    raised(NotFound, memory.review, old.told["reviews"]["erased"])
+    catch_error(NotFound, memory.review, old.told["reviews"]["erased"])
 
 
 def test_review_is_bound_to_its_roots(open_memory, old):
     here, review = old.told["reviews"]["external"], old.told["reviews"]["elsewhere"]
-    raised(InvalidScope, open_memory().review, review)
+    catch_error(InvalidScope, open_memory().review, review)
     other = open_memory(roots=old.other)
-    raised(InvalidScope, other.review, here)
+    catch_error(InvalidScope, other.review, here)
     assert other.approve(review, other.review(review).digest).touched_scopes == ("project",)
 
 
@@ -347,7 +350,7 @@ def test_committed_task_is_not_committed_twice(open_memory, recording, old):
 
 def test_task_with_pending_review_creates_no_second_review(open_memory, old):
     memory, review = open_memory(), old.told["reviews"]["removal"]
-    error = raised(PendingReview, memory.dream, attended=False, task_id="unattended")
+    error = catch_error(PendingReview, memory.dream, attended=False, task_id="unattended")
     assert error.review_id == review
 
 
@@ -361,11 +364,11 @@ def test_undo_restores_original_bytes(open_memory, recording, old):
         files = {"user": old.files("user"), "project": old.files("project of work")}
         for change in [change for commit, change in recording.changes(*HERE) if commit["task"] == task]:
             assert files[change["scope"]].get(change["rel"]) == change["before"], task
-    raised(AlreadyUndone, memory.undo, "taken-back")
-    raised(AlreadyUndone, memory.undo, f"approve:{old.told['reviews']['approved, undone']}")
+    catch_error(AlreadyUndone, memory.undo, "taken-back")
+    catch_error(AlreadyUndone, memory.undo, f"approve:{old.told['reviews']['approved, undone']}")
     (edit, *_) = [row["task"] for row in recording.rows("change_set") if row["kind"] == "edit"]
-    raised(UndoOverlap, memory.undo, edit)  # Its files were changed manually and by a later task.
-    raised(NotFound, memory.undo, "half-applied")
+    catch_error(UndoOverlap, memory.undo, edit)  # Its files were changed manually and by a later task.
+    catch_error(NotFound, memory.undo, "half-applied")
     memory.undo("undone")  # The undo of this task was undone.
 
 
@@ -405,7 +408,7 @@ def test_dream_does_not_rewrite_erased_facts(open_memory, old, run_json):
             text for text in (*old.told["erased"]["texts"], other_fact) if text.partition(".")[0] in prompt
         ]
         merges = [{"ids": ["c1", "c2"], "keep": "c1", "text": text} for text in matching]
-        return say(json.dumps({"merges": merges}))
+        return reply_with_text(json.dumps({"merges": merges}))
 
     result = open_memory(model=ScriptedModel([merge] * 9)).dream(scope="user")
     assert result.counts.rewritten == 1
@@ -426,9 +429,9 @@ def has_all_members(old, new):
     return old == new
 
 
-def test_old_tokens_work_and_see_their_tasks(old, http, recording, run_json):
+def test_old_tokens_work_and_see_their_tasks(old, start_http, recording, run_json):
     listed = {each["name"]: each for each in run_json("token", "list")["tokens"]}
-    daemon, tasks = http(), {row["id"]: row for row in recording.rows("task")}
+    daemon, tasks = start_http(), {row["id"]: row for row in recording.rows("task")}
     for name, each in old.told["tokens"].items():
         answer = daemon.ask("GET", f"{BASE}/tasks", token=each["token"])
         assert (answer.status == 200) == (name in listed), name
@@ -441,14 +444,14 @@ def test_old_tokens_work_and_see_their_tasks(old, http, recording, run_json):
             continue
         for token in ("owner", *old.told["tokens"]):
             token_value = daemon.token if token == "owner" else old.told["tokens"][token]["token"]
-            answer = daemon.ask("GET", path_of(task), token=token_value)
+            answer = daemon.ask("GET", build_task_path(task), token=token_value)
             is_visible = token in listed and token == row["token"]
             assert (answer.status == 200) == (is_visible or token == "owner"), (token, answer.body)
         for client in old.told["tokens"][row["token"]]["clients"] if row["client"] else ():
             token_value, header = old.told["tokens"][row["token"]]["token"], f"X-Muniment-Client-Id: {client}"
-            answer = daemon.ask("GET", path_of(task), header, token=token_value)
+            answer = daemon.ask("GET", build_task_path(task), header, token=token_value)
             assert (answer.status == 200) == (client == row["client"])
-        document = daemon.ask("GET", path_of(task)).json
+        document = daemon.ask("GET", build_task_path(task)).json
         assert (document["status"], document["createdAt"]) == (row["status"], row["created"])
         result = {} if row["result"] is None else json.loads(row["result"])
         old_result = {name: value for name, value in result.items() if value is not None}
@@ -457,10 +460,10 @@ def test_old_tokens_work_and_see_their_tasks(old, http, recording, run_json):
         assert document.get("error", {}).get("code") == error
 
 
-def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, recording, run_json):
+def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, start_http, recording, run_json):
     lane = old.told["lane"]
     work, work2 = old.base / "work", old.base / "work2"
-    daemon = http(workspaces=(work, work2))
+    daemon = start_http(workspaces=(work, work2))
     commits = [change for commit, change in recording.changes(*HERE) if commit["task"] == lane["committed"]]
     with (
         Client(daemon.url, token=daemon.token, workspace=work) as here,
@@ -477,8 +480,8 @@ def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, record
 
 
 @pytest.mark.usefixtures("old")
-def test_old_events_are_streamed_from_the_start(http, recording):
-    daemon, expected = http(), list(recording.events("work", *HERE))
+def test_old_events_are_streamed_from_the_start(start_http, recording):
+    daemon, expected = start_http(), list(recording.events("work", *HERE))
     with daemon.follow(cursor=daemon.cursor(0)) as follower:
         found = [next(follower) for _ in expected]
     members = ("source", "kind", "status", "attempt", "code")

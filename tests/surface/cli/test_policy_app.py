@@ -3,19 +3,21 @@
 import os
 import re
 
-from kit.policy.files import READS, SCOPES, rule, write
+from kit.policy.files import READS, SCOPES, format_rule, write_policy
 
-DENY = rule("deny", "d", ["read"], ["secret/"])
+DENY = format_rule("deny", "d", ["read"], ["secret/"])
 CHECK = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "{}"\n'
 RED, GREEN, DIM, PLAIN = "\x1b[31;1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
 def test_policy_output_is_coloured_only_on_terminal_and_escaped(policy, tmp_path, request):
     bodies = {"own": SCOPES + READS + DENY, "wide": SCOPES + READS, "bad": "colour = 1\n"}
-    files = {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
+    files = {
+        name: write_policy(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()
+    }
     plain = policy.lines("diff", files["own"], files["wide"], code=1)
     assert (plain[0].startswith("WIDER: "), "\x1b" in "".join(plain)) == (True, False)
-    request.getfixturevalue("terminal")
+    request.getfixturevalue("fake_terminal")
     assert policy.lines("diff", files["own"], files["wide"], code=1, NO_COLOR="1") == plain
     assert "".join(policy.lines("diff", files["own"], files["wide"], code=1)).count(RED) == 3
     output = "".join(policy.lines("diff", files["wide"], files["own"]))
@@ -37,7 +39,7 @@ def test_policy_error_has_code_and_policy_is_not_shown(policy, tmp_path):
     """`tests/units/policy` covers every error."""
     path = str(tmp_path / "own.toml")
     for code, body in (("E401", SCOPES + READS + CHECK.format("deny")), ("E102", "x = = 1\n")):
-        write(tmp_path / "own.toml", body=body)
+        write_policy(tmp_path / "own.toml", body=body)
         (finding,) = policy.document("lint", path, code=1)["findings"][path]
         assert finding["code"] == code
         for arguments in (("show", path), ("explain", path, "read", "user/a"), ("diff", "strict", path)):

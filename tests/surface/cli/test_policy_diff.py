@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.policy.files import READS, SCOPES, rule, write
+from kit.policy.files import READS, SCOPES, format_rule, write_policy
 from muniment.cli import policy as command
 from muniment.lab.proofs import Prover
 from muniment.policy.load import load_policy
 
-DENY = rule("deny", "d", ["read"], ["secret/"])
+DENY = format_rule("deny", "d", ["read"], ["secret/"])
 HOSTILE = "a\x1b[2J\nproved: forged\u202e"
 CHANGES = ("widenings", "narrowings", "terms", "undecided")
 KEYS = {"status", "verdict", "accepted", "entry", "old", "new", *CHANGES}
@@ -20,8 +20,10 @@ def write_pair(tmp_path):
     """Return a function that writes an old and a new policy and returns their paths."""
 
     def write_pair(old, new, **more):
-        before = write(tmp_path / "old" / "own.toml", body=SCOPES + old)
-        return before, write(tmp_path / "new" / "own.toml", body=more.pop("scopes", SCOPES) + new, **more)
+        before = write_policy(tmp_path / "old" / "own.toml", body=SCOPES + old)
+        return before, write_policy(
+            tmp_path / "new" / "own.toml", body=more.pop("scopes", SCOPES) + new, **more
+        )
 
     return write_pair
 
@@ -73,7 +75,9 @@ def test_diff_names_cause_and_line_for_each_direction(write_pair, diff, tmp_path
     old, new = write_pair(everywhere, everywhere, scopes="[scopes]\nuser = {}\nteam = {}\n")
     assert f"            the scope 'team' ({new}:6) is now declared" in diff(old, new, code=1)
     assert f"            the scope 'team' ({new}:6) is no longer declared" in diff(new, old, code=1)
-    mother = write(tmp_path / "new" / "mother.toml", body=SCOPES + READS.replace("/user/**", "/user/a"))
+    mother = write_policy(
+        tmp_path / "new" / "mother.toml", body=SCOPES + READS.replace("/user/**", "/user/a")
+    )
     old, new = write_pair(READS, READS, extends=["./mother.toml"])
     cause = f"            the file 'mother' ({mother}), which denies it, is"
     assert f"{cause} no longer part of the policy" in diff(new, old, code=1)

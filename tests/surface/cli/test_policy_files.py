@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.policy.files import READ, SCOPES, write
+from kit.policy.files import READ, SCOPES, write_policy
 from muniment.policy.family import LOCK_NAME, read_lock
 from muniment.policy.load import load_files, load_policy
 
@@ -16,8 +16,8 @@ NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 @pytest.fixture
 def folder(tmp_path):
     """Write two policies and one other file."""
-    write(tmp_path / "policies" / "base.toml")
-    write(tmp_path / "policies" / "own.toml", extends=["./base.toml", "strict"])
+    write_policy(tmp_path / "policies" / "base.toml")
+    write_policy(tmp_path / "policies" / "own.toml", extends=["./base.toml", "strict"])
     (tmp_path / "policies" / "invariants.toml").write_text('schema = "muniment-invariants/1"\n')
     return tmp_path / "policies"
 
@@ -38,7 +38,7 @@ def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
     assert read_lock(path) == {"base": base, "own": own}
     assert [path.name for path in folder.iterdir() if path.suffix != ".toml"] == [LOCK_NAME]
     assert policy.lines("lock", folder)[-1] == f"locked 2 policies, unchanged: {path}"
-    write(folder / "base.toml", body=NARROW)
+    write_policy(folder / "base.toml", body=NARROW)
     (folder / "own.toml").unlink()
     now = digest(folder, "base")
     changes = [{"name": "base", "old": base, "new": now}, {"name": "own", "old": own, "new": None}]
@@ -58,7 +58,7 @@ def test_lock_check_writes_nothing_and_stale_lock_blocks_show(folder, policy):
     before = path.read_bytes()
     assert policy.lines("lock", folder, "--check")[-1] == f"{path} is current: 2 policies"
     assert policy.document("lock", folder, "--check")["status"] == "current"
-    base = write(folder / "base.toml", body=NARROW)
+    base = write_policy(folder / "base.toml", body=NARROW)
     assert "E130" in policy("show", base).stderr
     assert policy("lint", base).exit_code == policy("diff", base, base).exit_code == 0
     assert policy.document("lock", folder, "--check", code=1)["status"] == "stale"
@@ -74,7 +74,7 @@ def test_lock_rejects_invalid_policy_and_unwritable_file(folder, policy, tmp_pat
     new, before = folder / "new.toml", (folder / LOCK_NAME).read_bytes()
     for make, code in (
         (lambda: new.write_text('schema = "muniment-policy/2"'), "E105"),
-        (lambda: write(new, "own"), "E124"),
+        (lambda: write_policy(new, "own"), "E124"),
         (lambda: new.symlink_to("nowhere"), "E100"),
     ):
         make()
@@ -105,7 +105,7 @@ def test_policy_signature_is_created_and_verified(folder, policy, tmp_path):
     assert policy.lines(*verify) == [f"{label} is signed by alice"]
     assert "set policy_signers" in policy.lines("verify", own, code=1)[0]
     assert policy("verify", own, MUNIMENT_POLICY_SIGNERS=str(signers)).exit_code == 0
-    write(folder / "base.toml", body=NARROW)
+    write_policy(folder / "base.toml", body=NARROW)
     assert policy.lines(*verify, code=1)[0].startswith(f"not verified: E140 {own}: ")
     expected = {"name": "own", "path": own, "digest": load_policy(own).digest}
     assert policy.document(*sign) == {"status": "signed", **expected, "signature": f"{own}.sig"}
@@ -149,8 +149,8 @@ PARENT += '[limits]\nturns = 5\ntool_calls = 7\n[content]\nreject = ["ansi"]\n'
 
 
 def test_effective_policy_names_source_of_every_value(policy, tmp_path):
-    write(tmp_path / "parent.toml", body=PARENT)
-    family = write(tmp_path / "child.toml", body=CHILD, extends=["./parent.toml"])
+    write_policy(tmp_path / "parent.toml", body=PARENT)
+    family = write_policy(tmp_path / "child.toml", body=CHILD, extends=["./parent.toml"])
     document = policy.document("show", family, "--effective")
     assert (document["label"], document["digest"]) == (load_policy(family).label, load_policy(family).digest)
     assert [file["name"] for file in document["files"]] == ["child", "parent"]
@@ -175,7 +175,7 @@ def test_effective_policy_names_source_of_every_value(policy, tmp_path):
     rows = [line for line in lines if line.startswith("  limits.")]
     assert (rows[0].endswith("(child:13)"), len({row.index("(") for row in rows})) == (True, 1)
     assert any(line.startswith("  content.reject") and "ansi bidi" in line for line in lines)
-    own = write(tmp_path / "own.toml", body=SCOPES + READ + "[content]\nreject = []\n")
+    own = write_policy(tmp_path / "own.toml", body=SCOPES + READ + "[content]\nreject = []\n")
     lines = policy.lines("show", own, "--effective")
     assert any(" none " in line and "content.reject" in line for line in lines)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kit.policy.files import SCOPES, write
+from kit.policy.files import SCOPES, write_policy
 from muniment.cli import policy as command
 from muniment.lab import proofs
 from muniment.lab.proofs import Prover
@@ -39,18 +39,18 @@ def test_lint_prints_place_code_problem_and_fix(own, policy):
 def test_lint_names_parent_file_and_line(own, policy, home, tmp_path):
     mother = tmp_path / "own.toml.d" / "a b.toml"
     path = own("", extends=["own.toml.d/a b.toml"])
-    write(mother, "mother", body=SCOPES + "colour = 1\n[limits]\nx = 1")
+    write_policy(mother, "mother", body=SCOPES + "colour = 1\n[limits]\nx = 1")
     assert policy.lines("lint", path, code=1)[0].startswith(f"{mother}:6: E104 scopes.colour: ")
-    write(mother, "mother", body="= 3")
+    write_policy(mother, "mother", body="= 3")
     assert policy.lines("lint", path, code=1)[0].startswith(f"{mother}:4: E102 not TOML")
     # The name of this parent is longer.
-    write(home / "policies" / "own.toml", body="", extends=["own-mother"])
-    write(home / "policies" / "own-mother.toml", body="[scopes]\nuser = 3\n")
+    write_policy(home / "policies" / "own.toml", body="", extends=["own-mother"])
+    write_policy(home / "policies" / "own-mother.toml", body="[scopes]\nuser = 3\n")
     assert policy.lines("lint", "own", code=1)[0].startswith("own-mother:5: E104 scopes.user: ")
 
 
 def test_lint_json_groups_findings_by_policy(own, policy, home, tmp_path):
-    good, path = write(tmp_path / "good.toml", body=SCOPES + TESTED), own("[limits]\nturns = 9\n")
+    good, path = write_policy(tmp_path / "good.toml", body=SCOPES + TESTED), own("[limits]\nturns = 9\n")
     found = policy.document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
@@ -95,7 +95,7 @@ def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     assert escape.startswith("DENY  read ../a.md: by the rule 'name' of the layer 'grammar'")
     assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
-    mother = write(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
+    mother = write_policy(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
     lines = policy.lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
     assert denies.format("matches 'x'", mother) in lines
 
@@ -117,7 +117,7 @@ def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
     assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "no message: it is granted")
     monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
     assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
-    assert command.place_of([], "request", "deny", "r", None) == "request"
+    assert command.locate_rule([], "request", "deny", "r", None) == "request"
 
 
 def test_explain_escapes_any_input_on_one_line(own, policy):
@@ -171,7 +171,7 @@ def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeyp
 
 def test_policy_test_json_lists_results(own, policy, tmp_path):
     path = own(READ + SECRET)
-    bad = write(tmp_path / "bad.toml", body=SCOPES + READ + CHECK.format("read", "user/a.md", "deny"))
+    bad = write_policy(tmp_path / "bad.toml", body=SCOPES + READ + CHECK.format("read", "user/a.md", "deny"))
     found = policy.document("test", path, bad, code=1)
     good, failed = found["policies"]
     assert (found["status"], good["policy"], good["tests"], good["failed"]) == ("failed", path, 0, [])

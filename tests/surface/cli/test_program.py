@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from kit.cli.launched import SECONDS, has_open, launch, reached
-from kit.memories import CANARY, photograph
-from kit.server.process import locked
+from kit.cli.process import SECONDS, has_open, launch, wait_until
+from kit.memories import CANARY, take_snapshot
+from kit.server.process import lock_roots
 from muniment.cli.app import app
-from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
+from muniment.testing.chat_server import ChatServer, make_tool_call, text_response, tool_calls_response
 
 PROGRAM = Path(sys.executable).with_name("muniment")
 FACT = "The user prefers dark mode"
@@ -24,14 +24,14 @@ def test_ctrl_c_during_lock_wait_writes_nothing(tmp_path):
     root = tmp_path / "home" / "user"
     for directory in (root.parent, root):
         directory.mkdir(mode=0o700)
-    before = photograph(root)
-    with locked(root):
+    before = take_snapshot(root)
+    with lock_roots(root):
         process = launch(tmp_path, "remember", FACT, "--scope", "user", "--json", MUNIMENT_LOG="INFO")
-        reached(process, lambda: wants_lock(process.pid, root))
+        wait_until(process, lambda: wants_lock(process.pid, root))
         process.send_signal(signal.SIGINT)
         document = json.loads(process.communicate(timeout=SECONDS)[0])
     outcome = process.returncode, document["status"], document["error"]["code"]
-    assert (*outcome, photograph(root) == before) == (130, "cancelled", "cancelled", True)
+    assert (*outcome, take_snapshot(root) == before) == (130, "cancelled", "cancelled", True)
 
 
 def wants_lock(pid, root):
@@ -54,7 +54,7 @@ def test_ctrl_c_during_key_read_exits(tmp_path):
     flags = ("--model=m", "--base-url=http://127.0.0.1:1/v1", f"--api-key-file={fifo}")
     process = launch(tmp_path, "remember", FACT, *flags)
     writer = os.open(fifo, os.O_RDWR)  # A FIFO with a writer makes its reader wait.
-    reached(process, lambda: has_open(process.pid, fifo))
+    wait_until(process, lambda: has_open(process.pid, fifo))
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=SECONDS) == (b"", b"cancelled: nothing was written [cancelled]\n")
     os.close(writer)
@@ -144,7 +144,7 @@ def test_closed_stdin_is_empty_fact_without_traceback(tmp_path):
 # -- language models -----------------------------------------------------------------------------------
 
 ARGUMENTS = {"path": "user/a.md", "content": "Prefers dark mode.\n"}
-SAVES = (tool_calls(tool_call("write_file", ARGUMENTS)), words("Saved to user/a.md."))
+SAVES = (tool_calls_response(make_tool_call("write_file", ARGUMENTS)), text_response("Saved to user/a.md."))
 PROXIES = ("OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 OTHERS = dict.fromkeys(PROXIES, "http://127.0.0.1:1/v1")
 OTHERS |= {"OPENAI_API_KEY": "another", "MUNIMENT_LOG": "DEBUG"}
@@ -160,14 +160,14 @@ def check_requests(requests, output, base, key):
     assert not [path for path in base.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
 
 
-@pytest.mark.usefixtures("at_work")
-def test_language_model_uses_only_muniment_key_and_settings(muniment, tmp_path):
+@pytest.mark.usefixtures("work_directory")
+def test_language_model_uses_only_muniment_key_and_settings(cli, tmp_path):
     for name, key in (("with", CANARY), ("without", None)):
         environment = OTHERS | {"MUNIMENT_HOME": f"~/{name}", "HOME": str(tmp_path)}
         environment |= {"MUNIMENT_API_KEY": key} if key else {}
         with ChatServer(SAVES) as server:
             options = ("--model=org/m", "--protocol=tools", f"--base-url={server.base_url}")
-            done = muniment("remember", FACT, *options, bound=False, **environment)
+            done = cli("remember", FACT, *options, bound=False, **environment)
         check_requests(server.requests, done.stdout + done.stderr, tmp_path / name, key)
 
 

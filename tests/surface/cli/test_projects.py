@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kit.git import clone, git, needs_git, repository
+from kit.git import clone, create_repository, needs_git, run_git
 from muniment.workspaces.checkouts import find_checkout
 from muniment.workspaces.projects import bind_checkout, find_project, read_projects
 
@@ -17,15 +17,15 @@ FACT = "This project is deployed from the harbour"
 
 
 @pytest.fixture
-def run_in(tmp_path, muniment):
+def run_in(tmp_path, cli):
     """Create a clone with an entry in its project and another clone; return a function that runs commands
     there.
     """
-    repository(tmp_path / "source")
+    create_repository(tmp_path / "source")
     for name in ("shop", "second"):
         clone(tmp_path / "source", tmp_path / name)
-    write_entry(muniment, tmp_path / "shop", FACT)
-    return lambda name, *arguments, **more: muniment.lines(
+    write_entry(cli, tmp_path / "shop", FACT)
+    return lambda name, *arguments, **more: cli.lines(
         *arguments, f"--workspace={tmp_path / name}", bound=False, **more
     )
 
@@ -33,14 +33,14 @@ def run_in(tmp_path, muniment):
 def write_entry(muniment, directory, fact):
     """Write an entry into the memory of the project."""
     home = muniment.base / "home"
-    memory = bind_checkout(home, directory).memory(home)
+    memory = bind_checkout(home, directory).build_memory_path(home)
     memory.mkdir(parents=True, mode=0o700, exist_ok=True)
     (memory / f"{fact.split()[-1]}.md").write_text(f"---\nname: {fact}\n---\n{fact}\n")
     return memory
 
 
-@pytest.mark.usefixtures("terminal")
-def test_clone_may_share_memory_after_one_question(run_in, muniment, tmp_path):
+@pytest.mark.usefixtures("fake_terminal")
+def test_clone_may_share_memory_after_one_question(run_in, cli, tmp_path):
     lines = run_in("second", "ls", stdin="perhaps\ns\n")
     question = f"{tmp_path}/second is another clone of {tmp_path}/source that already has a memory:"
     assert lines[:2] == [question, f"  shop, 1 entry, used by {tmp_path}/shop"]
@@ -48,11 +48,11 @@ def test_clone_may_share_memory_after_one_question(run_in, muniment, tmp_path):
     assert FACT in str(lines)
     assert question not in run_in("second", "ls", stdin="")
     assert "a separate one" not in str(run_in("second", "recall", "harbour", stdin=""))
-    (project,) = muniment.document("projects", "list")["projects"]
+    (project,) = cli.document("projects", "list")["projects"]
     assert project["places"] == [str(tmp_path / "shop"), str(tmp_path / "second")]
 
 
-@pytest.mark.usefixtures("terminal")
+@pytest.mark.usefixtures("fake_terminal")
 def test_clone_may_start_own_memory_after_one_question(run_in, tmp_path):
     shutil.copytree(tmp_path / "shop", tmp_path / "copy")
     for name, reason in (
@@ -65,17 +65,17 @@ def test_clone_may_start_own_memory_after_one_question(run_in, tmp_path):
     assert FACT in str(run_in("shop", "ls"))
 
 
-@pytest.mark.usefixtures("terminal")
-def test_project_question_without_answer_decides_nothing(run_in, muniment, roots, tmp_path):
+@pytest.mark.usefixtures("fake_terminal")
+def test_project_question_without_answer_decides_nothing(run_in, cli, roots, tmp_path):
     second = tmp_path / "second"
     lines = run_in("second", "ls", stdin="\n")
     assert (FACT in str(lines), "muniment projects link" in str(lines)) == (False, True)
     arguments = ("ls", f"--workspace={second}")
-    assert muniment.document(*arguments, bound=False)["entries"] == []
+    assert cli.document(*arguments, bound=False)["entries"] == []
     assert "whose memory you have" not in str(
-        muniment.lines(*arguments, f"--root=project={roots['project']}", bound=False)
+        cli.lines(*arguments, f"--root=project={roots['project']}", bound=False)
     )
-    assert find_project(tmp_path / "home", second).is_asked
+    assert find_project(tmp_path / "home", second).needs_decision
 
 
 @pytest.mark.slow
@@ -100,13 +100,13 @@ def test_project_question_waits_on_real_terminal(tmp_path):
 
 
 @pytest.mark.usefixtures("run_in")
-def test_projects_list_prints_location_and_entry_count(muniment, tmp_path):
-    gone = repository(tmp_path / "gone")
+def test_projects_list_prints_location_and_entry_count(cli, tmp_path):
+    gone = create_repository(tmp_path / "gone")
     bind_checkout(tmp_path / "home", gone)
     shutil.rmtree(gone)
     (tmp_path / "home" / "projects" / ("old-" + "0" * 32) / "memory").mkdir(parents=True, mode=0o700)
     (project,) = (key for key in read_projects(tmp_path / "home") if key.startswith("shop-"))
-    lines = muniment.lines("projects", "list")
+    lines = cli.lines("projects", "list")
     assert lines[:3] == [
         f"shop: 1 entry ({project})",
         f"  at {tmp_path}/shop",
@@ -119,41 +119,41 @@ def test_projects_list_prints_location_and_entry_count(muniment, tmp_path):
     ]
 
 
-def test_projects_list_of_empty_home_explains_start(muniment):
-    assert "no projects yet" in muniment.lines("projects", "list")[0]
-    assert muniment.document("projects", "list") == {"projects": []}
+def test_projects_list_of_empty_home_explains_start(cli):
+    assert "no projects yet" in cli.lines("projects", "list")[0]
+    assert cli.document("projects", "list") == {"projects": []}
 
 
-def test_link_and_unlink_print_working_commands(run_in, muniment, tmp_path):
+def test_link_and_unlink_print_working_commands(run_in, cli, tmp_path):
     second, home = tmp_path / "second", tmp_path / "home"
-    own_memory = write_entry(muniment, second, "This project has a canary")
-    lines = muniment.lines("projects", "link", "shop", second, "--leave")
+    own_memory = write_entry(cli, second, "This project has a canary")
+    lines = cli.lines("projects", "link", "shop", second, "--leave")
     assert lines[0].startswith(f"linked: {second} uses the memory of shop (shop-")
     assert lines[1] == f"  previous memory: 1 entry in {own_memory}"
     command = lines[2].partition("here: ")[2].partition(" && muniment")[0]
     subprocess.run(command, shell=True, check=True)
     assert [name in str(run_in("second", "ls")) for name in (FACT, "canary")] == [True, True]
-    lines = muniment.lines("projects", "unlink", second)
+    lines = cli.lines("projects", "unlink", second)
     assert lines[0].startswith(f"unlinked: {second} now has a separate memory (second-")
     assert "previous memory: 2 entries in " in lines[1]
     assert lines[3].startswith("  to use the previous one again: muniment projects link shop-")
     assert FACT not in str(run_in("second", "ls"))
     (home / "state").mkdir(exist_ok=True, mode=0o700)
     (home / "state" / "daemon.json").write_text("{}")
-    lines = muniment.lines("projects", "link", *lines[3].split()[-1:], second)
+    lines = cli.lines("projects", "link", *lines[3].split()[-1:], second)
     assert lines[-1] == "note: the daemon uses this after its next start"
     assert FACT in str(run_in("second", "ls"))
 
 
 @pytest.mark.usefixtures("run_in")
-def test_project_is_named_by_id_or_unique_name(muniment, tmp_path):
+def test_project_is_named_by_id_or_unique_name(cli, tmp_path):
     (project_id,) = read_projects(tmp_path / "home")
-    assert muniment.lines("projects", "rename", "shop", "The Shop") == [
+    assert cli.lines("projects", "rename", "shop", "The Shop") == [
         f"renamed: {project_id} is now called The Shop"
     ]
-    assert muniment.document("projects", "rename", project_id, "store")["name"] == "store"
-    write_entry(muniment, tmp_path / "second", FACT)
-    muniment.document("projects", "rename", "second", "store")
+    assert cli.document("projects", "rename", project_id, "store")["name"] == "store"
+    write_entry(cli, tmp_path / "second", FACT)
+    cli.document("projects", "rename", "second", "store")
     for arguments, reason in (
         (("link", "store", tmp_path / "second"), "several projects"),
         (("link", "../x", tmp_path / "second"), "unknown project ../x"),
@@ -162,13 +162,13 @@ def test_project_is_named_by_id_or_unique_name(muniment, tmp_path):
         (("rename", project_id, "a\nb"), "1 to 80"),
         (("link", project_id, tmp_path / "missing"), "does not exist"),
     ):
-        failed = muniment.document("projects", *arguments, code=1)["error"]
+        failed = cli.document("projects", *arguments, code=1)["error"]
         assert (failed["code"], reason in failed["message"]) == ("config_invalid", True), failed
 
 
 @pytest.mark.slow
 def test_worktree_and_clone_share_one_memory(run_in, tmp_path):
-    git(tmp_path / "shop", "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    run_git(tmp_path / "shop", "worktree", "add", "--quiet", str(tmp_path / "tree"))
     run_in("tree", "remember", "This project ships on Thursdays", "--scope=project")
     assert {FACT, "This project ships on Thursdays"} <= {
         line.partition("  ")[2].partition("  ")[2] or line for line in run_in("shop", "ls")
@@ -178,53 +178,53 @@ def test_worktree_and_clone_share_one_memory(run_in, tmp_path):
 # -- init ----------------------------------------------------------------------------------------------
 
 
-def test_init_keeps_memory_in_checkout_under_git(muniment, tmp_path):
-    shop = repository(tmp_path / "shop")
+def test_init_keeps_memory_in_checkout_under_git(cli, tmp_path):
+    shop = create_repository(tmp_path / "shop")
     (shop / ".gitignore").write_text("/.muniment/MEMORY.md\n/.muniment/index/\n")
-    lines = muniment.lines("init", shop)
+    lines = cli.lines("init", shop)
     assert lines[0] == f"the memory of {shop} is stored in {shop}/.muniment"
     patterns = ("/.muniment/MEMORY.md", "/.muniment/index/", "/.muniment/**/.muniment-*")
     assert tuple(each.strip() for each in lines[2:5]) == patterns
     workspace = (f"--workspace={shop}",)
-    muniment.lines("remember", FACT, "--scope=project", *workspace, bound=False)
-    assert git(shop, "status", "--porcelain", "--untracked-files=all", ".muniment").count("\n") == 0
-    git(shop, "add", "--all")
-    git(shop, "commit", "--quiet", "--message", "Remember")
-    git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
-    assert FACT in str(muniment.lines("ls", f"--workspace={tmp_path / 'tree'}", bound=False))
+    cli.lines("remember", FACT, "--scope=project", *workspace, bound=False)
+    assert run_git(shop, "status", "--porcelain", "--untracked-files=all", ".muniment").count("\n") == 0
+    run_git(shop, "add", "--all")
+    run_git(shop, "commit", "--quiet", "--message", "Remember")
+    run_git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    assert FACT in str(cli.lines("ls", f"--workspace={tmp_path / 'tree'}", bound=False))
     moved = shop.rename(tmp_path / "moved")
-    assert FACT in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
-    (project,) = muniment.document("projects", "list")["projects"]
+    assert FACT in str(cli.lines("ls", f"--workspace={moved}", bound=False))
+    (project,) = cli.document("projects", "list")["projects"]
     assert (project["inside"], project["entries"]) == (".muniment", 0)  # The last location no longer exists.
-    assert "  stored in .muniment of each checkout" in muniment.lines("projects", "list")
-    assert muniment.lines("init", moved, "--home", "--leave")[0].startswith(
+    assert "  stored in .muniment of each checkout" in cli.lines("projects", "list")
+    assert cli.lines("init", moved, "--home", "--leave")[0].startswith(
         f"the memory of {moved} is stored in {tmp_path}/home"
     )
-    assert FACT not in str(muniment.lines("ls", f"--workspace={moved}", bound=False))
+    assert FACT not in str(cli.lines("ls", f"--workspace={moved}", bound=False))
 
 
-def test_init_abandons_no_entries_without_leave_option(run_in, muniment, tmp_path):
+def test_init_abandons_no_entries_without_leave_option(run_in, cli, tmp_path):
     shop = tmp_path / "shop"
-    failed = muniment.document("init", shop, "--folder=docs/memory", code=1)["error"]
+    failed = cli.document("init", shop, "--folder=docs/memory", code=1)["error"]
     assert "1 entry in " in failed["message"]
     assert not (shop / "docs").exists()
     command = failed["message"].partition("them: ")[2].partition("; then")[0]
     subprocess.run(command, shell=True, check=True)
-    document = muniment.document("init", shop, "--folder=docs/memory", "--leave")
+    document = cli.document("init", shop, "--folder=docs/memory", "--leave")
     assert (document["status"], document["memory"], document["entries"]) == ("kept", f"{shop}/docs/memory", 1)
     assert FACT in str(run_in("shop", "ls"))
     assert (
-        muniment.document("init", shop, "--folder=docs/memory")["inside"] == "docs/memory"
+        cli.document("init", shop, "--folder=docs/memory")["inside"] == "docs/memory"
     )  # This changes nothing.
 
 
 @pytest.mark.parametrize("folder", ["../x", ".git/x", "", "README", "README/x"])
-def test_init_rejects_unusable_folder_and_changes_nothing(muniment, tmp_path, folder):
-    shop = repository(tmp_path / "shop")
-    assert muniment.failure("init", shop, f"--folder={folder}") in {
+def test_init_rejects_unusable_folder_and_changes_nothing(cli, tmp_path, folder):
+    shop = create_repository(tmp_path / "shop")
+    assert cli.failure("init", shop, f"--folder={folder}") in {
         "config_invalid",
         "managed_memory_unavailable",
     }
-    assert muniment.document("ls", f"--workspace={shop}", bound=False)["entries"] == []
+    assert cli.document("ls", f"--workspace={shop}", bound=False)["entries"] == []
     assert find_project(tmp_path / "home", shop).inside is None
     assert find_checkout(shop).path == shop

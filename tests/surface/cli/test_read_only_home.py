@@ -6,10 +6,10 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 import muniment as library
-from kit.cli.commands import invoked
-from kit.memories import photograph
-from kit.privileges import obeying_modes
-from kit.server.process import policy_file
+from kit.cli.commands import run_in_process
+from kit.memories import take_snapshot
+from kit.privileges import enforce_file_modes
+from kit.server.process import write_policy
 from muniment.store.state import State
 
 READS = ("ls", "recall door", "show {path}", "history", "history {path}", "why {path}", "review list")
@@ -38,7 +38,7 @@ def at(request, tmp_path):
     home, work, out = (tmp_path / name for name in ("home", "work", "out"))
     (work / ".git").mkdir(parents=True)
     out.mkdir(mode=0o777)
-    policy = policy_file(tmp_path, require='"none"')
+    policy = write_policy(tmp_path, require='"none"')
     with library.open(work, home=home, policy=policy, in_process=True) as memory:
         (path,) = memory.remember("The door is green", scope="project").files_touched
         task = memory.remember("The gate is blue", scope="project").task_id
@@ -49,19 +49,19 @@ def at(request, tmp_path):
             memory.remember("The window is red", scope="project")
             assert (home / "state" / "ledger.db-wal").stat().st_size
         make_read_only(home, files=request.param == "all of it")
-        before = photograph(home)
+        before = take_snapshot(home)
 
         def run(command, stdin=None):
             line = command.format(path=path, out=out, task=task).split()
             workspace = [] if line[0] in {"projects", "audit"} else [f"--workspace={work}"]
-            return invoked([*line, *workspace], {"MUNIMENT_HOME": str(home)}, stdin)
+            return run_in_process([*line, *workspace], {"MUNIMENT_HOME": str(home)}, stdin)
 
         run.home, run.work, run.policy, run.before = home, work, policy, before
         run.facts = {"The door is green", "The gate is blue"}
         run.facts |= {"The window is red"} if request.param == "while it is open" else set()
-        with obeying_modes():
+        with enforce_file_modes():
             yield run
-        assert photograph(home) == before
+        assert take_snapshot(home) == before
         make_writable(home)
 
 
@@ -111,8 +111,8 @@ def test_read_only_home_with_linked_ledger_is_rejected(tmp_path):
     (home / "state" / "ledger.db").symlink_to(other_home / "state" / "ledger.db")
     (home / "user").mkdir(mode=0o700)
     make_read_only(home, files=False)
-    with obeying_modes():
-        done = invoked(["ls"], {"MUNIMENT_HOME": str(home)})
+    with enforce_file_modes():
+        done = run_in_process(["ls"], {"MUNIMENT_HOME": str(home)})
     make_writable(home)
     assert (done.exit_code, "symbolic link" in done.stderr) == (1, True)
 
@@ -133,14 +133,14 @@ def test_read_only_home_is_read_by_the_library(at):
 def test_interrupted_commit_in_a_read_only_home_is_named(tmp_path):
     home, work = tmp_path / "home", tmp_path / "work"
     (work / ".git").mkdir(parents=True)
-    policy = policy_file(tmp_path, require='"none"')
+    policy = write_policy(tmp_path, require='"none"')
     with library.open(work, home=home, policy=policy, in_process=True) as memory:
         memory.remember("The door is green", scope="project")
     with closing(State(home / "state")) as state, state.ledger.transaction() as connection:
         connection.execute("UPDATE change_set SET done = NULL")
     make_read_only(home, files=True)
-    with obeying_modes(), library.open(work, home=home, policy=policy, in_process=True) as memory:
-        (note,) = memory.place.notes
+    with enforce_file_modes(), library.open(work, home=home, policy=policy, in_process=True) as memory:
+        (note,) = memory.context.notes
         assert note.startswith("a commit in project was interrupted and is not rolled back: ")
         assert str(home / "state") in note
         assert "The door is green" in memory.recall("door").text

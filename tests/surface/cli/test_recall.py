@@ -13,18 +13,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.cli.launched import launch
-from kit.memories import make_roots, put
+from kit.cli.process import launch
+from kit.memories import make_roots, write_file
 from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel import cancel
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.listing import OpenDirectory
-from muniment.store import told, upkeep, visit, watching
-from muniment.store.audit import records
+from muniment.store import injected, upkeep, visit, watching
+from muniment.store.audit import read_records
 from muniment.store.state import State
 from muniment.types import Recalled
-from muniment.workspaces.projects import workspace_key
+from muniment.workspaces.projects import compute_project_id
 
 NOTHING = "{}"
 
@@ -34,17 +34,17 @@ def roots(tmp_path):
     found = make_roots(tmp_path)
     for name, text in (("Dark mode", "Prefers dark mode"), ("Font", "Prefers a dark serif font")):
         path = f"editor/{name.lower().partition(' ')[0]}.md"
-        put(found["user"], path, f"---\nname: {name}\n---\n{text} in the editor\n")
-    put(found["project"], "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
+        write_file(found["user"], path, f"---\nname: {name}\n---\n{text} in the editor\n")
+    write_file(found["project"], "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
     return found
 
 
 @pytest.fixture
-def hook(muniment):
+def hook(cli):
     """Return a function that sends an event to the hook and returns answer and notes; it never fails."""
 
     def hook(event='{"prompt": "dark mode editor"}', *flags):
-        done = muniment("recall", "--hook", *flags, stdin=event)
+        done = cli("recall", "--hook", *flags, stdin=event)
         assert done.exit_code == 0
         (line,) = done.stdout.splitlines()
         return line, done.stderr
@@ -52,33 +52,33 @@ def hook(muniment):
     return hook
 
 
-def test_recall_prints_path_trust_date_and_escaped_text(muniment, roots):
-    first, text, *_ = muniment.lines("recall", "dark", "mode", "in", "my", "editor")
+def test_recall_prints_path_trust_date_and_escaped_text(cli, roots):
+    first, text, *_ = cli.lines("recall", "dark", "mode", "in", "my", "editor")
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
-    assert muniment.lines("recall", "capital", "of", "France") == ["no entry matches"]
+    assert cli.lines("recall", "capital", "of", "France") == ["no entry matches"]
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
-        put(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
-    output = " ".join(muniment.lines("recall", "zebra colour scheme"))
+        write_file(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
+    output = " ".join(cli.lines("recall", "zebra colour scheme"))
     assert "The zebra colour scheme is \\u{e000} loud" in output
     assert not set("\x1b\x07\ue000") & set(output)
-    (message,) = muniment.lines("recall", "x", "--scope=nowhere", code=1)
+    (message,) = cli.lines("recall", "x", "--scope=nowhere", code=1)
     assert message.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
 
 
-def test_recall_json_supports_exclude_limit_scope_and_budget(muniment):
-    first = muniment.document("recall", "dark mode editor")
+def test_recall_json_supports_exclude_limit_scope_and_budget(cli):
+    first = cli.document("recall", "dark mode editor")
     assert set(first) == {"entries", "text", "tokens", "abstained"}
     assert first["entries"][0]["path"] == "user/editor/dark.md"
     assert first["text"].count("<<memory ") == 1
     ids = {entry["id"] for entry in first["entries"]}
-    second = muniment.document("recall", "dark mode editor", *(f"--exclude={each}" for each in ids))
+    second = cli.document("recall", "dark mode editor", *(f"--exclude={each}" for each in ids))
     assert not ids & {entry["id"] for entry in second["entries"]}
-    assert len(muniment.document("recall", "dark editor", "--limit=1")["entries"]) == 1
-    assert muniment.document("recall", "dark editor", "--scope=project")["abstained"]
-    small = muniment.document("recall", "dark editor", "--budget=140")
+    assert len(cli.document("recall", "dark editor", "--limit=1")["entries"]) == 1
+    assert cli.document("recall", "dark editor", "--scope=project")["abstained"]
+    small = cli.document("recall", "dark editor", "--budget=140")
     assert (small["tokens"] <= 140, len(small["entries"])) == (True, 1)
-    refused = muniment.document("recall", "dark editor", "--budget=20", code=1)
+    refused = cli.document("recall", "dark editor", "--budget=20", code=1)
     assert "no room for one entry; use at least" in refused["error"]["message"]
 
 
@@ -108,43 +108,43 @@ def no_racy_times(monkeypatch):
 
 @pytest.mark.usefixtures("no_racy_times")
 @pytest.mark.parametrize("first", ["recall dark", "recall --hook", "ls", "index rebuild"])
-def test_first_reader_of_tree_creates_catalog(muniment, hook, roots, home, reads, first):
+def test_first_reader_of_tree_creates_catalog(cli, hook, roots, home, reads, first):
     for path in photograph_tree(roots):
         os.utime(path, (1, 1))
     before = photograph_tree(roots)
     event = '{"prompt": "which Postgres does staging run"}'
-    muniment.lines(*first.split(), stdin=event)
+    cli.lines(*first.split(), stdin=event)
     assert (len(reads), (home / "state" / "catalog.db").exists()) == (3, True)
     if first == "index rebuild":
         return  # It has to write the index.
     assert photograph_tree(roots) == before
-    assert "Dark mode" in muniment("recall", "dark mode editor", "--json").output
+    assert "Dark mode" in cli("recall", "dark mode editor", "--json").output
     assert "Postgres" in hook(event)[0]
     assert len(reads) == 3
 
 
 @pytest.mark.usefixtures("no_racy_times")
 @pytest.mark.parametrize("few", [2_000, 0])
-def test_recall_finds_append_of_another_process(muniment, roots, monkeypatch, few):
+def test_recall_finds_append_of_another_process(cli, roots, monkeypatch, few):
     monkeypatch.setattr(watching, "FEW_FILES", few)
-    muniment("recall", "dark mode editor")
+    cli("recall", "dark mode editor")
     file = roots["user"] / "editor" / "dark.md"
     inode = file.stat().st_ino
     subprocess.run(["/bin/sh", "-c", 'echo "Light mode outdoors" >> "$0"', str(file)], check=True, timeout=20)
     assert file.stat().st_ino == inode
-    assert "Light mode outdoors" in muniment("recall", "dark mode editor").stdout
+    assert "Light mode outdoors" in cli("recall", "dark mode editor").stdout
     if few:  # With many files: by its old words at once, and by new words within a minute.
         subprocess.run(
             ["/bin/sh", "-c", 'echo "and in zeppelins" >> "$0"', str(file)], check=True, timeout=20
         )
-        assert "zeppelins" in muniment("recall", "what in zeppelins, outdoors?").stdout
+        assert "zeppelins" in cli("recall", "what in zeppelins, outdoors?").stdout
 
 
-def test_recall_without_state_works_and_prints_one_note(muniment, hook, roots, home):
+def test_recall_without_state_works_and_prints_one_note(cli, hook, roots, home):
     before = photograph_tree(roots)
     home.mkdir()
     (home / "state").write_text("in the way")
-    done = muniment("recall", "dark mode editor")
+    done = cli("recall", "dark mode editor")
     assert done.exit_code == 0
     for output, note in ((done.stdout, done.stderr), hook()):
         assert "dark" in output
@@ -152,16 +152,16 @@ def test_recall_without_state_works_and_prints_one_note(muniment, hook, roots, h
     assert photograph_tree(roots) == before
 
 
-def test_unreadable_ledger_is_an_error(muniment, home, monkeypatch):
-    muniment("recall", "dark mode editor")
+def test_unreadable_ledger_is_an_error(cli, home, monkeypatch):
+    cli("recall", "dark mode editor")
     (home / "state").chmod(0o770)
-    assert muniment.failure("recall", "dark mode editor") == "config_invalid"
+    assert cli.failure("recall", "dark mode editor") == "config_invalid"
     (home / "state").chmod(0o700)
     (home / "state" / "ledger.db").write_bytes(b"no database" * 1_000)
-    assert muniment.failure("recall", "dark mode editor") == "managed_memory_unavailable"
+    assert cli.failure("recall", "dark mode editor") == "managed_memory_unavailable"
     real, refused = Path.lstat, Mock(side_effect=PermissionError)
     monkeypatch.setattr(Path, "lstat", lambda path: (refused if path.name == "ledger.db" else real)(path))
-    assert muniment("recall", "dark mode editor").exit_code == 1
+    assert cli("recall", "dark mode editor").exit_code == 1
 
 
 @pytest.mark.usefixtures("no_racy_times")
@@ -175,9 +175,9 @@ def test_hook_without_time_answers_and_makes_progress(hook, reads, monkeypatch):
         first = Mock(wraps=real(*options))
         return assess_one
 
-    real = upkeep.assessing
+    real = upkeep.build_assessment
     monkeypatch.setattr(visit, "BATCH", 1)
-    monkeypatch.setattr(upkeep, "assessing", limit_to_one)
+    monkeypatch.setattr(upkeep, "build_assessment", limit_to_one)
     answers = [hook()[0] for _ in range(5)]
     assert "in the editor" in answers[0]
     assert "dark mode in the editor" in answers[-1]
@@ -194,7 +194,7 @@ def test_hook_answers_unnamed_event_and_records_injection(hook, home):
     assert set(answer) == {"additionalContext"}
     assert "Staging runs on Postgres 16" in answer["additionalContext"]
     with State(home / "state") as state:
-        (body,) = [each.body for each in records(state) if each.kind == "injection"]
+        (body,) = [each.body for each in read_records(state) if each.kind == "injection"]
     assert (body["where"], [each["path"] for each in body["entries"]]) == ("hook", ["project/staging.md"])
     assert "pgbouncer" not in json.dumps(body)
 
@@ -249,20 +249,20 @@ def test_hook_answers_each_tool_in_its_format(hook, tool):
     assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(first)
 
 
-def test_hook_from_cursor_uses_named_workspace(muniment, tmp_path, monkeypatch, home):
+def test_hook_from_cursor_uses_named_workspace(cli, tmp_path, monkeypatch, home):
     work = tmp_path / "work" / "deep"
     work.mkdir(parents=True)
     (work.parent / ".git").mkdir()
-    memory = home / "projects" / workspace_key(work.parent) / "memory"
+    memory = home / "projects" / compute_project_id(work.parent) / "memory"
     memory.mkdir(parents=True)
     for directory in (home, *home.rglob("*")):
         directory.chmod(0o700)
-    put(memory, "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
+    write_file(memory, "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
     monkeypatch.chdir("/")
     event = CURSOR | {"hook_event_name": "beforeSubmitPrompt", "prompt": STAGING}
     for roots, found in (([str(work)], True), (["/nowhere/at/all"], False), ([7], False), ("/", False)):
         sent = json.dumps(event | {"workspace_roots": roots})
-        line = muniment("recall", "--hook", stdin=sent, bound=False).stdout
+        line = cli("recall", "--hook", stdin=sent, bound=False).stdout
         assert ("Postgres 16" in line, line == "{}\n") == (found, not found)
 
 
@@ -275,7 +275,9 @@ def test_hook_prefers_submitted_prompt(hook):
 
 def test_hook_output_stays_below_tool_limit(hook, roots):
     for number in range(40):
-        put(roots["user"], f"zebra/{number}.md", f"The zebra colour scheme {number} is loud {'é' * 900}\n")
+        write_file(
+            roots["user"], f"zebra/{number}.md", f"The zebra colour scheme {number} is loud {'é' * 900}\n"
+        )
     named = {"prompt": "zebra colour scheme", "hook_event_name": "UserPromptSubmit"}
     line, _ = hook(json.dumps(named), "--budget=100000", "--limit=40")
     text = json.loads(line)["hookSpecificOutput"]["additionalContext"]
@@ -297,7 +299,7 @@ def test_hook_never_fails_for_any_input(hook, monkeypatch):
         assert (line, notes.startswith("nothing was recalled: "), why in notes) == (NOTHING, True, True)
     release = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
+        patch.setattr(recall, "_recall_entries", lambda *_, **__: release.wait(30) and Recalled())
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
         assert hook() == (NOTHING, "nothing was recalled: it took longer than 0.05 s\n")
         release.set()
@@ -376,8 +378,8 @@ def test_injected_entries_expire_and_clock_changes_hide_none(prompt, home, monke
 
 
 def test_oldest_sessions_and_injected_entries_are_removed(prompt, home, monkeypatch):
-    monkeypatch.setattr(told, "MAX_SESSIONS", 3)
-    monkeypatch.setattr(told, "MAX_TOLD", 2)
+    monkeypatch.setattr(injected, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(injected, "MAX_INJECTED", 2)
     for number in range(6):
         prompt(f"s{number}")
         prompt(f"s{number}", STAGING)
@@ -411,7 +413,7 @@ def test_hostile_session_id_works_and_is_stored_nowhere(prompt, hook, home):
 
 
 def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
-    release, real = threading.Event(), recall._recalled
+    release, real = threading.Event(), recall._recall_entries
     threads = set(threading.enumerate())
 
     def recall_slowly(*arguments):
@@ -419,10 +421,10 @@ def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recall, "_recalled", recall_slowly)
+        patch.setattr(recall, "_recall_entries", recall_slowly)
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
-        patch.setattr(cancel, "Patience", lambda _: Patience(float("inf")))  # It ignores the deadline.
-        patch.setattr(recall, "AFTER_SECONDS", 0.0)
+        patch.setattr(cancel, "Deadline", lambda _: Deadline(float("inf")))  # It ignores the deadline.
+        patch.setattr(recall, "RECORD_SECONDS", 0.0)
         assert prompt("one") == ""
         release.set()
         for thread in set(threading.enumerate()) - threads:
@@ -433,10 +435,10 @@ def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
 def test_hook_answers_if_ledger_is_busy_or_unwritable(prompt, home, monkeypatch):
     refused = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "full"))
     with monkeypatch.context() as patch:
-        patch.setattr(told.HookSession, "tell", refused)
+        patch.setattr(injected.HookSession, "tell", refused)
         assert prompt("one") != ""
     with closing(sqlite3.connect(home / "state" / "ledger.db")) as other, monkeypatch.context() as patch:
-        patch.setattr(recall, "AFTER_SECONDS", 0.0)
+        patch.setattr(recall, "RECORD_SECONDS", 0.0)
         patch.setattr(recall, "HOOK_SECONDS", 3.0)
         patch.setattr("muniment.store.database.BUSY_SECONDS", 0.05)
         other.execute("BEGIN IMMEDIATE")
@@ -445,10 +447,10 @@ def test_hook_answers_if_ledger_is_busy_or_unwritable(prompt, home, monkeypatch)
     assert (prompt("one") != "", prompt("one")) == (True, "")
 
 
-def test_erase_removes_sessions_that_received_the_entry(muniment, prompt, home):
+def test_erase_removes_sessions_that_received_the_entry(cli, prompt, home):
     prompt("one")
     assert count_rows(home) == (1, 2)
-    muniment("erase", "user/editor/dark.md", "--yes")
+    cli("erase", "user/editor/dark.md", "--yes")
     assert count_rows(home) == (0, 0)
 
 

@@ -18,10 +18,10 @@ import httpx2
 import pytest
 
 import muniment as package
-from kit.cli.commands import logging_of
-from kit.cli.launched import SECONDS, launch
-from kit.server.process import serving
-from kit.server.raw import running
+from kit.cli.commands import read_logging
+from kit.cli.process import SECONDS, launch
+from kit.server.process import start_daemon_process
+from kit.server.raw import start_local_daemon
 from muniment.cli import daemon as command
 
 NEEDS_HOST_NAME = "is not a loopback address; set the allowed Host names: --allow-host NAME"
@@ -115,10 +115,10 @@ def test_serve_enables_garbage_collection(start, tmp_path):
 # -- rejections ----------------------------------------------------------------------------------------
 
 
-def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_path):
+def test_serve_rejects_invalid_options_with_reason(cli, work_directory, home, tmp_path):
     plain, long = tmp_path / "plain", "x" * 200
     plain.write_text("precious\n")
-    with socket.create_server(("127.0.0.1", 0)) as occupied, running(tmp_path / "other") as other:
+    with socket.create_server(("127.0.0.1", 0)) as occupied, start_local_daemon(tmp_path / "other") as other:
         port = occupied.getsockname()[1]
         for arguments, reason in (
             *((f"--host {host}", f"{host} {NEEDS_HOST_NAME}") for host in ("0.0.0.0", "::", "x" * 70)),
@@ -135,11 +135,11 @@ def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
             ("--workspace nowhere", "the workspace nowhere does not exist"),
-            ("--workspace . --workspace .", f"duplicate workspace {at_work}: list it once"),
+            ("--workspace . --workspace .", f"duplicate workspace {work_directory}: list it once"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
             (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),
         ):
-            done = muniment("serve", *arguments.split(" "))
+            done = cli("serve", *arguments.split(" "))
             assert (done.exit_code, done.stdout) == (1, ""), arguments
             (message,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
             assert (message.startswith(f"not served: {reason}"), message.endswith(" [config_invalid]")) == (
@@ -152,21 +152,21 @@ def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_
         message = (
             f"not served: {other_home}/state: {other_daemon}, or stop it first [managed_memory_unavailable]"
         )
-        assert muniment.lines("serve", code=1, MUNIMENT_HOME=other_home)[-1] == message
-        failure = json.loads(muniment.lines("serve", "--json", code=1, MUNIMENT_HOME=other_home)[0])["error"]
+        assert cli.lines("serve", code=1, MUNIMENT_HOME=other_home)[-1] == message
+        failure = json.loads(cli.lines("serve", "--json", code=1, MUNIMENT_HOME=other_home)[0])["error"]
         assert failure["code"] == "managed_memory_unavailable"
     assert plain.read_text() == "precious\n"
     assert not (home / "state" / "daemon.json").exists()
 
 
-def test_commands_restore_umask_and_log_of_process(muniment):
+def test_commands_restore_umask_and_log_of_process(cli):
     def read_process():
         names = ("", "muniment", "psycopg.pool")
-        return umask(), [logging_of(logging.getLogger(name or None)) for name in names]
+        return umask(), [read_logging(logging.getLogger(name or None)) for name in names]
 
     before = read_process()
-    assert muniment("serve", "--workspace", "nowhere").exit_code == 1
-    assert muniment("ls").exit_code == 0
+    assert cli("serve", "--workspace", "nowhere").exit_code == 1
+    assert cli("ls").exit_code == 0
     assert read_process() == before
 
 
@@ -177,8 +177,8 @@ def umask():
     return found
 
 
-@pytest.mark.usefixtures("at_work")
-def test_serve_rejects_unsafe_token_file(muniment, home):
+@pytest.mark.usefixtures("work_directory")
+def test_serve_rejects_unsafe_token_file(cli, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
     path, not_private = home / "state" / "token", "is not a private file of yours (0600)"
@@ -191,20 +191,20 @@ def test_serve_rejects_unsafe_token_file(muniment, home):
         *((path.mkdir, path.rmdir, not_private), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):
         make()
-        message = muniment.lines("serve", code=1)[-1]
+        message = cli.lines("serve", code=1)[-1]
         assert re.fullmatch(
             rf"not served: {path}: {re.escape(reason)}.* \[managed_memory_unavailable\]", message
         )
         undo()
 
 
-@pytest.mark.usefixtures("at_work")
-def test_serve_removes_model_key_from_environment(muniment, monkeypatch):
+@pytest.mark.usefixtures("work_directory")
+def test_serve_removes_model_key_from_environment(cli, monkeypatch):
     """Check processes that are started later; see `cli.command.model_of`."""
     has_key, record_environment = [], lambda *_, **__: has_key.append("MUNIMENT_API_KEY" in os.environ)
     monkeypatch.setattr(command, "_run", AsyncMock(side_effect=record_environment))
     named = ("--model", "m", "--base-url", "http://127.0.0.1:1/v1")
-    assert (muniment("serve", *named, MUNIMENT_API_KEY="a-key").exit_code, has_key) == (0, [False])
+    assert (cli("serve", *named, MUNIMENT_API_KEY="a-key").exit_code, has_key) == (0, [False])
 
 
 # -- shutdown ------------------------------------------------------------------------------------------
@@ -230,21 +230,21 @@ def test_blocked_stop_exits_with_event(monkeypatch, caplog):
     exit_codes = []
     monkeypatch.setattr(os, "_exit", exit_codes.append)
     with caplog.at_level(logging.INFO, "muniment"):
-        command._leave()
+        command._force_exit()
     assert (exit_codes, json.loads(caplog.messages[-1])["event"]) == ([1], "daemon_forced")
 
 
 @pytest.mark.slow
 def test_serve_stops_although_ledger_is_locked(tmp_path):
     with (
-        serving(tmp_path, "--grace", "0") as daemon,
+        start_daemon_process(tmp_path, "--grace", "0") as daemon,
         closing(sqlite3.connect(daemon.home / "state" / "ledger.db", isolation_level=None)) as other,
         ThreadPoolExecutor(1) as threads,
     ):
         other.execute("BEGIN IMMEDIATE")
         request = threads.submit(daemon.local.post, "/workspace/memory/dream", json={})
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(command.LAST_SECONDS + 10) == 1
+        assert daemon.process.wait(command.FORCE_EXIT_SECONDS + 10) == 1
         assert request.exception(SECONDS) or request.result().status_code == 503
 
 
@@ -253,26 +253,26 @@ def test_serve_stops_although_ledger_is_locked(tmp_path):
 TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-def test_token_is_created_listed_and_revoked(muniment):
-    (created,) = muniment.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
+def test_token_is_created_listed_and_revoked(cli):
+    (created,) = cli.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
     assert TOKEN.fullmatch(created)
-    muniment("token", "add", "script", "--trust", "owner")
+    cli("token", "add", "script", "--trust", "owner")
     listed = ["editor: trust agent, client ids ide-1, ide-2", "script: trust owner, client ids none"]
-    assert muniment.lines("token", "list") == listed
+    assert cli.lines("token", "list") == listed
     for name in ("editor", "script"):
-        assert muniment.lines("token", "revoke", name) == [f"revoked: {name}"]
+        assert cli.lines("token", "revoke", name) == [f"revoked: {name}"]
     message = "no tokens except the owner's; to create one: muniment token add NAME"
-    assert muniment.lines("token", "list") == [message]
-    created = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
+    assert cli.lines("token", "list") == [message]
+    created = cli.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
     assert TOKEN.fullmatch(created.pop("token"))
     assert created == {"name": "editor", "clients": ["ide"], "trust": "external"}
-    assert muniment.document("token", "list") == {"tokens": [created]}
-    assert muniment.document("token", "revoke", "editor")["status"] == "revoked"
-    assert muniment.failure("token", "revoke", "editor") == "not_found"
+    assert cli.document("token", "list") == {"tokens": [created]}
+    assert cli.document("token", "revoke", "editor")["status"] == "revoked"
+    assert cli.failure("token", "revoke", "editor") == "not_found"
 
 
-def test_invalid_token_is_rejected_with_advice(muniment):
-    muniment("token", "add", "editor", "--client-id", "ide")
+def test_invalid_token_is_rejected_with_advice(cli):
+    cli("token", "add", "editor", "--client-id", "ide")
     names = (("owner", "'owner'"), ("", "''"), ("a\nb", "'a\\nb'"))
     for name, flags, reason in (
         ("editor", [], "the token 'editor' already exists; revoke it first, or use another name"),
@@ -281,6 +281,6 @@ def test_invalid_token_is_rejected_with_advice(muniment):
         ("other", ["--client-id=a b"], "invalid client id 'a b'"),
         ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
-        (message,) = muniment.lines("token", "add", name, *flags, code=1)
+        (message,) = cli.lines("token", "add", name, *flags, code=1)
         assert re.fullmatch(rf"no token was created: {re.escape(reason)}.* \[config_invalid\]", message)
-    assert len(muniment.document("token", "list")["tokens"]) == 1
+    assert len(cli.document("token", "list")["tokens"]) == 1

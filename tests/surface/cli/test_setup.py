@@ -134,11 +134,11 @@ def user(tmp_path):
 
 
 @pytest.fixture
-def run(muniment, user, monkeypatch):
-    """Return a function that runs commands for that user, with a fixed `muniment` program."""
+def run(cli, user, monkeypatch):
+    """Return a function that runs commands for that user, with a fixed `cli` program."""
     monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS))
     unset = dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME"))
-    return lambda *arguments, **more: muniment(*arguments, **{"HOME": str(user), **unset, **more})
+    return lambda *arguments, **more: cli(*arguments, **{"HOME": str(user), **unset, **more})
 
 
 @pytest.fixture
@@ -392,7 +392,7 @@ def test_setup_writes_nothing_without_consent(run, write_tool_files, home, monke
     assert "nothing was written; to write this: answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
     assert document["status"] == "not_written"
-    request.getfixturevalue("terminal")
+    request.getfixturevalue("fake_terminal")
     for answer in ("", "n\n", "yess\n", "\x04"):
         assert run("setup", "codex", stdin=answer).exit_code == 1
         assert read_files(before) == before
@@ -683,7 +683,7 @@ def test_setup_warns_if_hooks_or_servers_are_disabled(run, write_tool_files, use
 
 
 @pytest.mark.threat("T-HUM-05", control="settings_as_read")
-@pytest.mark.usefixtures("terminal")
+@pytest.mark.usefixtures("fake_terminal")
 def test_setup_keeps_change_made_during_confirmation(run, write_tool_files, user, monkeypatch):
     write_tool_files("claude-code")
     path = user / ".claude.json"
@@ -692,7 +692,7 @@ def test_setup_keeps_change_made_during_confirmation(run, write_tool_files, user
         path.write_text(path.read_text().replace('"numStartups": 41', '"numStartups": 42'))
         return True
 
-    monkeypatch.setattr(setup, "says_yes", confirm)
+    monkeypatch.setattr(setup, "confirm", confirm)
     assert run("setup", "claude-code").exit_code == 0
     assert (parse_settings(path)["numStartups"], "muniment" in parse_settings(path)["mcpServers"]) == (
         42,
@@ -702,7 +702,7 @@ def test_setup_keeps_change_made_during_confirmation(run, write_tool_files, user
     assert path.read_text() == CLAUDE_STATE.replace("41", "42")
 
 
-@pytest.mark.usefixtures("terminal")
+@pytest.mark.usefixtures("fake_terminal")
 def test_setup_aborts_if_change_would_differ(run, write_tool_files, user, monkeypatch):
     write_tool_files("claude-code")
     path = user / ".claude.json"
@@ -713,13 +713,13 @@ def test_setup_aborts_if_change_would_differ(run, write_tool_files, user, monkey
         )
         return True
 
-    monkeypatch.setattr(setup, "says_yes", confirm)
+    monkeypatch.setattr(setup, "confirm", confirm)
     done = run("setup", "claude-code")
     assert (done.exit_code, "was changed by another program; run this again" in done.stderr) == (1, True)
     assert "/evil" in path.read_text()
 
 
-@pytest.mark.usefixtures("terminal")
+@pytest.mark.usefixtures("fake_terminal")
 def test_setup_succeeds_if_done_concurrently(run, write_tool_files, monkeypatch):
     before = write_tool_files("codex")
 
@@ -727,7 +727,7 @@ def test_setup_succeeds_if_done_concurrently(run, write_tool_files, monkeypatch)
         run("setup", "codex", "--yes")
         return True
 
-    monkeypatch.setattr(setup, "says_yes", confirm)
+    monkeypatch.setattr(setup, "confirm", confirm)
     assert run("setup", "codex").exit_code == 0
     run("setup", "codex", "--remove", "--yes")
     assert read_files(before) == before
@@ -863,8 +863,8 @@ def test_setup_warns_about_temporary_environment(run, monkeypatch, path):
 
 
 @pytest.mark.slow
-def test_installed_hook_runs_in_a_shell(muniment, user):
-    done = muniment("setup", "codex", "--yes", HOME=str(user), CODEX_HOME=None, MUNIMENT_HOME=None)
+def test_installed_hook_runs_in_a_shell(cli, user):
+    done = cli("setup", "codex", "--yes", HOME=str(user), CODEX_HOME=None, MUNIMENT_HOME=None)
     assert done.exit_code == 0, done.output
     (group,) = parse_settings(user / ".codex/config.toml")["hooks"]["UserPromptSubmit"]
     command = group["hooks"][0]["command"]
@@ -890,4 +890,4 @@ def test_invalid_setup_notes_are_ignored(run, write_tool_files, home):
         path.write_text("[1]")
     assert run("setup", "codex", "--remove", "--yes").exit_code == 0
     assert read_files(before) == before
-    assert setup_files.kept_files(home / "setup") == []
+    assert setup_files.list_saved_files(home / "setup") == []

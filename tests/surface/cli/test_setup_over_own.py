@@ -25,10 +25,10 @@ def user(tmp_path):
 
 
 @pytest.fixture
-def run(muniment, user, monkeypatch):
-    """Return a function that runs commands for that user, whose `muniment` is `/opt/muniment`."""
+def run(cli, user, monkeypatch):
+    """Return a function that runs commands for that user, whose `cli` is `/opt/muniment`."""
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
-    return lambda *arguments, **more: muniment(
+    return lambda *arguments, **more: cli(
         *arguments, **{"HOME": str(user), **dict.fromkeys(VARIABLES), **more}
     )
 
@@ -42,7 +42,7 @@ def make_settings(command):
 
 
 @pytest.mark.parametrize(
-    "command",
+    "run_command",
     [
         "muniment recall --hook; /usr/bin/my-audit-log",
         "/opt/muniment recall --hook && /usr/bin/my-audit-log",
@@ -63,9 +63,9 @@ def make_settings(command):
         "bash -c 'muniment recall --hook'",
     ],
 )
-def test_setup_keeps_complex_user_hook_and_adds_no_second(run, user, command):
+def test_setup_keeps_complex_user_hook_and_adds_no_second(run, user, run_command):
     path = user / ".claude/settings.json"
-    path.write_text(text := make_settings(command))
+    path.write_text(text := make_settings(run_command))
     done = run("setup", "claude-code", "--yes")
     note = f"{path} has your own hook for UserPromptSubmit that calls muniment; it is not changed"
     assert (done.exit_code, note in done.stderr) == (0, True), done.output

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from kit.cli.launched import SECONDS, launch
-from kit.collector import PATH, attributes, collecting
-from kit.server.process import serving
+from kit.cli.process import SECONDS, launch
+from kit.collector import PATH, collect_traces, read_attributes
+from kit.server.process import start_daemon_process
 from muniment.cli.entry import main
 
 REMEMBER = ("remember", "The user prefers dark mode in all editors")
@@ -55,14 +55,14 @@ def span_names(collected):
 
 def test_command_sends_spans_to_configured_collector(program):
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=one", "OTEL_RESOURCE_ATTRIBUTES": "env=test"}
-    with collecting() as collected:
+    with collect_traces() as collected:
         code, out, err = program(*REMEMBER, "--json", **otlp_settings(collected.url, **headers))
     done = json.loads("".join(out))
     assert (code, done["status"], err) == (0, "completed", [])
     spans = "commit run task tool turn turn"
     assert span_names(collected) == [f"muniment.{name}" for name in spans.split()]
     (task,) = (span for span in collected.spans if span["name"] == "muniment.task")
-    assert attributes(task)["muniment.task_id"] == done["task_id"]
+    assert read_attributes(task)["muniment.task_id"] == done["task_id"]
     assert {name.partition(".")[0] for name in collected.resource} == {"service", "env"}
     assert collected.resource["service.name"] == "muniment"
     path, sent, _ = collected.requests[0]
@@ -71,7 +71,10 @@ def test_command_sends_spans_to_configured_collector(program):
 
 @pytest.mark.slow
 def test_daemon_sends_spans_and_flushes_at_stop(tmp_path):
-    with collecting() as collected, serving(tmp_path, **otlp_settings(collected.url)) as daemon:
+    with (
+        collect_traces() as collected,
+        start_daemon_process(tmp_path, **otlp_settings(collected.url)) as daemon,
+    ):
         daemon.wait(daemon.remember(REMEMBER[1]))
         daemon.done("forget", {"query": "dark mode"})
         assert daemon.stop() == 0
@@ -79,7 +82,7 @@ def test_daemon_sends_spans_and_flushes_at_stop(tmp_path):
 
 
 def test_traces_are_sent_only_if_enabled_and_task_runs(program):
-    with collecting() as collected:
+    with collect_traces() as collected:
         endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}
         for more in ({}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": " "}):
             assert program(*REMEMBER, **endpoint, **more)[::2] == (0, [])
@@ -126,7 +129,10 @@ def test_missing_trace_extra_prints_install_command(program, monkeypatch):
 def test_traces_ignore_proxies_redirects_and_netrc(program, tmp_path):
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password canary-7f3a\n")
     (tmp_path / ".netrc").chmod(0o600)
-    with collecting() as other, collecting(lambda: (307, {"Location": f"{other.url}{PATH}"})) as collected:
+    with (
+        collect_traces() as other,
+        collect_traces(lambda: (307, {"Location": f"{other.url}{PATH}"})) as collected,
+    ):
         assert program(*REMEMBER, **otlp_settings(collected.url))[0] == 0
         assert (
             program("forget", "mode", **otlp_settings(collected.url), **dict.fromkeys(PROXIES, other.url))[0]
@@ -146,7 +152,7 @@ def test_traces_of_other_libraries_are_not_sent(program, monkeypatch):
             pass
 
     monkeypatch.setattr("muniment.operations.remember.is_chatter", emit)
-    with collecting() as collected:
+    with collect_traces() as collected:
         assert program(*REMEMBER, **otlp_settings(collected.url))[0] == 0
     assert (len(collected.spans), "canary" in str(collected.requests)) == (6, False)
 
@@ -160,7 +166,7 @@ def test_hanging_collector_delays_exit_until_timeout_or_ctrl_c(tmp_path):
         release.wait(SECONDS)
         return 200, {}
 
-    with collecting(answer) as collected:
+    with collect_traces(answer) as collected:
         process = launch(tmp_path, "forget", "dark mode", **otlp_settings(collected.url))
         output = process.stdout.readline()  # The output does not wait for the collector.
         assert arrived.wait(SECONDS)
@@ -178,7 +184,7 @@ def test_hanging_collector_delays_exit_until_timeout_or_ctrl_c(tmp_path):
 @pytest.mark.slow
 def test_daemon_logs_unreachable_collector_once(tmp_path):
     soon = {"OTEL_BSP_SCHEDULE_DELAY": "10", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
-    with serving(tmp_path, **otlp_settings("http://127.0.0.1:1", **soon)) as daemon:
+    with start_daemon_process(tmp_path, **otlp_settings("http://127.0.0.1:1", **soon)) as daemon:
         for _ in range(3):
             daemon.wait(daemon.remember(REMEMBER[1]))
         assert daemon.stop() == 0

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kit.cli.launched import SECONDS, launch
-from kit.server.at_door import FORM, SAME
-from kit.server.process import serving
-from kit.server.raw import Line, running
+from kit.cli.process import SECONDS, launch
+from kit.server.page_clients import FORM, SAME
+from kit.server.process import start_daemon_process
+from kit.server.raw import Connection, start_local_daemon
 
 HINT = "  open it within 60 s; it works once; for a new address: muniment ui"
 NOT_SERVED = "page not available: The daemon does not serve this workspace; start it with one `--workspace"
@@ -24,17 +24,17 @@ NOT_SERVED = "page not available: The daemon does not serve this workspace; star
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("daemon")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("daemon")) as served:
         yield served
 
 
 @pytest.fixture
-def ui(muniment, daemon):
+def ui(cli, daemon):
     """Return a function that runs `muniment ui` in the home of a running daemon and returns its lines."""
 
     def run(*arguments, workspace=None, **more):
         where = f"--workspace={workspace or daemon.work}"
-        return muniment.lines("ui", where, *arguments, bound=False, MUNIMENT_HOME=str(daemon.home), **more)
+        return cli.lines("ui", where, *arguments, bound=False, MUNIMENT_HOME=str(daemon.home), **more)
 
     return run
 
@@ -61,7 +61,7 @@ def send_request(address, method, path, *headers, body=b""):
     """Send a request to the port of an address, independently of its name, and return the answer."""
     host = urlsplit(address).netloc
     lines = f"{method} {path} HTTP/1.1", f"Host: {host}", SAME, f"Content-Length: {len(body)}", *headers
-    with Line(("127.0.0.1", urlsplit(address).port)) as line:
+    with Connection(("127.0.0.1", urlsplit(address).port)) as line:
         line.send("\r\n".join([*lines, "", ""]).encode() + body)
         return line.answer()
 
@@ -112,7 +112,7 @@ def test_ui_for_unserved_workspace_fails(ui, tmp_path):
     assert json.loads(line)["error"]["code"] == "untrusted_workspace"
 
 
-def test_ui_without_extra_prints_install_command(ui, muniment, tmp_path, monkeypatch):
+def test_ui_without_extra_prints_install_command(ui, cli, tmp_path, monkeypatch):
     real, missing = importlib.util.find_spec, []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
     monkeypatch.setattr("muniment.cli.daemon.find_spec", importlib.util.find_spec)
@@ -121,7 +121,7 @@ def test_ui_without_extra_prints_install_command(ui, muniment, tmp_path, monkeyp
         (line,) = ui(code=1)
         assert "pip install 'muniment[ui]' at the daemon and restart it" in line
         assert line.startswith("page not available: ")
-        (line,) = muniment.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
+        (line,) = cli.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
         needs = "the page needs the extra `ui`: pip install 'muniment[ui]'"
         assert line == f"page not available: {needs} [config_invalid]"
 
@@ -180,7 +180,7 @@ def test_ui_without_daemon_starts_one_and_ctrl_c_ends_both(start_ui, tmp_path):
 
 @pytest.mark.slow
 def test_ui_after_daemon_was_killed_starts_another(start_ui, tmp_path):
-    with serving(tmp_path) as daemon:
+    with start_daemon_process(tmp_path) as daemon:
         daemon.kill()
         assert (tmp_path / "home" / "state" / "daemon.json").exists()
         process, (address, *_) = start_ui("--json", lines=1)

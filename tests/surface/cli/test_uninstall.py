@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kit.memories import put
+from kit.memories import write_file
 from muniment.cli import setup
 from muniment.integrations.coding_tools.tools import Program
 
@@ -21,12 +21,12 @@ def user(tmp_path):
 
 
 @pytest.fixture
-def run(muniment, user, monkeypatch):
+def run(cli, user, monkeypatch):
     """Return a function that runs commands for a user with the default home."""
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
     environment = {"HOME": str(user), "MUNIMENT_HOME": None, **dict.fromkeys(VARIABLES)}
     monkeypatch.setenv("HOME", str(user))
-    return lambda *arguments, **more: muniment(*arguments, **{**environment, **more}, bound=False)
+    return lambda *arguments, **more: cli(*arguments, **{**environment, **more}, bound=False)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_uninstall_erases_memory_only_with_option(run, user, filled_home, tmp_pa
     (filled_home / "projects" / "thesis" / "a.md").write_text("not ours")
     outside = tmp_path / "elsewhere"
     outside.mkdir(mode=0o700)
-    put(outside, "a.md", "bound\n")
+    write_file(outside, "a.md", "bound\n")
     (filled_home / "policies").symlink_to(outside)
     done = run("uninstall", "--erase-memory", "--yes")
     assert (done.exit_code, f"erased: the memory in {filled_home}" in done.stdout) == (0, True)
@@ -96,7 +96,7 @@ def test_uninstall_erases_memory_only_with_option(run, user, filled_home, tmp_pa
     assert not (user / ".codex/config.toml").exists()
 
 
-@pytest.mark.usefixtures("terminal")
+@pytest.mark.usefixtures("fake_terminal")
 def test_uninstall_on_terminal_asks_for_memory_separately(run, user, filled_home):
     assert run("uninstall", stdin="n\n").exit_code == 1
     done = run("uninstall", "--erase-memory", stdin="yes\nn\n")
@@ -120,7 +120,7 @@ def test_uninstall_with_running_daemon_erases_nothing(run, filled_home):
         os.close(fd)
 
 
-def test_uninstall_never_erases_other_directories(user, filled_home, muniment):
+def test_uninstall_never_erases_other_directories(user, filled_home, cli):
     other = user / "projects"
     other.mkdir(mode=0o700)
     for home, reason in (
@@ -130,7 +130,7 @@ def test_uninstall_never_erases_other_directories(user, filled_home, muniment):
         if home == user:
             filled_home.joinpath("state").rename(user / "state")
         environment = {"HOME": str(user), "MUNIMENT_HOME": str(home), **dict.fromkeys(VARIABLES)}
-        done = muniment("uninstall", "--erase-memory", "--yes", **environment)
+        done = cli("uninstall", "--erase-memory", "--yes", **environment)
         assert (done.exit_code, reason in done.stderr) == (1, True), done.output
     assert other.exists()
     assert (user / "state" / "ledger.db").exists()

@@ -6,4 +6,4 @@ import pytest
 
 from muniment.client import AsyncClient, Client
 
-shell = pytest.fixture(params=[Client, AsyncClient])(lambda request: request.param)
+client_class = pytest.fixture(params=[Client, AsyncClient])(lambda request: request.param)

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.client.driving import BROKEN, GONE, carry_out, said
+from kit.catching import catch_error
 from kit.client.scripted import DONE as DOCUMENT
-from kit.client.scripted import task
+from kit.client.scripted import make_task
+from kit.client.shells import INTERRUPTED, UNREACHABLE, make_reply, run_plan
 from kit.clock import FakeClock
-from kit.raising import raised
 from muniment import errors as library
 from muniment.client import errors, exchange
-from muniment.client.core import ClientCore, Following
-from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Ask, Frame, Frames, HttpReply
+from muniment.client.core import ClientCore, Follower
+from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Frame, FrameParser, HttpRequest, HttpResponse
 from muniment.errors import ConfigInvalid
 from muniment.types import Recalled
 
-DONE = said(200, DOCUMENT)
-RUNNING = said(200, task("running"))
-BUSY = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "31"})
-ABSENT = said(404, {"code": "remember_task_not_found", "error": "Not found."})
+DONE = make_reply(200, DOCUMENT)
+RUNNING = make_reply(200, make_task("running"))
+BUSY = make_reply(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "31"})
+ABSENT = make_reply(404, {"code": "remember_task_not_found", "error": "Not found."})
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_requests_contain_only_given_arguments(core, clock):
     )
     for number, (plan, key, path, body) in enumerate(rows):
         replayed = {"idempotency-replayed": "true"} if number % 2 else {}
-        (step,), accepted = carry_out(plan, clock, said(202, task(kind=path), **replayed))
+        (step,), accepted = run_plan(plan, clock, make_reply(202, make_task(kind=path), **replayed))
         assert (step.ask.method, step.ask.path) == ("POST", f"/workspace/memory/{path}")
         headers = step.ask.headers["content-type"], step.ask.headers["idempotency-key"]
         assert (json.loads(step.ask.body), *headers) == (body, "application/json", key)
@@ -67,10 +67,12 @@ def test_requests_contain_only_given_arguments(core, clock):
 def test_requests_carry_client_id_and_workspace_path(clock):
     core = make_core(clock, client_id="web-1")
     requests = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
-    assert {ask.headers["x-muniment-client-id"] for ask in (*requests, core.follow_ask(""))} == {"web-1"}
+    assert {ask.headers["x-muniment-client-id"] for ask in (*requests, core.build_follow_request(""))} == {
+        "web-1"
+    }
     for workspace, encoded in ("app-12ab", "app-12ab"), ("/w/项目 1", "%2Fw%2F%E9%A1%B9%E7%9B%AE%201"):
         assert (
-            make_core(clock, workspace=workspace).follow_ask("").path
+            make_core(clock, workspace=workspace).build_follow_request("").path
             == f"/workspaces/{encoded}/memory/events"
         )
 
@@ -79,11 +81,11 @@ def test_invalid_options_and_ids_are_rejected(core, clock):
     invalid = {"client_id": ("two words", "a\r\nhost: b"), "workspace": ("", "..", "half \ud800")}
     for name, values in (invalid | {"timeout": (0, nan)}).items():
         for value in values:
-            raised(ConfigInvalid, make_core, clock, **{name: value})
+            catch_error(ConfigInvalid, make_core, clock, **{name: value})
     for unsafe in ("", "..", "undo-1", "remembered-1"):
-        raised(ConfigInvalid, core.get, unsafe)
-    raised(ConfigInvalid, core.remember, "A fact.", task_id="a\nb")
-    raised(ConfigInvalid, core.follow_ask, "a b")
+        catch_error(ConfigInvalid, core.get, unsafe)
+    catch_error(ConfigInvalid, core.remember, "A fact.", task_id="a\nb")
+    catch_error(ConfigInvalid, core.build_follow_request, "a b")
     for plan, path in (
         (core.get("remember-1/../../x?y#z"), "remember/remember-1%2F..%2F..%2Fx%3Fy%23z"),
         (core.get_workspace_memory_forget_task("remember-1"), "forget/remember-1"),  # The kind differs.
@@ -94,13 +96,15 @@ def test_invalid_options_and_ids_are_rejected(core, clock):
 
 
 def test_cancel_and_recall_are_retried(core, clock):
-    tries, found = carry_out(core.cancel("remember-1"), clock, BROKEN, said(200, task("cancelled")))
+    tries, found = run_plan(
+        core.cancel("remember-1"), clock, INTERRUPTED, make_reply(200, make_task("cancelled"))
+    )
     requests = [(step.ask.method, step.ask.path) for step in tries]
     assert requests == [("DELETE", "/workspace/memory/remember/remember-1")] * 2
     assert found.status == "cancelled"
     failed = {"entries": [], "text": "", "tokens": 0, "abstained": False, "error": "deadline"}
-    replies = BROKEN, GONE, make_problem(503, after="1"), said(200, failed)
-    tries, found = carry_out(core.recall("x"), clock, *replies)
+    replies = INTERRUPTED, UNREACHABLE, make_problem(503, after="1"), make_reply(200, failed)
+    tries, found = run_plan(core.recall("x"), clock, *replies)
     assert (len({step.ask.body for step in tries}), tries[-1].pause) == (1, 1)
     assert json.loads(tries[0].ask.body) == {"query": "x"}
     assert "idempotency-key" not in tries[0].ask.headers
@@ -113,18 +117,18 @@ def test_cancel_and_recall_are_retried(core, clock):
 
 def test_wait_is_long_polled_until_task_ends(core, clock):
     long_polls = [lambda _: clock.advance(20) or RUNNING] * 5
-    tries, result = carry_out(core.wait("remember-1", None), clock, *long_polls, DONE)
+    tries, result = run_plan(core.wait("remember-1", None), clock, *long_polls, DONE)
     assert [step.ask.headers["prefer"] for step in tries] == ["wait=20"] * 6
     assert [step.pause for step in tries] == [0.0, *[FIRST_PAUSE] * 5]
     assert {step.seconds for step in tries} == {30}
     assert result.files_touched == ("user/editor.md",)
     # This daemon does not support long polls.
-    tries, _ = carry_out(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)
+    tries, _ = run_plan(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)
     assert [round(step.pause, 2) for step in tries] == [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1]
-    cancelled = said(200, task("cancelled"))
+    cancelled = make_reply(200, make_task("cancelled"))
     for reply, kind in ((ABSENT, errors.Problem), (cancelled, library.Cancelled)):
         for timeout in (None, 10):
-            raised(kind, carry_out, core.wait("remember-1", timeout), clock, reply)
+            catch_error(kind, run_plan, core.wait("remember-1", timeout), clock, reply)
 
 
 def test_wait_stops_at_its_timeout(core, clock):
@@ -135,37 +139,39 @@ def test_wait_stops_at_its_timeout(core, clock):
         clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
         return RUNNING
 
-    error = raised(
-        errors.WaitTimeout, carry_out, core.wait("remember-1", 30.5), clock, *[hold_and_reply] * 50
+    error = catch_error(
+        errors.WaitTimeout, run_plan, core.wait("remember-1", 30.5), clock, *[hold_and_reply] * 50
     )
     assert clock() - start == pytest.approx(30.5)
     assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
     assert (error.task_id, error.status) == ("remember-1", "running")
-    (step,), result = carry_out(core.wait("remember-1", 0), clock, DONE)
+    (step,), result = run_plan(core.wait("remember-1", 0), clock, DONE)
     assert (bool(result.summary), "prefer" in step.ask.headers) == (True, False)
-    raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 0), clock, said(200, task()))
+    catch_error(errors.WaitTimeout, run_plan, core.wait("remember-1", 0), clock, make_reply(200, make_task()))
 
 
 def test_wait_survives_absent_daemon_until_its_timeout(core, clock):
-    tries, _ = carry_out(core.wait("remember-1", 300), clock, RUNNING, BROKEN, *[GONE] * 40, DONE)
-    assert all(step.afresh for step in tries[2:])
+    tries, _ = run_plan(core.wait("remember-1", 300), clock, RUNNING, INTERRUPTED, *[UNREACHABLE] * 40, DONE)
+    assert all(step.should_rediscover for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
     start = clock()  # Without a limit it ends after the timeout of a call.
     brief = make_core(clock, timeout=5).wait("remember-1", None)
-    raised(errors.Unreachable, carry_out, brief, clock, RUNNING, *[GONE] * 1000)
+    catch_error(errors.Unreachable, run_plan, brief, clock, RUNNING, *[UNREACHABLE] * 1000)
     assert clock() - start < 5 + 20 + 1
-    full = said(429, {"code": "remember_queue_full", "error": "Full."})
-    for outcome, cause in ((GONE, errors.Unreachable), (full, library.QueueFull)):
-        error = raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 10), clock, *[outcome] * 1000)
+    full = make_reply(429, {"code": "remember_queue_full", "error": "Full."})
+    for outcome, cause in ((UNREACHABLE, errors.Unreachable), (full, library.QueueFull)):
+        error = catch_error(
+            errors.WaitTimeout, run_plan, core.wait("remember-1", 10), clock, *[outcome] * 1000
+        )
         assert (error.status, isinstance(error.__cause__, cause)) == (None, True)
 
 
 def test_wait_with_late_retry_checks_once_at_its_end(core, clock):
-    tries, result = carry_out(core.wait("remember-1", 30), clock, BUSY, DONE)
+    tries, result = run_plan(core.wait("remember-1", 30), clock, BUSY, DONE)
     assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
     assert result.summary
     start = clock()
-    raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 30), clock, RUNNING, BUSY, BUSY)
+    catch_error(errors.WaitTimeout, run_plan, core.wait("remember-1", 30), clock, RUNNING, BUSY, BUSY)
     assert clock() - start == pytest.approx(30)
 
 
@@ -173,72 +179,77 @@ def test_wait_with_late_retry_checks_once_at_its_end(core, clock):
 
 
 def test_list_reads_all_pages_and_skips_unknown_tasks(core, clock):
-    first = said(200, {"tasks": [task(number=2), task(kind="tidy"), task("sleeping")], "nextCursor": "2"})
-    last = said(200, {"tasks": [task(kind="dream")], "nextCursor": None})
-    tries, found = carry_out(core.tasks("queued"), clock, first, last)
+    first = make_reply(
+        200,
+        {"tasks": [make_task(number=2), make_task(kind="tidy"), make_task("sleeping")], "nextCursor": "2"},
+    )
+    last = make_reply(200, {"tasks": [make_task(kind="dream")], "nextCursor": None})
+    tries, found = run_plan(core.tasks("queued"), clock, first, last)
     path = "/workspace/memory/tasks?status=queued"
     assert [step.ask.path for step in tries] == [path, f"{path}&cursor=2"]
     assert [each.task_id for each in found] == ["remember-2", "dream-1"]
     for bad in ({}, {"tasks": {}}, {"tasks": [1]}, {"tasks": [], "nextCursor": 7}):
-        raised(errors.BadAnswer, carry_out, core.tasks(None), clock, said(200, bad))
-    raised(errors.BadAnswer, carry_out, core.tasks(None), clock, *[first] * 100, match="100 pages")
+        catch_error(errors.BadAnswer, run_plan, core.tasks(None), clock, make_reply(200, bad))
+    catch_error(errors.BadAnswer, run_plan, core.tasks(None), clock, *[first] * 100, match="100 pages")
 
 
 def test_owner_operations_have_long_timeout_and_no_retry(core, clock):
     done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
-    (step,), undone = carry_out(core.undo("remember-1"), clock, said(200, done))
+    (step,), undone = run_plan(core.undo("remember-1"), clock, make_reply(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
     assert (step.seconds, undone.task_id) == (70, "undo-1")
-    raised(errors.Unreachable, carry_out, core.reject("r/1"), clock, BROKEN)
+    catch_error(errors.Unreachable, run_plan, core.reject("r/1"), clock, INTERRUPTED)
 
 
 # -- retries -------------------------------------------------------------------------------------------
 
-OK = HttpReply(200, {}, b"{}")
-UNDO = Ask("POST", "/undo", repeatable=False)
+OK = HttpResponse(200, {}, b"{}")
+UNDO = HttpRequest("POST", "/undo", is_repeatable=False)
 TOO_LONG = 10_000
 
 
 def make_problem(status, code="some_code", error="A sentence.", after=None, **fields):
     headers = {} if after is None else {"retry-after": after}
-    return said(status, {"code": code, "error": error, **fields}, **headers)
+    return make_reply(status, {"code": code, "error": error, **fields}, **headers)
 
 
 def run_exchange(clock, *outcomes, request=None, seconds=30.0):
-    return carry_out(
-        exchange.exchange(request or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes
+    return run_plan(
+        exchange.exchange(request or HttpRequest("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes
     )
 
 
 def test_answer_is_returned_and_attempt_has_remaining_time(clock):
     tries, reply = run_exchange(clock, OK)
     assert reply is OK
-    assert [(step.pause, step.afresh, step.seconds) for step in tries] == [(0.0, False, 10.0)]
-    assert run_exchange(clock, OK, request=Ask("GET", "/", hold=20))[0][0].seconds == 30.0
+    assert [(step.pause, step.should_rediscover, step.seconds) for step in tries] == [(0.0, False, 10.0)]
+    assert run_exchange(clock, OK, request=HttpRequest("GET", "/", long_poll=20))[0][0].seconds == 30.0
     assert run_exchange(clock, OK, seconds=inf)[0][0].seconds == 10.0
-    tries, _ = run_exchange(clock, lambda _: clock.advance(9.9) or BROKEN, BROKEN, OK, seconds=10)
+    tries, _ = run_exchange(clock, lambda _: clock.advance(9.9) or INTERRUPTED, INTERRUPTED, OK, seconds=10)
     assert [step.seconds for step in tries] == [10.0, exchange.GRACE_SECONDS, exchange.GRACE_SECONDS]
 
 
 def test_lost_request_is_retried_with_bounded_backoff(clock):
-    tries, _ = run_exchange(clock, *[GONE, BROKEN] * 5, OK)
+    tries, _ = run_exchange(clock, *[UNREACHABLE, INTERRUPTED] * 5, OK)
     pauses = [step.pause for step in tries]
     assert pauses[:4] == [0.0, FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert max(pauses) == LAST_PAUSE == pauses[-1]
     assert len({id(step.ask) for step in tries}) == 1
-    assert [step.afresh for step in tries] == [False] + [True] * 10
+    assert [step.should_rediscover for step in tries] == [False] + [True] * 10
     start = clock()
-    error = raised(errors.Unreachable, run_exchange, clock, *[GONE] * TOO_LONG)
+    error = catch_error(errors.Unreachable, run_exchange, clock, *[UNREACHABLE] * TOO_LONG)
     assert clock() - start == pytest.approx(30)
     assert not error.may_have_arrived
     assert str(error) == "the daemon did not respond: the connection was refused or timed out"
 
 
 def test_possibly_arrived_request_is_retried_only_if_repeatable(clock):
-    error = raised(errors.Unreachable, run_exchange, clock, BROKEN, request=UNDO)
+    error = catch_error(errors.Unreachable, run_exchange, clock, INTERRUPTED, request=UNDO)
     assert (error.may_have_arrived, "may have been processed" in str(error)) == (True, True)
-    assert run_exchange(clock, GONE, make_problem(503, "busy"), OK, request=UNDO)[1] is OK
-    error = raised(errors.Unreachable, run_exchange, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
+    assert run_exchange(clock, UNREACHABLE, make_problem(503, "busy"), OK, request=UNDO)[1] is OK
+    error = catch_error(
+        errors.Unreachable, run_exchange, clock, INTERRUPTED, lambda _: clock.advance(60) or INTERRUPTED
+    )
     assert not error.may_have_arrived  # A lost read had no effect.
 
 
@@ -246,7 +257,7 @@ def test_retry_after_is_respected_up_to_a_limit(clock):
     for status in (429, 503):
         tries, _ = run_exchange(clock, make_problem(status, after="7"), make_problem(status), OK)
         assert [step.pause for step in tries] == [0.0, 7.0, FIRST_PAUSE * 2]
-        assert not any(step.afresh for step in tries)
+        assert not any(step.should_rediscover for step in tries)
     invalid = ("soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT", "٣")
     bounded = ("59", 59.0), ("61", 60.0), ("9" * 400, 60.0)
     for value, pause in (*((each, FIRST_PAUSE) for each in invalid), *bounded):
@@ -258,21 +269,21 @@ def test_retry_after_is_respected_up_to_a_limit(clock):
 def test_busy_is_raised_at_deadline_and_other_problems_at_once(clock):
     start = clock()
     for after in ("31", "30"):
-        error = raised(
+        error = catch_error(
             library.QueueFull, run_exchange, clock, make_problem(429, "remember_queue_full", after=after)
         )
         assert (error.status, error.retry_after) == (429, float(after))
     for status in (400, 401, 404, 409, 413, 500, 502, 504):
-        error = raised(errors.Problem, run_exchange, clock, make_problem(status))
+        error = catch_error(errors.Problem, run_exchange, clock, make_problem(status))
         assert (error.status, error.code, type(error)) == (status, "some_code", errors.Problem)
     assert clock() == start
     endless = [make_problem(503, "workspace_draining")] * TOO_LONG
-    assert raised(errors.Problem, run_exchange, clock, *endless).code == "workspace_draining"
+    assert catch_error(errors.Problem, run_exchange, clock, *endless).code == "workspace_draining"
 
 
 def test_problem_is_one_printable_line_with_fields(clock):
     fields = {"paths": ["user/a.md"], "title": "T", "type": "t"}
-    error = raised(
+    error = catch_error(
         library.UndoOverlap,
         run_exchange,
         clock,
@@ -281,26 +292,26 @@ def test_problem_is_one_printable_line_with_fields(clock):
     assert (str(error), error.paths) == ("Later changes.", ("user/a.md",))
     assert (dict(error.fields), isinstance(error, errors.Problem)) == ({"paths": ["user/a.md"]}, True)
     assert (
-        raised(
+        catch_error(
             library.StoreConflict, run_exchange, clock, make_problem(409, "store_conflict", paths="user/a")
         ).paths
         == ()
     )
     for sent, expected in ((7, None), ("r1", "r1")):
-        error = raised(
+        error = catch_error(
             library.PendingReview, run_exchange, clock, make_problem(409, "pending_review", reviewId=sent)
         )
         assert error.review_id == expected
     hostile = make_problem(400, "invalid_content", "\x1b[2J\n" + "x" * 10_000)
-    error = str(raised(library.InvalidContent, run_exchange, clock, hostile))
+    error = str(catch_error(library.InvalidContent, run_exchange, clock, hostile))
     assert (error.isprintable(), len(error) < 400) == (True, True)
 
 
 def test_unexpected_answer_raises_bad_answer(clock):
     problem = b'{"code": 7, "error": "Not Found"}', b'{"error": "Not Found"}', b"<html>", b"[]"
     for status, body in ((302, b""), (204, b""), *((404, each) for each in problem), (500, b"[" * 100_000)):
-        reply = HttpReply(status, {"location": "http://e/"}, body)
-        assert str(status) in str(raised(errors.BadAnswer, run_exchange, clock, reply))
+        reply = HttpResponse(status, {"location": "http://e/"}, body)
+        assert str(status) in str(catch_error(errors.BadAnswer, run_exchange, clock, reply))
 
 
 # -- events --------------------------------------------------------------------------------------------
@@ -308,42 +319,42 @@ def test_unexpected_answer_raises_bad_answer(clock):
 
 @pytest.fixture
 def follower(clock):
-    return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
+    return Follower(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
 def test_event_stream_gives_up_after_call_timeout(clock, follower):
     busy = make_problem(503, "busy", after="5")
     assert not follower.answered(busy)
-    step = follower.again()
-    assert (step.pause, step.afresh) == (5.0, False)
+    step = follower.build_attempt()
+    assert (step.pause, step.should_rediscover) == (5.0, False)
     list(follower.feed(b": \n\n"))
     pauses = []
     for _ in range(8):
-        follower.lost(GONE)
-        pauses.append(follower.again().pause)
+        follower.lost(UNREACHABLE)
+        pauses.append(follower.build_attempt().pause)
     assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert pauses[-1] == LAST_PAUSE
     for _ in range(4):
         list(follower.feed(b": \n\n"))
-        follower.lost(GONE)
-        assert follower.again().pause == FIRST_PAUSE
+        follower.lost(UNREACHABLE)
+        assert follower.build_attempt().pause == FIRST_PAUSE
         clock.advance(3)
     clock.advance(6.9)
-    follower.lost(GONE)
+    follower.lost(UNREACHABLE)
     clock.advance(0.1)
-    raised(errors.Unreachable, follower.lost, GONE)
+    catch_error(errors.Unreachable, follower.lost, UNREACHABLE)
     list(follower.feed(b": \n\n"))
     assert not follower.answered(busy)
     clock.advance(10)
-    raised(errors.Problem, follower.answered, busy)
+    catch_error(errors.Problem, follower.answered, busy)
 
 
 def test_invalid_stream_or_event_raises_bad_answer(follower):
-    assert follower.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
+    assert follower.answered(HttpResponse(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
     for status, kind in ((200, "text/html"), (200, ""), (202, "text/event-stream"), (302, "text/plain")):
-        raised(errors.BadAnswer, follower.answered, HttpReply(status, {"content-type": kind}, b""))
+        catch_error(errors.BadAnswer, follower.answered, HttpResponse(status, {"content-type": kind}, b""))
     for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
-        raised(errors.BadAnswer, list, follower.feed(f"data: {data}\n\n".encode()))
+        catch_error(errors.BadAnswer, list, follower.feed(f"data: {data}\n\n".encode()))
 
 
 STREAM = (
@@ -360,7 +371,7 @@ FRAMES += [Frame("0badcafe-2", "message", "\n"), Frame("", "message", " two spac
 
 
 def read_frames(chunks, last_id=""):
-    frames = Frames(last_id)
+    frames = FrameParser(last_id)
     return [frame for chunk in chunks for frame in frames.feed(chunk)], frames.last_id
 
 
@@ -391,9 +402,9 @@ def test_last_id_is_that_of_last_complete_frame():
 def test_endless_event_is_rejected_and_endless_stream_is_not(monkeypatch):
     monkeypatch.setattr(exchange, "MAX_FRAME_BYTES", 1000)
     for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
-        raised(errors.BadAnswer, read_frames, [endless] * 400, match="1000")
-    frames = Frames()
+        catch_error(errors.BadAnswer, read_frames, [endless] * 400, match="1000")
+    frames = FrameParser()
     list(frames.feed(b"data: 1"))
-    raised(errors.BadAnswer, list, frames.feed(b"x" * 3_000_000))
+    catch_error(errors.BadAnswer, list, frames.feed(b"x" * 3_000_000))
     assert len(frames._line) == len(b"data: 1")
     assert len(read_frames(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))[0]) == 400

@@ -7,12 +7,12 @@ import stat
 
 import pytest
 
-from kit.client.driving import opened
-from kit.server.raw import running
+from kit.client.shells import open_client
+from kit.server.raw import start_local_daemon
 from muniment import errors
 from muniment.client import core
 from muniment.client.errors import Problem
-from muniment.operations.place import Place
+from muniment.operations.job_context import JobContext
 from muniment.server import entries as routes
 
 FACTS = ("The user prefers dark mode", "The user drinks green tea", "The user plays the oboe")
@@ -20,7 +20,7 @@ FACTS = ("The user prefers dark mode", "The user drinks green tea", "The user pl
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("d")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("d")) as served:
         for fact in FACTS:
             served.done("remember", {"content": fact})
         yield served
@@ -29,7 +29,7 @@ def daemon(tmp_path_factory):
 @pytest.fixture
 def client(daemon, shell):
     address = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
-    with opened(shell, hasty=False, **address) as created:
+    with open_client(shell, skip_pauses=False, **address) as created:
         yield created
 
 
@@ -95,13 +95,13 @@ def test_erase_without_boolean_dry_run_erases_nothing(client):
 def test_export_stops_at_byte_limit(daemon, client, monkeypatch, form):
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").write_text('"' * 900)  # Each takes two bytes in JSON.
-    read_paths, real_read = [], Place.read
+    read_paths, real_read = [], JobContext.read_file
 
     def counting_read(place, path):
         read_paths.append(path.text) if "bulk" in path.text else None
         return real_read(place, path)
 
-    monkeypatch.setattr(Place, "read", counting_read)
+    monkeypatch.setattr(JobContext, "read", counting_read)
     monkeypatch.setattr(routes, "MAX_EXPORT_BYTES", 3000)
     with pytest.raises(Problem, match="more than 3000 bytes") as problem:
         client.export(io.BytesIO(), format=form)

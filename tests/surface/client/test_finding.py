@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from kit.catching import catch_error
 from kit.client.scripted import TOKEN
-from kit.raising import raised
-from muniment.client.finding import Fixed, Home, Where, check_url, name_workspace, place
+from muniment.client.discovery import (
+    DaemonAddress,
+    FixedLocator,
+    HomeLocator,
+    check_url,
+    create_locator,
+    resolve_workspace,
+)
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
@@ -36,19 +43,19 @@ def write_address(home, **members):
 
 
 def assert_unusable(home, match):
-    raised(ManagedMemoryUnavailable, Home(home).find, match=match)
+    catch_error(ManagedMemoryUnavailable, HomeLocator(home).find, match=match)
 
 
 def test_home_yields_address_and_owner_token(home):
-    assert Home(home).find() == Where(URL, None, TOKEN)
-    assert Home(home, "other").find() == Where(URL, None, "other")
+    assert HomeLocator(home).find() == DaemonAddress(URL, None, TOKEN)
+    assert HomeLocator(home, "other").find() == DaemonAddress(URL, None, "other")
     write_address(home, url=URL, socket=SOCKET)
     (home / "state/token").unlink()
-    assert Home(home).find() == Where("http://localhost", SOCKET, None)
-    assert Home(home, "other").find() == Where("http://localhost", SOCKET, "other")
+    assert HomeLocator(home).find() == DaemonAddress("http://localhost", SOCKET, None)
+    assert HomeLocator(home, "other").find() == DaemonAddress("http://localhost", SOCKET, "other")
     (home / "state/daemon.json").unlink()
-    assert Home(home).find() is None
-    assert Home(home).nobody == f"no daemon runs for {home}; start one with: muniment serve"
+    assert HomeLocator(home).find() is None
+    assert HomeLocator(home).missing_message == f"no daemon runs for {home}; start one with: muniment serve"
 
 
 def test_invalid_daemon_files_are_rejected_without_token(home):
@@ -84,27 +91,33 @@ def test_daemon_file_shared_with_others_is_rejected(home, tmp_path, monkeypatch,
 
 def test_home_is_argument_then_environment():
     environment = {"MUNIMENT_HOME": "/m", "HOME": "/h"}
-    assert place(environment, home="/x") == Home(Path("/x"))
-    assert place(environment) == Home(Path("/m"))
-    assert place({"HOME": "/h"}, token="t") == Home(Path("/h/.muniment"), "t")
-    assert place({}) == Home(Path("~/.muniment").expanduser())
-    raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="home directory not found")
+    assert create_locator(environment, home="/x") == HomeLocator(Path("/x"))
+    assert create_locator(environment) == HomeLocator(Path("/m"))
+    assert create_locator({"HOME": "/h"}, token="t") == HomeLocator(Path("/h/.muniment"), "t")
+    assert create_locator({}) == HomeLocator(Path("~/.muniment").expanduser())
+    catch_error(
+        ConfigInvalid, create_locator, {}, home="~nobody-of-this-name/x", match="home directory not found"
+    )
 
 
 def test_address_uses_only_given_token_and_excludes_other_places(home):
     environment = {"MUNIMENT_HOME": str(home)}
-    assert place(environment, url=URL).find() == Where(URL)
-    assert place(environment, url=f"{URL}/", token=TOKEN) == Fixed(Where(URL, None, TOKEN))
-    found = place(environment, socket=Path("/run/d.sock"))
-    assert found == Fixed(Where("http://localhost", "/run/d.sock"))
-    assert found.nobody
+    assert create_locator(environment, url=URL).find() == DaemonAddress(URL)
+    assert create_locator(environment, url=f"{URL}/", token=TOKEN) == FixedLocator(
+        DaemonAddress(URL, None, TOKEN)
+    )
+    found = create_locator(environment, socket=Path("/run/d.sock"))
+    assert found == FixedLocator(DaemonAddress("http://localhost", "/run/d.sock"))
+    assert found.missing_message
     pairs = {"url": URL, "socket": "/s"}, {"url": URL, "home": "/h"}, {"socket": "/s", "home": "/h"}
     for options in (*pairs, {"socket": ""}, {"socket": "a\0b"}):
-        raised(ConfigInvalid, place, {}, **options)
+        catch_error(ConfigInvalid, create_locator, {}, **options)
     for token in ("", "two words", "line\n", "é", "x" * 513):
-        message = str(raised(ConfigInvalid, place, {}, url=URL, token=token))
+        message = str(catch_error(ConfigInvalid, create_locator, {}, url=URL, token=token))
         assert not token or token not in message
-    assert TOKEN not in repr([Home(home, TOKEN), Home(home).find(), place({}, url=URL, token=TOKEN)])
+    assert TOKEN not in repr(
+        [HomeLocator(home, TOKEN), HomeLocator(home).find(), create_locator({}, url=URL, token=TOKEN)]
+    )
 
 
 def test_url_is_scheme_host_and_port_only():
@@ -117,7 +130,7 @@ def test_url_is_scheme_host_and_port_only():
         *("http://h:x", "http://u:p@h", "http://h/path", "http://h?q", "http://h#f", "http://h\\evil"),
         *("http://h evil", "http://h\n", "http://[::1", "http://[::1::]", "http://999.1.1.1", "http://."),
     ):
-        raised(ConfigInvalid, check_url, url)
+        catch_error(ConfigInvalid, check_url, url)
 
 
 def test_missing_or_invalid_directory_is_an_error(tmp_path, monkeypatch):
@@ -126,4 +139,4 @@ def test_missing_or_invalid_directory_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(missing)
     missing.rmdir()
     for workspace in None, ".", "a\0b":
-        raised(ConfigInvalid, name_workspace, workspace, match="not found")
+        catch_error(ConfigInvalid, resolve_workspace, workspace, match="not found")

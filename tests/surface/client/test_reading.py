@@ -12,18 +12,18 @@ from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from kit.client.scripted import RECALLED, REMEMBERED, task
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.client.scripted import RECALLED, REMEMBERED, make_task
 from muniment import errors as library
 from muniment import types as contract
 from muniment.client import normalize
-from muniment.client.core import answer_of, event_of, task_of
-from muniment.client.errors import BadAnswer, Problem, TaskFailed, told_as
+from muniment.client.core import read_event, read_response, read_task
+from muniment.client.errors import BadAnswer, Problem, TaskFailed, choose_error_class
 from muniment.client.results import Event
 from muniment.kernel.names import Enforcement, Trust
 from muniment.names import ContextMode
 from muniment.types import Recalled
-from muniment.types.documents import LOCAL, document, read
+from muniment.types.documents import LOCAL, create_document, parse_document
 
 REMOVED = {"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}
 FORGET_RESULT = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
@@ -31,18 +31,18 @@ DREAM_RESULT = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedup
 EVENT_DOCUMENT = {"v": 1, "type": "task", "data": {"taskId": "dream-1"}, "originatorClientId": "web"}
 
 
-KEPT_ENTRY = contract.KeptEntry("user/a.md", "it is protected")
+KEPT_ENTRY = contract.RetainedEntry("user/a.md", "it is protected")
 
 
 def completed_task(kind, good, **bad):
-    return task("completed", kind, result=good | bad)
+    return make_task("completed", kind, result=good | bad)
 
 
 def test_malformed_task_event_and_recall_are_rejected():
-    removed = task_of(completed_task("forget", FORGET_RESULT)).result.removed_entries[0]
+    removed = read_task(completed_task("forget", FORGET_RESULT)).result.removed_entries[0]
     assert removed.file_path == removed.path == "user/editor.md"
-    assert task_of(completed_task("dream", DREAM_RESULT)).result.deduped_entries == 3
-    assert event_of("a-1", EVENT_DOCUMENT) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
+    assert read_task(completed_task("dream", DREAM_RESULT)).result.deduped_entries == 3
+    assert read_event("a-1", EVENT_DOCUMENT) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
     entry = RECALLED["entries"][0]
     invalid = {"entries": (None, {}, [1], [{}], [entry | {"id": 7}]), "text": (None, 7)}
     invalid |= {
@@ -50,9 +50,12 @@ def test_malformed_task_event_and_recall_are_rejected():
         "abstained": (None, 0, "false"),
         "error": (7, {"code": "x"}),
     }
-    tasks = [None, [], "task", {}, *(task() | {"taskId": each} for each in (7, "undo-1"))]
-    tasks += [*(task() | {"status": each} for each in ("sleeping", None)), task() | {"createdAt": None}]
-    tasks += [task("completed"), task("completed", result=[]), task("completed", result={})]
+    tasks = [None, [], "task", {}, *(make_task() | {"taskId": each} for each in (7, "undo-1"))]
+    tasks += [
+        *(make_task() | {"status": each} for each in ("sleeping", None)),
+        make_task() | {"createdAt": None},
+    ]
+    tasks += [make_task("completed"), make_task("completed", result=[]), make_task("completed", result={})]
     tasks += [completed_task("remember", REMEMBERED, filesTouched=each) for each in ("user/a.md", [1])]
     tasks += [
         completed_task("remember", REMEMBERED, summary=1),
@@ -60,25 +63,25 @@ def test_malformed_task_event_and_recall_are_rejected():
     ]
     tasks += [
         completed_task("dream", DREAM_RESULT, dedupedEntries=True),
-        task("failed"),
-        task("failed", error={}),
+        make_task("failed"),
+        make_task("failed", error={}),
     ]
     tasks += [completed_task("forget", FORGET_RESULT, removedEntries=[each]) for each in (1, {})]
-    tasks += [task("failed", error={"code": "x", "paths": "a.md"})]
+    tasks += [make_task("failed", error={"code": "x", "paths": "a.md"})]
     wrong_events = (("data", None), ("type", 1), ("originatorClientId", 1))
     events = (None, {}, *(EVENT_DOCUMENT | {name: each} for name, each in wrong_events))
     recalls = (None, [], {}, *(RECALLED | {name: each} for name in invalid for each in invalid[name]))
-    read_event, read_recall = partial(event_of, "a-1"), partial(answer_of, Recalled, what="a recall")
-    for reader, documents in ((task_of, tasks), (read_recall, recalls), (read_event, events)):
+    read_first, read_recall = partial(read_event, "a-1"), partial(read_response, Recalled, what="a recall")
+    for reader, documents in ((read_task, tasks), (read_recall, recalls), (read_first, events)):
         for each in documents:
-            raised(BadAnswer, reader, each)
+            catch_error(BadAnswer, reader, each)
 
 
 def test_task_with_pending_review_names_it():
     error = {"code": "pending_review", "message": "A sentence."}
     for members in ({"error": error | {"reviewId": "r1"}}, {"error": error, "reviewId": "r1"}):
-        failed = task_of(task("failed", **members))
-        assert raised(library.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
+        failed = read_task(make_task("failed", **members))
+        assert catch_error(library.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
 
 
 # -- the contract --------------------------------------------------------------------------------------
@@ -95,7 +98,7 @@ READ = [
     "EraseResult",
     "Explained",
     "ForgetResult",
-    "KeptEntry",
+    "RetainedEntry",
     "Recalled",
     "RecalledEntry",
     "RememberResult",
@@ -133,25 +136,25 @@ def test_contract_documents_roundtrip():
     classes = {getattr(contract, name) for name in READ}
     for document_class in classes:
         value = sample(document_class)
-        parsed = read(document_class, json.loads(json.dumps(document(value))), "it")
-        assert document(parsed) == document(value), document_class
+        parsed = parse_document(document_class, json.loads(json.dumps(create_document(value))), "it")
+        assert create_document(parsed) == create_document(value), document_class
         if document_class is Recalled:  # Two errors are never equal.
             parsed, value = replace(parsed, error=None), replace(value, error=None)
         assert parsed == value, document_class
     failed = {"reviewId": "r1", "paths": ["user/a.md"], "meant": 9, "limit": 3}
     error = {"code": "forget_failed", "message": "Too much."}
-    assert document(read(contract.TaskError, error | failed, "it")) == error | failed
-    assert document(contract.TaskError(**error)) == error  # Members without a value are omitted.
+    assert create_document(parse_document(contract.TaskError, error | failed, "it")) == error | failed
+    assert create_document(contract.TaskError(**error)) == error  # Members without a value are omitted.
     with pytest.raises(BadAnswer, match=r"^a superseded entry has no path$"):
-        task_of(completed_task("remember", REMEMBERED, superseded=[{}]))
+        read_task(completed_task("remember", REMEMBERED, superseded=[{}]))
 
 
 def test_unknown_members_are_ignored_and_new_words_accepted():
     newer = REMEMBERED | {"enforcement": "armoured", "later": {"x": 1}}
-    assert task_of(completed_task("remember", newer, later=[])).result.enforcement == "armoured"
-    assert task_of(completed_task("remember", REMEMBERED)).result.enforcement is Enforcement.FULL
+    assert read_task(completed_task("remember", newer, later=[])).result.enforcement == "armoured"
+    assert read_task(completed_task("remember", REMEMBERED)).result.enforcement is Enforcement.FULL
     older = {name: value for name, value in REMEMBERED.items() if name not in {"decidedBy", "enforcement"}}
-    result = task_of(completed_task("remember", older)).result
+    result = read_task(completed_task("remember", older)).result
     assert (result.decided_by, result.enforcement, result.notes, result.superseded) == ("", None, (), ())
 
 
@@ -161,10 +164,12 @@ def test_local_members_are_neither_sent_nor_read():
     result = contract.DreamResult(
         summary="x", touched_topics=(), touched_scopes=(), deduped_entries=1, **in_process
     )
-    assert document(result) == sent
-    assert read(contract.DreamResult, sent | {"task_id": "t", "taskId": "t"}, "a result").task_id == ""
-    superseded = contract.SupersededEntry("user/a.md", "01", was="The user likes tea.")
-    assert document(superseded) == {"path": "user/a.md", "id": "01"}
+    assert create_document(result) == sent
+    assert (
+        parse_document(contract.DreamResult, sent | {"task_id": "t", "taskId": "t"}, "a result").task_id == ""
+    )
+    superseded = contract.SupersededEntry("user/a.md", "01", previous_text="The user likes tea.")
+    assert create_document(superseded) == {"path": "user/a.md", "id": "01"}
 
 
 def test_local_members_are_documented_as_empty_over_http():
@@ -213,15 +218,15 @@ def test_error_codes_map_to_library_classes():
         raised_as = [
             each for each in CLASSES if code in (each.__dict__.get("codes") or (vars(each).get("code"),))
         ]
-        problem = told_as(Problem, code)(code, "No.", status=409)
-        failure = told_as(TaskFailed, code)(code, "No.", task_id="remember-1")
+        problem = choose_error_class(Problem, code)(code, "No.", status=409)
+        failure = choose_error_class(TaskFailed, code)(code, "No.", task_id="remember-1")
         for error in (problem, failure):
             found = [each for each in type(error).__bases__ if each in CLASSES]
             assert (error.code, found) == (code, raised_as)
             seen |= {each.__name__ for each in raised_as}
         assert (str(problem), str(failure)) == ("No.", "No. (remember-1)")
     assert seen >= {"QueueFull", "PendingReview", "UndoOverlap", "InvalidContent", "JobTimeout", "PathEscape"}
-    assert type(told_as(Problem, "token_required")("token_required", "?", status=401)) is Problem
+    assert type(choose_error_class(Problem, "token_required")("token_required", "?", status=401)) is Problem
 
 
 def test_daemon_errors_have_library_attributes():
@@ -230,8 +235,8 @@ def test_daemon_errors_have_library_attributes():
         _, _, attributes = (each.__doc__ or "").partition("Attributes:")
         names = re.findall(r"^ +(\w+)(?:, \w+)?: ", attributes, re.MULTILINE)
         for code in {*each.__dict__.get("codes", ()), each.__dict__.get("code")} & library.CODES.keys():
-            problem = told_as(Problem, code)(code, "No.", status=409)
-            failure = told_as(TaskFailed, code)(code, "No.", task_id="remember-1")
+            problem = choose_error_class(Problem, code)(code, "No.", status=409)
+            failure = choose_error_class(TaskFailed, code)(code, "No.", task_id="remember-1")
             assert [name for name in names if not hasattr(problem, name) or not hasattr(failure, name)] == []
             seen |= set(names)
     assert seen >= {
@@ -250,4 +255,4 @@ def test_daemon_errors_have_library_attributes():
 
 def test_client_only_codes_are_not_taken_from_daemon():
     for code in ("unreachable", "daemon_unproven", "wait_timeout", "bad_answer", "client_closed", "x" * 99):
-        assert type(told_as(Problem, code)(code, "?", status=409)) is Problem
+        assert type(choose_error_class(Problem, code)(code, "?", status=409)) is Problem

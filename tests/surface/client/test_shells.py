@@ -15,17 +15,29 @@ from types import SimpleNamespace
 import httpcore2
 import pytest
 
-from kit.client.driving import KEY, opened, talking
-from kit.client.scripted import DONE, DROP, HANG, TOKEN, Scripted, answer, event, problem, raw, stream, task
-from kit.raising import raised
-from kit.where import TESTS
+from kit.catching import catch_error
+from kit.client.scripted import (
+    DONE,
+    DROP,
+    HANG,
+    TOKEN,
+    ScriptedServer,
+    make_answer,
+    make_event,
+    make_problem,
+    make_raw,
+    make_stream,
+    make_task,
+)
+from kit.client.shells import KEY, open_client, open_scripted
+from kit.locations import TESTS
 from muniment import errors as library
 from muniment.client import AsyncClient, Client, core, errors, exchange, transport
-from muniment.client.finding import Where
+from muniment.client.discovery import DaemonAddress
 from muniment.errors import ConfigInvalid
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
-OK = answer(200, {"v": 1})
+OK = make_answer(200, {"v": 1})
 UNREACHABLE = "http://127.0.0.1:1"
 
 
@@ -64,8 +76,8 @@ def describe_error(error):
 
 
 def test_remember_is_sent_and_waited_for(shell):
-    steps = answer(202, task()), answer(200, task("running")), answer(200, DONE)
-    with talking(shell, *steps, token=TOKEN, client_id="web") as (server, client):
+    steps = make_answer(202, make_task()), make_answer(200, make_task("running")), make_answer(200, DONE)
+    with open_scripted(shell, *steps, token=TOKEN, client_id="web") as (server, client):
         handle = client.remember("A fact.", scope="user")
         assert handle.wait(timeout=30).files_touched == ("user/editor.md",)
     assert (handle.task_id, handle.kind, handle.replayed) == ("remember-1", "remember", False)
@@ -80,19 +92,22 @@ def test_remember_is_sent_and_waited_for(shell):
 
 
 def test_app_calls_send_expected_requests(shell):
-    forget = task(kind="forget")
+    forget = make_task(kind="forget")
     calls = (
         ("POST forget", lambda c: c.forget_workspace_memory("x", scope="user").kind, forget, "forget"),
-        ("POST dream", lambda c: c.dream_workspace_memory().status, task(kind="dream"), "queued"),
+        ("POST dream", lambda c: c.dream_workspace_memory().status, make_task(kind="dream"), "queued"),
         ("GET forget/f-1", lambda c: c.get_workspace_memory_forget_task("f-1").kind, forget, "forget"),
         ("DELETE forget/forget-9", lambda c: c.handle("forget-9").cancel().kind, forget, "forget"),
         ("GET /capabilities", lambda c: c.capabilities()["v"], {"v": 1}, 1),
     )
-    with talking(shell, *(answer(200, document) for _, _, document, _ in calls)) as (server, client):
+    with open_scripted(shell, *(make_answer(200, document) for _, _, document, _ in calls)) as (
+        server,
+        client,
+    ):
         for expected_request, call, _, expected in calls:
             assert call(client) == expected, expected_request
-        raised(ConfigInvalid, client.handle, "undo-1")
-        raised(ConfigInvalid, client.get, "")
+        catch_error(ConfigInvalid, client.handle, "undo-1")
+        catch_error(ConfigInvalid, client.get, "")
     prefix = f"/workspaces/{KEY}/memory/"
     sent = [f"{each.method} {each.path.removeprefix(prefix)}" for each in server.sent]
     assert sent == [expected_request for expected_request, *_ in calls]
@@ -100,9 +115,16 @@ def test_app_calls_send_expected_requests(shell):
 
 
 def test_lost_request_is_retried_under_its_idempotency_key(shell):
-    full = problem(429, "remember_queue_full", retry_after=5)
-    steps = DROP, [b"HTTP/1.1 202 Acc", None], full, full, answer(202, task()), answer(202, task())
-    with talking(shell, *steps) as (server, client):
+    full = make_problem(429, "remember_queue_full", retry_after=5)
+    steps = (
+        DROP,
+        [b"HTTP/1.1 202 Acc", None],
+        full,
+        full,
+        make_answer(202, make_task()),
+        make_answer(202, make_task()),
+    )
+    with open_scripted(shell, *steps) as (server, client):
         assert client.remember("A fact.").task_id == "remember-1"
         assert client.pauses[2:] == [5.0, 5.0]
         client.remember("A fact.")
@@ -112,44 +134,47 @@ def test_lost_request_is_retried_under_its_idempotency_key(shell):
 
 
 def test_problems_and_failed_tasks_raise_their_class(shell):
-    failed = task("failed", error={"code": "remember_path_escape", "message": "Stopped."})
-    full = problem(429, "remember_queue_full", retry_after=99)
-    with talking(shell, full, answer(200, failed), problem(401, "token_required")) as (server, client):
-        raised(library.QueueFull, client.remember, "")
+    failed = make_task("failed", error={"code": "remember_path_escape", "message": "Stopped."})
+    full = make_problem(429, "remember_queue_full", retry_after=99)
+    with open_scripted(shell, full, make_answer(200, failed), make_problem(401, "token_required")) as (
+        server,
+        client,
+    ):
+        catch_error(library.QueueFull, client.remember, "")
         assert len(server.sent) == 1
-        assert raised(library.PathEscape, client.handle("remember-1").wait).task_id == "remember-1"
-        raised(errors.Problem, next, client.events())
+        assert catch_error(library.PathEscape, client.handle("remember-1").wait).task_id == "remember-1"
+        catch_error(errors.Problem, next, client.events())
 
 
 def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
     """A Python warning about an unclosed socket would be an error here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with Scripted(path=tmp_path / "d.sock"):
+    with ScriptedServer(path=tmp_path / "d.sock"):
         pass
     sockets = ({"socket": tmp_path / name} for name in ("d.sock", "missing.sock", "x" * 200))
     for address in ({"url": url}, *sockets):
-        with opened(shell, **address, timeout=0.01, hasty=False) as client:
-            error = raised(errors.Unreachable, client.capabilities, match="the connection was refused")
+        with open_client(shell, **address, timeout=0.01, skip_pauses=False) as client:
+            error = catch_error(errors.Unreachable, client.capabilities, match="the connection was refused")
             assert not error.may_have_arrived
-    with opened(shell, home=tmp_path, timeout=0.01, hasty=False) as client:
+    with open_client(shell, home=tmp_path, timeout=0.01, skip_pauses=False) as client:
         for call in client.capabilities, partial(next, client.events()):
-            raised(errors.Unreachable, call, match="muniment serve")
-    with talking(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
-        raised(errors.Unreachable, client.undo, "remember-1", match="ended early")
+            catch_error(errors.Unreachable, call, match="muniment serve")
+    with open_scripted(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
+        catch_error(errors.Unreachable, client.undo, "remember-1", match="ended early")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     options = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "hasty": False}
-    with talking(shell, **options) as (server, client):
-        raised(errors.Unreachable, client.capabilities)
+    with open_scripted(shell, **options) as (server, client):
+        catch_error(errors.Unreachable, client.capabilities)
     assert server.sent == []
 
 
 @pytest.mark.usefixtures("short_timeouts")
 def test_silent_daemon_times_out(shell):
-    with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
+    with open_scripted(shell, HANG, HANG, timeout=0.05) as (_, client):
         late = "it took too long; the request may have been processed"
-        raised(errors.Unreachable, client.remember, "A fact.", match=late)
-        raised(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
+        catch_error(errors.Unreachable, client.remember, "A fact.", match=late)
+        catch_error(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
 
 
 @pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
@@ -163,15 +188,24 @@ def test_dripping_answer_times_out(shell, monkeypatch, part):
         "header": [start_line + b"x-slow: ", *pieces, b"\r\ncontent-length: 2\r\n\r\n{}"],
         "body": [start_line + b"content-length: 42\r\n\r\n", *pieces, b"{}"],
         "refusal of events": [b"HTTP/1.1 401 No\r\ncontent-length: 99\r\n\r\n", *pieces, b"{}"],
-        "header of events": [start_line + b"x-slow: ", *pieces, b"\r\n", stream()[0][17:], event(1), None],
+        "header of events": [
+            start_line + b"x-slow: ",
+            *pieces,
+            b"\r\n",
+            make_stream()[0][17:],
+            make_event(1),
+            None,
+        ],
     }[part]
-    with talking(shell, slow, stream(event(2)), timeout=5.0 if "events" in part else 0.05) as (_, client):
+    with open_scripted(
+        shell, slow, make_stream(make_event(2)), timeout=5.0 if "events" in part else 0.05
+    ) as (_, client):
         if "events" in part:
             events = client.events()
             assert next(events).id == "0badcafe-2"
             events.close()
         else:
-            raised(errors.Unreachable, client.capabilities, match="it took too long")
+            catch_error(errors.Unreachable, client.capabilities, match="it took too long")
         tick.set()
 
 
@@ -180,7 +214,7 @@ def test_idle_connection_is_reused_for_four_seconds(shell, monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     for module in (httpcore2._sync.http11, httpcore2._async.http11):
         monkeypatch.setattr(module, "time", now)
-    with talking(shell, OK, OK, OK) as (server, client):
+    with open_scripted(shell, OK, OK, OK) as (server, client):
         open_connections = []
         for seconds in (0, 3.9, 4.1):
             now.at += seconds
@@ -193,37 +227,45 @@ def test_redirects_and_environment_variables_are_ignored(shell, monkeypatch, tmp
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
-    with Scripted(answer(200, {})) as other:
+    with ScriptedServer(make_answer(200, {})) as other:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, other.url)
-        redirect = raw(307, b"", location=f"{other.url}/capabilities", set_cookie="a=b")
-        with talking(shell, redirect, OK, token=TOKEN) as (server, client):
-            raised(errors.BadAnswer, client.capabilities, match="307")
+        redirect = make_raw(307, b"", location=f"{other.url}/capabilities", set_cookie="a=b")
+        with open_scripted(shell, redirect, OK, token=TOKEN) as (server, client):
+            catch_error(errors.BadAnswer, client.capabilities, match="307")
             assert client.capabilities() == {"v": 1}
         assert "cookie" not in server.sent[1].headers
-        with talking(shell, OK) as (server, client):
+        with open_scripted(shell, OK) as (server, client):
             assert client.capabilities() == {"v": 1}
         assert "authorization" not in server.sent[0].headers
         assert other.sent == []
 
 
 def test_token_appears_in_no_error_log_event_or_task(shell, all_logs):
-    echo = problem(400, "invalid_content", error=f"You sent Bearer {TOKEN}", sent=[{TOKEN: TOKEN}])
-    escaped = raw(*escape_token(400, {"code": "invalid_content", "error": f"You sent {TOKEN}"}))
+    echo = make_problem(400, "invalid_content", error=f"You sent Bearer {TOKEN}", sent=[{TOKEN: TOKEN}])
+    escaped = make_raw(*escape_token(400, {"code": "invalid_content", "error": f"You sent {TOKEN}"}))
     _, body = escape_token(200, {"type": "task", "data": {"a": [TOKEN]}, "originatorClientId": TOKEN})
-    failed = escape_token(200, task("failed", error={"code": "remember_failed", "message": TOKEN}))
-    events = stream(f"id: {TOKEN}\ndata: ".encode() + body + b"\n\n", f"data: {TOKEN}\n\n".encode())
-    steps = echo, escaped, answer(200, [TOKEN]), raw(200, TOKEN.encode()), DROP, events, raw(*failed)
-    with talking(shell, *steps, token=TOKEN, timeout=0.05) as (server, client):
+    failed = escape_token(200, make_task("failed", error={"code": "remember_failed", "message": TOKEN}))
+    events = make_stream(f"id: {TOKEN}\ndata: ".encode() + body + b"\n\n", f"data: {TOKEN}\n\n".encode())
+    steps = (
+        echo,
+        escaped,
+        make_answer(200, [TOKEN]),
+        make_raw(200, TOKEN.encode()),
+        DROP,
+        events,
+        make_raw(*failed),
+    )
+    with open_scripted(shell, *steps, token=TOKEN, timeout=0.05) as (server, client):
         texts = [repr(client), repr(client.handle("dream-1"))]
         for _ in range(5):
             kinds = library.InvalidContent, errors.BadAnswer, errors.Unreachable
-            texts += describe_error(raised(kinds, client.undo, "remember-1"))
+            texts += describe_error(catch_error(kinds, client.undo, "remember-1"))
         assert sum("[token]" in each for each in texts) > 2
         following = client.events()
         texts.append(repr(next(following)))
         assert texts[-1].count("[token]") == 3
-        texts += describe_error(raised(errors.BadAnswer, next, following))
+        texts += describe_error(catch_error(errors.BadAnswer, next, following))
         fetched_task = client.handle("remember-1").get()
         texts.append(repr(fetched_task))
     assert fetched_task.error.message == "[token]"
@@ -232,28 +274,28 @@ def test_token_appears_in_no_error_log_event_or_task(shell, all_logs):
 
 
 def test_token_that_is_a_common_word_is_not_masked(shell):
-    listed = answer(200, {"tasks": [task()]})
-    with talking(shell, listed, token="tasks") as (_, client):
+    listed = make_answer(200, {"tasks": [make_task()]})
+    with open_scripted(shell, listed, token="tasks") as (_, client):
         assert [each.task_id for each in client.tasks()] == ["remember-1"]
 
 
 def test_oversized_or_compressed_answer_is_rejected(shell, monkeypatch):
-    monkeypatch.setattr(transport, "MAX_ANSWER_BYTES", 1000)
-    steps = answer(200, {"v": "x" * 1000}), raw(200, b"\x1f\x8b", content_encoding="gzip")
-    with talking(shell, *steps) as (_, client):
+    monkeypatch.setattr(transport, "MAX_RESPONSE_BYTES", 1000)
+    steps = make_answer(200, {"v": "x" * 1000}), make_raw(200, b"\x1f\x8b", content_encoding="gzip")
+    with open_scripted(shell, *steps) as (_, client):
         for reason in ("more than 1000 bytes", "compressed"):
-            raised(errors.BadAnswer, client.capabilities, match=reason)
+            catch_error(errors.BadAnswer, client.capabilities, match=reason)
 
 
 # -- close ---------------------------------------------------------------------------------------------
 
 
 def test_closed_client_sends_nothing(shell):
-    with talking(shell, OK) as (_, client):
+    with open_scripted(shell, OK) as (_, client):
         client.capabilities()
         client.close()
         for call in client.capabilities, partial(next, client.events()):
-            raised(errors.ClientError, call, match="client is closed")
+            catch_error(errors.ClientError, call, match="client is closed")
 
 
 def capabilities(client):
@@ -268,9 +310,9 @@ def read_events(client):
 
 
 BEGUN = [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", HANG]
-BUSY = problem(503, "busy", retry_after=20)
+BUSY = make_problem(503, "busy", retry_after=20)
 UNDER_WAY = [(capabilities, HANG), (capabilities, BEGUN), (capabilities, BUSY), (read_events, BUSY)]
-UNDER_WAY += [(read_events, [*stream(b": \n\n")[:-1], HANG])]
+UNDER_WAY += [(read_events, [*make_stream(b": \n\n")[:-1], HANG])]
 
 
 @pytest.mark.parametrize(("call", "step"), UNDER_WAY)
@@ -279,23 +321,23 @@ def test_close_ends_call_of_other_thread_or_task(call, step, kind, monkeypatch):
     async def in_tasks(url):
         async with AsyncClient(url) as client:
             under_way = asyncio.create_task(call(client))
-            assert await asyncio.to_thread(server.acted.wait, 30)
+            assert await asyncio.to_thread(server.step_done.wait, 30)
             await client.close()
             await asyncio.wait_for(under_way, 30)
 
     def in_threads(url):
         with Client(url) as client, ThreadPoolExecutor(1) as pool:
             under_way = pool.submit(call, client)
-            assert server.acted.wait(30)
+            assert server.step_done.wait(30)
             client.close()
             under_way.result(30)
 
-    monkeypatch.setattr(exchange, "TRY_SECONDS", 60)  # This is longer than any wait in this test.
+    monkeypatch.setattr(exchange, "ATTEMPT_SECONDS", 60)  # This is longer than any wait in this test.
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
-    monkeypatch.setattr(transport, "_tls", lambda _: trusting)
+    monkeypatch.setattr(transport, "_choose_tls", lambda _: trusting)
     certificate = CERTIFICATE if "tls" in kind else None
     with (
-        Scripted(step, certificate=certificate) as server,
+        ScriptedServer(step, certificate=certificate) as server,
         pytest.raises(errors.ClientError, match="client is closed"),
     ):
         asyncio.run(in_tasks(server.url)) if kind == "tasks" else in_threads(server.url)
@@ -332,18 +374,20 @@ def test_close_ends_call_during_connect(monkeypatch):
 
 
 def test_nothing_is_read_or_written_after_deadline():
-    patience = transport.TryPatience(0)
+    patience = transport.AttemptTimeout(0)
     near, far = socket.socketpair()
     with near, far:
-        stream = transport._Stream(httpcore2._backends.sync.SyncStream(near), Where("http://127.0.0.1"))
+        stream = transport._Stream(
+            httpcore2._backends.sync.SyncStream(near), DaemonAddress("http://127.0.0.1")
+        )
         far.sendall(b"x")
-        raised(httpcore2.ReadTimeout, stream.read, 1, patience)
-        raised(httpcore2.WriteTimeout, stream.write, b"x", patience)
+        catch_error(httpcore2.ReadTimeout, stream.read, 1, patience)
+        catch_error(httpcore2.WriteTimeout, stream.write, b"x", patience)
         assert stream.read(1, None) == b"x"
 
 
 def test_connection_made_during_close_is_closed(monkeypatch):
-    with Scripted() as server, Client(server.url, timeout=0.01) as client:
+    with ScriptedServer() as server, Client(server.url, timeout=0.01) as client:
         connect = socket.create_connection
 
         def connect_and_close(*args, **kwargs):
@@ -352,7 +396,7 @@ def test_connection_made_during_close_is_closed(monkeypatch):
             return connection
 
         monkeypatch.setattr(socket, "create_connection", connect_and_close)
-        assert raised(errors.ClientError, client.capabilities).code in {"client_closed", "unreachable"}
+        assert catch_error(errors.ClientError, client.capabilities).code in {"client_closed", "unreachable"}
     assert server.sent == []
 
 
@@ -370,15 +414,17 @@ def write_address(home, url):
 
 def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
     """The first daemon ends and removes its address; the next one starts during the pause."""
-    with Scripted(answer(200, DONE)) as second:
+    with ScriptedServer(make_answer(200, DONE)) as second:
 
         def end_daemon():
             (tmp_path / "state/daemon.json").unlink()
             return DROP
 
-        with Scripted(answer(202, task()), answer(200, task("running")), end_daemon) as first:
+        with ScriptedServer(
+            make_answer(202, make_task()), make_answer(200, make_task("running")), end_daemon
+        ) as first:
             write_address(tmp_path, first.url)
-            with opened(shell, home=tmp_path) as client:
+            with open_client(shell, home=tmp_path) as client:
                 client.pauses.then = lambda seconds: seconds > 1 and write_address(tmp_path, second.url)
                 assert client.remember("A fact.").wait(timeout=300).summary
                 assert max(client.pauses) > 1
@@ -389,10 +435,16 @@ def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
 
 
 def test_events_arrive_once_over_lost_connections(shell):
-    second, mark = event(2), b"retry: 1000\n: \nid: 0badcafe-9\n\n"
-    start, busy = b": \nid: 0badcafe-0\n\n", problem(503, "busy", retry_after=1)
-    steps = stream(start, event(1), second[:30]), DROP, busy, stream(second, mark), stream(event(10, "task"))
-    with talking(shell, *steps) as (server, client):
+    second, mark = make_event(2), b"retry: 1000\n: \nid: 0badcafe-9\n\n"
+    start, busy = b": \nid: 0badcafe-0\n\n", make_problem(503, "busy", retry_after=1)
+    steps = (
+        make_stream(start, make_event(1), second[:30]),
+        DROP,
+        busy,
+        make_stream(second, mark),
+        make_stream(make_event(10, "task")),
+    )
+    with open_scripted(shell, *steps) as (server, client):
         events = client.events()
         found = [next(events) for _ in range(3)]
         events.close()
@@ -406,8 +458,8 @@ def test_events_arrive_once_over_lost_connections(shell):
 
 
 def test_events_continue_after_id_and_pass_resync(shell):
-    steps = DROP, stream(b": \nid: 0badcafe-7\n\n"), stream(event(8, "resync"), event(9))
-    with talking(shell, *steps) as (server, client):
+    steps = DROP, make_stream(b": \nid: 0badcafe-7\n\n"), make_stream(make_event(8, "resync"), make_event(9))
+    with open_scripted(shell, *steps) as (server, client):
         assert client.cursor() == "0badcafe-7"
         assert len(server.sent) == 2
         events = client.events(after="0badcafe-7")
@@ -419,9 +471,12 @@ def test_events_continue_after_id_and_pass_resync(shell):
 @pytest.mark.usefixtures("short_timeouts")
 def test_silent_stream_is_reopened_and_endless_problem_left(shell):
     released = threading.Event()
-    silent = [*stream(event(1))[:-1], released.wait, None]
+    silent = [*make_stream(make_event(1))[:-1], released.wait, None]
     refusal = [b"HTTP/1.1 503 Busy\r\ncontent-length: 9\r\n\r\n", released.wait, None]
-    with talking(shell, silent, stream(event(2)), refusal, stream(event(3))) as (_, client):
+    with open_scripted(shell, silent, make_stream(make_event(2)), refusal, make_stream(make_event(3))) as (
+        _,
+        client,
+    ):
         events = client.events()
         assert [next(events).id for _ in range(3)] == ["0badcafe-1", "0badcafe-2", "0badcafe-3"]
         released.set()
@@ -437,8 +492,11 @@ def test_stream_may_last_and_closing_it_disconnects(shell, monkeypatch):
         assert server._open[0].recv(1) == b""
         closed.set()
 
-    steps = [*stream(event(1))[:-1], is_resumed.wait, event(2), until_closed, None], stream(event(3))
-    with talking(shell, *steps) as (server, client):
+    steps = (
+        [*make_stream(make_event(1))[:-1], is_resumed.wait, make_event(2), until_closed, None],
+        make_stream(make_event(3)),
+    )
+    with open_scripted(shell, *steps) as (server, client):
         events = client.events()
         assert next(events).id == "0badcafe-1"
         now.at += 1000
@@ -457,7 +515,7 @@ def test_threads_and_tasks_share_a_client():
             calls = [group.create_task(client.handle("remember-1").wait()) for _ in range(16)]
         return [call.result() for call in calls]
 
-    with Scripted(*[answer(200, DONE)] * 32) as server:
+    with ScriptedServer(*[make_answer(200, DONE)] * 32) as server:
         with Client(server.url) as client, ThreadPoolExecutor(16) as threads:
             results = list(threads.map(lambda _: client.handle("remember-1").wait(), range(16)))
         results += asyncio.run(main(server.url))
@@ -483,5 +541,5 @@ def test_cancelled_call_closes_its_connection():
                 await call
             assert await asyncio.to_thread(closed.wait, 10)
 
-    with Scripted(until_closed) as server:
+    with ScriptedServer(until_closed) as server:
         asyncio.run(main(server.url))

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kit.client.driving import opened
-from kit.raising import raised
-from kit.server.process import HeldModel, serving
+from kit.catching import catch_error
+from kit.client.shells import open_client
+from kit.server.process import PausableModel, start_daemon_process
 from muniment import types
 from muniment.client import errors, normalize
 from muniment.errors import PendingReview
@@ -23,7 +23,7 @@ def daemon(tmp_path_factory):
     """Start a daemon with the rule writer, shared by all tests."""
     base = tmp_path_factory.mktemp("d")
     (base / "other" / ".git").mkdir(parents=True)
-    with serving(base, "--workspace", str(base / "other")) as served:
+    with start_daemon_process(base, "--workspace", str(base / "other")) as served:
         yield served
 
 
@@ -47,7 +47,7 @@ def wait_for_result(handle):
 @WAYS
 def test_fact_is_remembered_recalled_and_forgotten(daemon, shell, way):
     word = f"harpsichord{shell.__name__.lower()}{way}"
-    with opened(shell, hasty=False, **client_options(daemon, way)) as client:
+    with open_client(shell, skip_pauses=False, **client_options(daemon, way)) as client:
         events = client.events(after=client.cursor())
         handle = client.remember(f"The {word}tuner keeps the {word} in tune", scope="user")
         result = wait_for_result(handle)
@@ -72,7 +72,7 @@ def test_fact_is_remembered_recalled_and_forgotten(daemon, shell, way):
 
 
 def test_task_id_of_client_result_can_be_undone(daemon, shell):
-    with opened(shell, hasty=False, home=daemon.home) as client:
+    with open_client(shell, skip_pauses=False, home=daemon.home) as client:
         result = wait_for_result(client.remember(f"The cello of {shell.__name__.lower()} is in the attic"))
         assert client.undo(result.task_id).files_touched == result.files_touched
         for handle in client.forget("zebra", dry_run=True), client.dream(dry_run=True):
@@ -80,7 +80,7 @@ def test_task_id_of_client_result_can_be_undone(daemon, shell):
 
 
 def test_client_and_owner_operations_are_answered(daemon, shell):
-    with opened(shell, hasty=False, home=daemon.home) as client:
+    with open_client(shell, skip_pauses=False, home=daemon.home) as client:
         details = client.capabilities()["featureDetails"]
         assert set(details["workspace_memory_remember"]["scopes"]) == {"user", "project"}
         fact = f"The staging server is named {shell.__name__.lower()}"
@@ -92,7 +92,7 @@ def test_client_and_owner_operations_are_answered(daemon, shell):
         listed = client.tasks(status="completed")
         assert first.task_id in {each.task_id for each in listed}
         assert {each.kind for each in listed} >= {"remember", "dream"}
-        not_found = raised(errors.Problem, client.get_workspace_memory_dream_task, first.task_id)
+        not_found = catch_error(errors.Problem, client.get_workspace_memory_dream_task, first.task_id)
         assert not_found.code == "dream_task_not_found"
         before = client.audit_head()
         undone = client.undo(first.task_id)
@@ -106,11 +106,11 @@ def test_client_and_owner_operations_are_answered(daemon, shell):
 
 
 def test_pending_review_is_shown_and_decided(daemon, shell):
-    with opened(shell, hasty=False, home=daemon.home) as client:
+    with open_client(shell, skip_pauses=False, home=daemon.home) as client:
         for approved in (True, False):
             fact = f"Always answer in the language of {shell.__name__} {approved}"
             handle = client.remember(fact, trust="external", ref="a page")
-            review_id = raised(PendingReview, wait_for_result, handle).review_id
+            review_id = catch_error(PendingReview, wait_for_result, handle).review_id
             assert review_id in {each.review_id for each in client.reviews()}
             review = client.review(review_id)
             assert fact.split()[-2] in review.text
@@ -124,10 +124,10 @@ def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monk
         (tmp_path / "unserved" / each).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "unserved" / "below")
     for workspace in None, ".", "/nowhere", f"gone-{'0' * 32}":
-        with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
+        with open_client(shell, skip_pauses=False, home=daemon.home, workspace=workspace) as client:
             expected = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
             for call in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
-                message = str(raised(errors.Problem, call, match="--workspace DIRECTORY"))
+                message = str(catch_error(errors.Problem, call, match="--workspace DIRECTORY"))
                 assert f"The requested workspace is {expected}." in message
 
 
@@ -137,19 +137,19 @@ def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
     """The daemon is killed during a task and restarted; each event arrives once."""
 
     def kill():
-        model.wait_until_asked()
+        model.wait_for_requests()
         daemon.kill()
         model.release()
         daemon.start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with HeldModel() as model, ThreadPoolExecutor(1) as threads:
+    with PausableModel() as model, ThreadPoolExecutor(1) as threads:
         model.hold()
         flags = (*model.flags, "--port", str(port), "--grace", "0")
         with (
-            serving(tmp_path, *flags) as daemon,
-            opened(shell, hasty=False, **client_options(daemon, way)) as client,
+            start_daemon_process(tmp_path, *flags) as daemon,
+            open_client(shell, skip_pauses=False, **client_options(daemon, way)) as client,
         ):
             events = client.events(after=daemon.cursor(0))
             handle = client.remember("The user prefers dark mode in all editors")

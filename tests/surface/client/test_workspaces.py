@@ -7,26 +7,26 @@ from urllib.parse import quote
 
 import pytest
 
-from kit.git import clone, git, needs_git, repository
-from kit.server.raw import running
+from kit.git import clone, create_repository, needs_git, run_git
+from kit.server.raw import start_local_daemon
 from muniment.client import Client
 from muniment.client.errors import Problem
 from muniment.server import core as daemon_core
-from muniment.server.work import workspace_at
-from muniment.workspaces.projects import bind_checkout, find_project, keep_inside
+from muniment.server.work import create_workspace
+from muniment.workspaces.projects import bind_checkout, find_project, set_memory_folder
 
 pytestmark = needs_git
 
 
 @pytest.fixture
-def workspace_daemon(tmp_path, opened):
+def workspace_daemon(tmp_path, exit_stack):
     """Start a daemon for the repositories `a` and `b` and the worktree `tree` of `a`; it creates clients."""
     for name in ("a", "b"):
-        repository(tmp_path / name)
-    git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "tree"))
+        create_repository(tmp_path / name)
+    run_git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "tree"))
     workspaces = tuple(tmp_path / name for name in ("a", "tree", "b"))
-    daemon = opened.enter_context(running(tmp_path, workspaces=workspaces))
-    daemon.client_of = lambda **named: opened.enter_context(
+    daemon = exit_stack.enter_context(start_local_daemon(tmp_path, workspaces=workspaces))
+    daemon.client_of = lambda **named: exit_stack.enter_context(
         Client(url=daemon.url, token=daemon.token, **named)
     )
     return daemon
@@ -52,7 +52,7 @@ def test_worktrees_of_clone_are_one_workspace(workspace_daemon, tmp_path):
         tmp_path / "a",
         tmp_path / "b",
     ]
-    git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "later"))
+    run_git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "later"))
     remember_fact(workspace_daemon.client_of(workspace=tmp_path / "tree"), "This project keeps zebras")
     for name in ("a", "tree", "later"):
         assert workspace_daemon.client_of(workspace=tmp_path / name).recall("zebras").entries, name
@@ -92,29 +92,29 @@ def test_unserved_directories_are_rejected(workspace_daemon, tmp_path):
     workspace_daemon.check()
 
 
-def test_daemon_in_other_clone_starts_memory_and_notes_it(workspace_daemon, tmp_path, opened):
+def test_daemon_in_other_clone_starts_memory_and_notes_it(workspace_daemon, tmp_path, exit_stack):
     clone(tmp_path / "a", tmp_path / "second")
     clone(tmp_path / "a", tmp_path / "third")
     bind_checkout(workspace_daemon.home, tmp_path / "second")
-    workspace = workspace_at(
+    workspace = create_workspace(
         tmp_path / "third",
         workspace_daemon.daemon._options.settings,
         workspace_daemon.core.state,
         in_process=True,
     )
-    opened.callback(workspace.close)
+    exit_stack.callback(workspace.close)
     assert (workspace.notes, workspace.problem()) == ((), None)
     (note,) = workspace.notes
     assert "muniment projects link second-" in note
-    assert not find_project(workspace_daemon.home, tmp_path / "third").is_asked
+    assert not find_project(workspace_daemon.home, tmp_path / "third").needs_decision
 
 
 def test_hanging_lookup_blocks_no_other_request(workspace_daemon, tmp_path, monkeypatch):
     monkeypatch.setattr(daemon_core, "FIND_SECONDS", 0.05)
-    release, real_key = threading.Event(), daemon_core._key_of
+    release, real_key = threading.Event(), daemon_core._find_project_key
     monkeypatch.setattr(
         daemon_core,
-        "_key_of",
+        "_find_project_key",
         lambda home, path, *more: (
             release.wait(30) and "" if path.startswith("/hangs/") else real_key(home, path, *more)
         ),
@@ -131,20 +131,20 @@ def test_hanging_lookup_blocks_no_other_request(workspace_daemon, tmp_path, monk
 def test_other_repository_at_served_path_is_rejected(workspace_daemon, tmp_path):
     remember_fact(workspace_daemon.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
     (tmp_path / "b").rename(tmp_path / "moved")
-    repository(tmp_path / "b")
+    create_repository(tmp_path / "b")
     with pytest.raises(Problem, match="does not serve this workspace"):
         workspace_daemon.client_of(workspace=tmp_path / "b").recall("zebras")
 
 
-def test_other_repository_at_former_path_is_rejected(tmp_path, opened):
+def test_other_repository_at_former_path_is_rejected(tmp_path, exit_stack):
     """Both memories are inside the checkouts, so each checkout has its own."""
-    home, checkout = tmp_path / "home", repository(tmp_path / "place")
+    home, checkout = tmp_path / "home", create_repository(tmp_path / "place")
     bind_checkout(home, checkout)
     moved = checkout.rename(tmp_path / "moved")
     bind_checkout(home, moved)
-    repository(checkout)
-    keep_inside(home, checkout, ".muniment")
-    workspace_daemon = opened.enter_context(running(tmp_path, workspaces=(moved,)))
+    create_repository(checkout)
+    set_memory_folder(home, checkout, ".muniment")
+    workspace_daemon = exit_stack.enter_context(start_local_daemon(tmp_path, workspaces=(moved,)))
     with Client(url=workspace_daemon.url, token=workspace_daemon.token, workspace=moved) as client:
         remember_fact(client, "This project keeps zebras")
         assert client.recall("zebras").entries

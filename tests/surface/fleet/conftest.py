@@ -2,10 +2,10 @@
 
 import pytest
 
-from kit.fleet.pair import nodes
+from kit.fleet.local_nodes import start_nodes
 
 
 @pytest.fixture(scope="module")
-def two(fleet, tmp_path_factory):
-    with nodes(fleet, tmp_path_factory.mktemp("nodes")) as made:
+def two_nodes(fleet, tmp_path_factory):
+    with start_nodes(fleet, tmp_path_factory.mktemp("nodes")) as made:
         yield made

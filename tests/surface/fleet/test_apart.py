@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kit.fleet.homes import is_idle, rows_of_home
-from kit.fleet.pair import nodes, until
-from kit.server.process import BASE, policy_file
+from kit.fleet.homes import is_idle, read_home_rows
+from kit.fleet.local_nodes import start_nodes, wait_until
+from kit.server.process import BASE, write_policy
 from muniment.kernel.names import Trust
-from muniment.names import hello_key, hello_name
+from muniment.names import derive_hello_key, derive_hello_name
 from muniment.server.guard import HELLO
 from muniment.server.routes import MCP_OPERATIONS
 from muniment.server.service import OPERATIONS
@@ -144,7 +144,7 @@ def send_operation(node, operation, names, *, token=None):
     responses = []
     for path, body, headers in CASES[f"{operation.method} {operation.path}"](names):
         workspaces = [path]
-        if operation.of_workspace and names is not None:
+        if operation.is_workspace_operation and names is not None:
             workspaces.append(path.replace("/workspace/", f"/workspaces/{names.home}/", 1))
         for each in workspaces:
             content = None if body is None else json.dumps(body)
@@ -175,7 +175,7 @@ def read_start(answer):
 def reviewing_nodes(fleet, tmp_path_factory):
     """Start nodes whose homes require a review of every change."""
     directory = tmp_path_factory.mktemp("apart")
-    with nodes(fleet, directory, policy=str(policy_file(directory, user=REVIEWED))) as created:
+    with start_nodes(fleet, directory, policy=str(write_policy(directory, user=REVIEWED))) as created:
         yield created
 
 
@@ -207,9 +207,9 @@ def other(reviewing_nodes):
         key="theirs",
         fact=fact.replace("7", "8"),
         cursor=at.cursor(2),
-        token=hello_name(hello_key(home.token)),
+        token=derive_hello_name(derive_hello_key(home.token)),
     )
-    until(lambda: is_idle(reviewing_nodes.base, home.name))
+    wait_until(lambda: is_idle(reviewing_nodes.base, home.name))
     return home, names
 
 
@@ -221,7 +221,7 @@ def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
     other_home, names = other
     own_home = reviewing_nodes.home()
     client = reviewing_nodes.client(own_home)
-    before = rows_of_home(reviewing_nodes.base, other_home.name)
+    before = read_home_rows(reviewing_nodes.base, other_home.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
     for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
         at = own_home.at[number % 2]
@@ -229,20 +229,20 @@ def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
             answers = []
             for home_names in (names, NEVER):
                 # Otherwise running tasks change the listings.
-                until(lambda: is_idle(reviewing_nodes.base, own_home.name))
+                wait_until(lambda: is_idle(reviewing_nodes.base, own_home.name))
                 answers.append(send_operation(at, operation, home_names, token=token))
             responses, unknown_responses = answers
             if operation.path != HELLO:
                 assert responses == unknown_responses, operation
             assert not any(other_home.name in each.text for each in responses), operation
             assert not any("vault 7" in each.text for each in responses), operation
-    assert rows_of_home(reviewing_nodes.base, other_home.name) == before
+    assert read_home_rows(reviewing_nodes.base, other_home.name) == before
 
 
 def test_owner_of_home_is_answered_differently(reviewing_nodes, other):
     """This proves that the names of the other tests are correct."""
     other_home, names = other
-    before = rows_of_home(reviewing_nodes.base, other_home.name)
+    before = read_home_rows(reviewing_nodes.base, other_home.name)
     readable = {
         *(f"GET {BASE}/{kind}/{{taskId}}" for kind in ("remember", "forget", "dream")),
         *(f"GET {BASE}/{rest}" for rest in ("review", "review/{reviewId}", "audit/head", "events")),
@@ -259,22 +259,22 @@ def test_owner_of_home_is_answered_differently(reviewing_nodes, other):
         f"{BASE}/remember", {"content": names.fact, "scope": "user"}, idempotency_key=names.key
     )
     assert second.headers["idempotency-replayed"] == "true"
-    after = rows_of_home(reviewing_nodes.base, other_home.name)
+    after = read_home_rows(reviewing_nodes.base, other_home.name)
     changed = {table for table in before if before[table] != after[table]} - {"record", "head"}
     assert not changed  # A recall adds a record.
 
 
 def test_node_token_belongs_to_no_home(reviewing_nodes, other):
     other_home, names = other
-    before = rows_of_home(reviewing_nodes.base, other_home.name)
+    before = read_home_rows(reviewing_nodes.base, other_home.name)
     node = reviewing_nodes.at(0, reviewing_nodes.nodes[0].token)
     for operation in (*OPERATIONS, *MCP_OPERATIONS):
         for response in send_operation(node, operation, names):
-            if operation.of_workspace:
+            if operation.is_workspace_operation:
                 assert response.code == "untrusted_workspace", operation
     assert node.problem("GET", "/capabilities") == (403, "untrusted_workspace")
     assert node.get("/metrics").status_code == 200
-    assert rows_of_home(reviewing_nodes.base, other_home.name) == before
+    assert read_home_rows(reviewing_nodes.base, other_home.name) == before
 
 
 def test_metrics_are_for_node_operator_only(reviewing_nodes):

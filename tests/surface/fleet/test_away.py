@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from kit import postgres
-from kit.fleet.homes import base_on
-from kit.fleet.pair import nodes, until
-from kit.server.process import BASE, descendants
+from kit.fleet.homes import create_database
+from kit.fleet.local_nodes import start_nodes, wait_until
+from kit.server.process import BASE, find_descendants
 
 LEDGER_AWAY = (503, "ledger_away")
 SOON = 10.0
@@ -25,9 +25,9 @@ SOON = 10.0
 def own_nodes(tmp_path_factory):
     """Start nodes with their own database server, which may be stopped."""
     with ExitStack() as stack:
-        server = stack.enter_context(postgres.server())
-        base = stack.enter_context(base_on(server.url))
-        created = stack.enter_context(nodes(base, tmp_path_factory.mktemp("away"), lease=2.0))
+        server = stack.enter_context(postgres.start_server())
+        base = stack.enter_context(create_database(server.url))
+        created = stack.enter_context(start_nodes(base, tmp_path_factory.mktemp("away"), lease=2.0))
         created.server = server
         yield created
 
@@ -46,7 +46,7 @@ def suspend_server(server):
     """Suspend every process of the server without closing a connection."""
     suspended = []
     try:
-        for pid in (server.pid, *descendants(server.pid)):
+        for pid in (server.pid, *find_descendants(server.pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
                 suspended.append(pid)
@@ -82,7 +82,7 @@ class Follower(threading.Thread):
             time.sleep(0.05)
 
     def until_seen(self, number):
-        until(lambda: self.seen and self.seen[-1] >= number)
+        wait_until(lambda: self.seen and self.seen[-1] >= number)
 
 
 def check_recovery(own_nodes, home, break_server, seconds):
@@ -95,7 +95,7 @@ def check_recovery(own_nodes, home, break_server, seconds):
     before = [at.remember(f"The user keeps item number {number} in the cellar.") for number in range(4)]
     with break_server(own_nodes.server):
         check_answers_without_database(at)
-        until(lambda: other.http.get("/readyz", timeout=SOON).status_code == 503)
+        wait_until(lambda: other.http.get("/readyz", timeout=SOON).status_code == 503)
         time.sleep(seconds)
     later = until_accepted(other, "The user likes walking in the hills.")
     for task_id in (*before, later):
@@ -111,7 +111,7 @@ def check_recovery(own_nodes, home, break_server, seconds):
 
 
 def check_answers_without_database(at):
-    until(lambda: at.http.get("/readyz", timeout=SOON).status_code == 503)
+    wait_until(lambda: at.http.get("/readyz", timeout=SOON).status_code == 503)
     ready = at.http.get("/readyz", timeout=SOON).json()
     assert ready["code"] == "not_ready"
     assert list(ready["workspaces"].values()) == ["ledger_away"]
@@ -169,4 +169,4 @@ def test_event_loop_runs_while_database_hangs(own_nodes):
         for at in home.at:
             assert at.http.get("/healthz", timeout=2.0).status_code == 200
             assert at.http.get("/readyz", timeout=SOON).json()["workspaces"].popitem()[1] == "ledger_away"
-    until(lambda: home.at[0].get("/readyz").status_code == 200)
+    wait_until(lambda: home.at[0].get("/readyz").status_code == 200)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kit import postgres
-from kit.fleet.chaos import Plan, Storm
-from kit.fleet.homes import base_on
+from kit.fleet.chaos import ChaosRun, Plan
+from kit.fleet.homes import create_database
 from kit.fleet.nodes import NodeProcess
 
 SEED = "MUNIMENT_CHAOS_SEED"
@@ -31,28 +31,28 @@ def short_directory():
 def run_storm(directory, plan, count):
     """Run a storm to its end and check the result."""
     print(f"{SEED}={plan.seed}")  # noqa: T201  pytest shows it beside a failure
-    with postgres.server() as server, base_on(server.url) as base:
+    with postgres.start_server() as server, create_database(server.url) as base:
         nodes = [
             NodeProcess(directory / f"n{number}", base.node, f"n{number}", lease=plan.lease)
             for number in range(count)
         ]
-        storm = Storm(plan, base, server, nodes)
+        storm = ChaosRun(plan, base, server, nodes)
         try:
             asyncio.run(storm.run())
-            asyncio.run(storm.brought_up())
+            asyncio.run(storm.refresh_copies())
             for node in nodes:
                 node.stop()
             assert storm.faults.keys() == {"kill", "pause", "restart"}, storm.faults
-            assert sum(len(home.accepted) for home in storm.homes) > plan.homes * plan.tasks // 2
+            assert sum(len(home.accepted_tasks) for home in storm.homes) > plan.homes * plan.tasks // 2
             found = {
-                "lost": storm.lost(),
-                "not once": storm.not_once(),
-                "failed": storm.failed(),
-                "out of order": storm.out_of_order(),
-                "gaps": storm.gaps(),
-                "forged": storm.forged(),
-                "differing": storm.differing(),
-                "different from a new copy": storm.unlike_new(directory / "new"),
+                "lost": storm.find_lost_tasks(),
+                "not once": storm.find_repeated_tasks(),
+                "failed": storm.count_failures(),
+                "out of order": storm.find_misordered_tasks(),
+                "gaps": storm.find_event_gaps(),
+                "forged": storm.find_audit_problems(),
+                "differing": storm.find_differing_copies(),
+                "different from a new copy": storm.find_unreproducible_copies(directory / "new"),
             }
             assert not any(found.values()), {each: problems for each, problems in found.items() if problems}
         finally:
@@ -65,7 +65,9 @@ def seed():
 
 
 def test_nothing_is_lost_or_repeated_during_faults(short_directory):
-    plan = Plan(seed(), homes=4, tasks=6, seconds=3.0, between=(0.2, 0.4), lease=2.0, paused=3.0)
+    plan = Plan(
+        seed(), homes=4, tasks=6, seconds=3.0, fault_interval=(0.2, 0.4), lease=2.0, pause_seconds=3.0
+    )
     run_storm(short_directory, plan, 2)
 
 

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from kit import postgres
-from kit.cli.commands import Commands, invoked
-from kit.fleet.homes import OWNING, as_role
+from kit.cli.commands import Commands, run_in_process
+from kit.fleet.homes import OWNER_ROLE, change_role
 from kit.fleet.nodes import NodeProcess
 from muniment.fleet import schema
 
@@ -26,19 +26,19 @@ class FleetCommands(Commands):
     """Runs commands in a temporary home, over an empty database."""
 
     def __init__(self, home, url):
-        self.home, self.owner, self.node = home, as_role(url, OWNING), as_role(url, schema.ROLE)
+        self.home, self.owner, self.node = home, change_role(url, OWNER_ROLE), change_role(url, schema.ROLE)
 
     def __call__(self, *arguments, ledger=None, **environment):
         env = {"MUNIMENT_HOME": str(self.home), "MUNIMENT_LEDGER": ledger or self.owner, **environment}
-        return invoked(arguments, env)
+        return run_in_process(arguments, env)
 
 
 @pytest.fixture
 def commands(fleet, tmp_path):
-    with postgres.database(fleet.superuser) as url:
+    with postgres.create_database(fleet.superuser) as url:
         with psycopg.connect(url, autocommit=True) as connection:
             name = url.rpartition("/")[2]
-            connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
+            connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNER_ROLE}')
         yield FleetCommands(tmp_path / "home", url)
 
 
@@ -54,10 +54,14 @@ def test_migrate_creates_tables_once_and_names_node_role(commands):
     *done, last = commands.lines("fleet", "migrate")
     assert done
     assert all(each.startswith("applied ") for each in done)
-    assert last == f"the database has version {schema.newest()}; nodes connect as muniment_node"
+    assert last == f"the database has version {schema.get_newest_version()}; nodes connect as muniment_node"
     assert commands.lines("fleet", "migrate") == [last]
     document = commands.document("fleet", "migrate")
-    assert (document["status"], document["version"], document["done"]) == ("migrated", schema.newest(), [])
+    assert (document["status"], document["version"], document["done"]) == (
+        "migrated",
+        schema.get_newest_version(),
+        [],
+    )
 
 
 def test_migrate_names_missing_role(commands):
@@ -127,31 +131,31 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_password_in_ledger_option_is_rejected_and_not_shown(commands, command, caplog):
+@pytest.mark.parametrize("run_command", COMMANDS, ids=" ".join)
+def test_password_in_ledger_option_is_rejected_and_not_shown(commands, run_command, caplog):
     url = commands.owner.replace("@", f":{SECRET}@")
-    (message,) = commands.lines(*command, "--ledger", url, code=1)
+    (message,) = commands.lines(*run_command, "--ledger", url, code=1)
     assert "could read the password of --ledger in the process list; write the URL to a file" in message
     assert SECRET not in message + caplog.text
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_missing_fleet_extra_prints_install_command(commands, command, monkeypatch):
+@pytest.mark.parametrize("run_command", COMMANDS, ids=" ".join)
+def test_missing_fleet_extra_prints_install_command(commands, run_command, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "psycopg" in name else real(name))
-    (message,) = commands.lines(*command, code=1)
+    (message,) = commands.lines(*run_command, code=1)
     assert "run: pip install 'muniment[fleet]'" in message
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each != ("serve",)], ids=" ".join)
-def test_unreachable_database_is_reported_without_password(commands, command, tmp_path):
+@pytest.mark.parametrize("run_command", [each for each in COMMANDS if each != ("serve",)], ids=" ".join)
+def test_unreachable_database_is_reported_without_password(commands, run_command, tmp_path):
     file = tmp_path / "url"
     file.write_text(f"postgresql://muniment:{SECRET}@127.0.0.1:1/muniment")
     file.chmod(0o600)
-    (message,) = commands.lines(*command, "--ledger", str(file), code=1)
+    (message,) = commands.lines(*run_command, "--ledger", str(file), code=1)
     assert SECRET not in message
     assert "the database" in message
-    assert commands.document(*command, "--ledger", str(file), code=1)["error"]["code"] == "ledger_away"
+    assert commands.document(*run_command, "--ledger", str(file), code=1)["error"]["code"] == "ledger_away"
 
 
 def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):
@@ -162,16 +166,16 @@ def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS[1:4], ("fleet", "home", "remove", "ada", "--yes")], ids=" ".join
+    "run_command", [*COMMANDS[1:4], ("fleet", "home", "remove", "ada", "--yes")], ids=" ".join
 )
-def test_commands_without_tables_name_migrate(commands, command):
-    (message,) = commands.lines(*command, code=1)
+def test_commands_without_tables_name_migrate(commands, run_command):
+    (message,) = commands.lines(*run_command, code=1)
     assert "run: muniment fleet migrate" in message
 
 
-@pytest.mark.parametrize("command", COMMANDS[:4], ids=" ".join)
-def test_commands_as_node_role_change_nothing(migrated_fleet, command):
-    done = migrated_fleet(*command, ledger=migrated_fleet.node)
+@pytest.mark.parametrize("run_command", COMMANDS[:4], ids=" ".join)
+def test_commands_as_node_role_change_nothing(migrated_fleet, run_command):
+    done = migrated_fleet(*run_command, ledger=migrated_fleet.node)
     lines = (done.stdout + done.stderr).splitlines()
     assert len(lines) == 1 or done.exit_code == 0, lines
     assert "Traceback" not in done.output
@@ -226,11 +230,11 @@ def read_refusal(commands, *arguments, **environment):
 def test_node_that_cannot_serve_exits_with_reason(migrated_fleet):
     with psycopg.connect(migrated_fleet.owner, autocommit=True) as owner:
         move = "UPDATE muniment.migration SET name = %s WHERE of = 'muniment' AND name = %s"
-        now, newer = f"{schema.newest():04}", f"{schema.newest() + 1:04}"
+        now, newer = f"{schema.get_newest_version():04}", f"{schema.get_newest_version() + 1:04}"
         owner.execute(move, (newer, now))
         message = read_refusal(migrated_fleet)
         assert "not served: " in message
-        assert str(schema.newest() + 1) in message
+        assert str(schema.get_newest_version() + 1) in message
         assert "state_too_new" in message
         owner.execute(move, ("0000", newer))
         assert "run: muniment fleet migrate" in read_refusal(migrated_fleet)
@@ -256,7 +260,7 @@ def test_node_older_than_schema_serves_until_restart(migrated_fleet, tmp_path):
         with psycopg.connect(migrated_fleet.owner, autocommit=True) as owner:
             owner.execute(
                 "INSERT INTO muniment.migration (of, name) VALUES ('muniment', %s)",
-                (f"{schema.newest() + 1:04}",),
+                (f"{schema.get_newest_version() + 1:04}",),
             )
         with httpx2.Client(base_url=node.url, headers={"Authorization": f"Bearer {token}"}) as http:
             response = http.post("/workspace/memory/remember", json={"content": "The user prefers tea."})

@@ -9,34 +9,37 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from kit.fleet.chaos import files_below
-from kit.fleet.homes import KEY, rows_of_home
+from kit.catching import catch_error
+from kit.fleet.chaos import read_files
+from kit.fleet.homes import KEY, read_home_rows
+from kit.fleet.local_nodes import NodeRequests, wait_until
 from kit.fleet.nodes import NodeProcess
-from kit.fleet.pair import AtNode, until
-from kit.meanwhile import nth
-from kit.memories import strict
-from kit.raising import raised
-from kit.server.process import HeldModel
-from kit.store.ground import Ground, by, new
+from kit.interleave import act_at_call
+from kit.memories import make_strict_policy
+from kit.server.process import PausableModel
+from kit.store.bench import StoreBench, make_run, propose_new
 from muniment.errors import LeaseLost
 from muniment.fleet import homes
-from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy, directory_of
-from muniment.fleet.queue import node_for
-from muniment.kernel.cancel import Patience
+from muniment.fleet.queue import choose_node
+from muniment.fleet.working_copies import MEMORY_NAME, CopyOptions, WorkingCopy, build_copy_path
+from muniment.kernel.cancel import Deadline
 from muniment.store.journal import LedgerJournal
 
 
 def deadline():
-    return Patience(time.monotonic() + 20)
+    return Deadline(time.monotonic() + 20)
 
 
 @pytest.fixture
 def copies(fleet, tmp_path):
     """Create two copies of one home, like two nodes."""
-    home = fleet.new_home()
+    home = fleet.create_home()
     return [
         WorkingCopy(
-            tmp_path / name, fleet.pool.home(home), homes.key_of(KEY, home), CopyTerms(strict(), name)
+            tmp_path / name,
+            fleet.pool.home(home),
+            homes.derive_home_key(KEY, home),
+            CopyOptions(make_strict_policy(), name),
         )
         for name in ("first", "second")
     ]
@@ -47,17 +50,17 @@ def test_commit_after_lost_lease_is_discarded(fleet, copies):
     with first.holding(deadline()) as (opened, place):
         expire_lease(fleet, opened.workspace.key)
         with second.holding(deadline()) as (_, other):
-            commit_changes(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
-            raised(
+            commit_changes(second, other, propose_new("user/n.md", b"by the second\n"), task="remember-1")
+            catch_error(
                 LeaseLost,
                 commit_changes,
                 first,
                 place,
-                new("user/n.md", b"by the first\n"),
+                propose_new("user/n.md", b"by the first\n"),
                 task="remember-2",
             )
     with first.reading(deadline()), second.reading(deadline()):
-        files = [files_below(copy.directory / MEMORY) for copy in copies]
+        files = [read_files(copy.directory / MEMORY_NAME) for copy in copies]
     assert files[0] == files[1]
     assert files[0]["user/n.md"] == b"by the second\n"
 
@@ -69,14 +72,19 @@ def test_commit_with_lease_lost_during_step_is_discarded(fleet, copies, step):
     def commit_elsewhere():
         expire_lease(fleet, first._ledger.home)
         with second.holding(deadline()) as (_, other):
-            commit_changes(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
+            commit_changes(second, other, propose_new("user/n.md", b"by the second\n"), task="remember-1")
 
-    with first.holding(deadline()) as (_, place), nth(LedgerJournal, step, 1, commit_elsewhere):
-        raised(
-            LeaseLost, commit_changes, first, place, new("user/n.md", b"by the first\n"), task="remember-2"
+    with first.holding(deadline()) as (_, place), act_at_call(LedgerJournal, step, 1, commit_elsewhere):
+        catch_error(
+            LeaseLost,
+            commit_changes,
+            first,
+            place,
+            propose_new("user/n.md", b"by the first\n"),
+            task="remember-2",
         )
     with first.reading(deadline()), second.reading(deadline()):
-        files = [files_below(copy.directory / MEMORY) for copy in copies]
+        files = [read_files(copy.directory / MEMORY_NAME) for copy in copies]
     assert files[0] == files[1]
     assert files[0]["user/n.md"] == b"by the second\n"
     left = fleet.pool.home(first._ledger.home).rows("SELECT task FROM change_set")
@@ -90,8 +98,8 @@ def expire_lease(fleet, home):
 
 
 def commit_changes(copy, place, *changes, task):
-    ground = Ground(copy.directory / MEMORY, place.roots, place.state)
-    return ground.commit(*changes, policy=place.policy, run=by(task))
+    ground = StoreBench(copy.directory / MEMORY_NAME, place.roots, place.state)
+    return ground.commit(*changes, policy=place.policy, run=make_run(task))
 
 
 # -- processes -----------------------------------------------------------------------------------------
@@ -113,29 +121,29 @@ def run_nodes(fleet, directory, *flags):
 
 @pytest.mark.slow
 def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
-    with HeldModel() as model, run_nodes(fleet, tmp_path, *model.flags) as nodes:
-        home = fleet.new_home()
+    with PausableModel() as model, run_nodes(fleet, tmp_path, *model.flags) as nodes:
+        home = fleet.create_home()
         token = homes.add_token(fleet.owner, KEY, home)
         model.hold()
-        with closing(AtNode(nodes[0].url, token)) as at:
+        with closing(NodeRequests(nodes[0].url, token)) as at:
             task = at.remember("The user prefers tea over coffee.")
-            model.wait_until_asked()
+            model.wait_for_requests()
         (suspended,) = (each for each in nodes if each.name == lease_holder(fleet, home))
         (active,) = (each for each in nodes if each is not suspended)
         suspended.signal(signal.SIGSTOP)
         model.release()
-        with closing(AtNode(active.url, token)) as at:
-            done = at.wait(task)
+        with closing(NodeRequests(active.url, token)) as at:
+            done = at.wait_for_task(task)
             assert done["status"] == "completed", done
-            rows = rows_of_home(fleet, home)
+            rows = read_home_rows(fleet, home)
             suspended.signal(signal.SIGCONT)
-            until(lambda: '"lease_lost"' in suspended.log or "lease" in suspended.log)
-            with closing(AtNode(suspended.url, token)) as resumed:
-                assert resumed.recalled("tea or coffee?") == at.recalled("tea or coffee?")
-                assert resumed.look(task) == done
+            wait_until(lambda: '"lease_lost"' in suspended.log or "lease" in suspended.log)
+            with closing(NodeRequests(suspended.url, token)) as resumed:
+                assert resumed.recall_texts("tea or coffee?") == at.recall_texts("tea or coffee?")
+                assert resumed.read_task(task) == done
             # Only the recalls are new.
-            assert changed_tables(rows, rows_of_home(fleet, home)) == {"record", "head"}
-        files = [files_below(directory_of(each.copies, home) / MEMORY) for each in nodes]
+            assert changed_tables(rows, read_home_rows(fleet, home)) == {"record", "head"}
+        files = [read_files(build_copy_path(each.copies, home) / MEMORY_NAME) for each in nodes]
         assert files[0] == files[1]
         ended = [
             data
@@ -147,34 +155,34 @@ def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
 
 @pytest.mark.slow
 def test_node_suspended_during_commit_is_rolled_back(fleet, tmp_path):
-    home = fleet.new_home()
+    home = fleet.create_home()
     token = homes.add_token(fleet.owner, KEY, home)
     with run_nodes(fleet, tmp_path) as nodes, psycopg.connect(fleet.superuser, autocommit=True) as connection:
-        active, suspended = sorted(nodes, key=lambda each: each.name == node_for(home, ("one", "two")))
+        active, suspended = sorted(nodes, key=lambda each: each.name == choose_node(home, ("one", "two")))
         connection.execute(NOTIFY_INTENT.format("muniment.change_set"))
         connection.execute("LISTEN intent")
         try:
             for number in range(100):
-                with closing(AtNode(nodes[0].url, token)) as at:
+                with closing(NodeRequests(nodes[0].url, token)) as at:
                     task = at.remember(f"The user keeps item number {number} in the cellar.")
                     for _ in connection.notifies(timeout=10, stop_after=1):
                         suspended.signal(signal.SIGSTOP)
                     if rows_in(fleet, home, "SELECT 1 FROM change_set WHERE home = %s AND done IS NULL"):
                         break
                     suspended.signal(signal.SIGCONT)
-                    at.wait(task)
+                    at.wait_for_task(task)
             else:
                 pytest.fail("it was never stopped there")
         finally:
             connection.execute("DROP TRIGGER intent ON muniment.change_set")
-        with closing(AtNode(active.url, token)) as at:
-            assert at.wait(task)["status"] == "completed"
+        with closing(NodeRequests(active.url, token)) as at:
+            assert at.wait_for_task(task)["status"] == "completed"
             suspended.signal(signal.SIGCONT)
-            with closing(AtNode(suspended.url, token)) as resumed:
+            with closing(NodeRequests(suspended.url, token)) as resumed:
                 query = f"item number {number} in the cellar"
-                until(lambda: resumed.get("/readyz").status_code == 200)
-                assert resumed.recalled(query) == at.recalled(query)
-        files = [files_below(directory_of(each.copies, home) / MEMORY) for each in nodes]
+                wait_until(lambda: resumed.get("/readyz").status_code == 200)
+                assert resumed.recall_texts(query) == at.recall_texts(query)
+        files = [read_files(build_copy_path(each.copies, home) / MEMORY_NAME) for each in nodes]
         assert files[0] == files[1]
         done = rows_in(fleet, home, "SELECT count(*) FROM change_set WHERE home = %s AND done IS NULL")
         assert done == [(0,)]

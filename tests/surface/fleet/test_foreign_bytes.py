@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from kit.fleet.homes import is_idle
-from kit.fleet.pair import until
+from kit.fleet.local_nodes import wait_until
 
 FACT = "The user keeps box 17 in cellar marmot-0017."
 QUERY = "where is box 17, marmot-0017 or wombat-0017?"
@@ -29,8 +29,8 @@ class Copy:
     def wait_until_idle(self):
         """Wait until no node has the lease: a node that has it does not compare files, see T-FLT-04."""
         name = self.home.name
-        until(lambda: is_idle(self.nodes.base, name))
-        until(lambda: all(each.node.home(name).copy.held is None for each in self.nodes.nodes))
+        wait_until(lambda: is_idle(self.nodes.base, name))
+        wait_until(lambda: all(each.node.home(name).copy.held is None for each in self.nodes.nodes))
 
     def entry_with(self, word):
         """Return the path of the only entry that contains `word`."""
@@ -51,8 +51,8 @@ class Copy:
 
 
 @pytest.fixture
-def copy(two):
-    return Copy(two)
+def copy(two_nodes):
+    return Copy(two_nodes)
 
 
 def replace_in_place(copy):

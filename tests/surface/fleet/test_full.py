@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from kit.fleet.pair import nodes, until
+from kit.fleet.local_nodes import start_nodes, wait_until
+from kit.locations import REPOSITORY
 from kit.server.process import BASE
-from kit.where import REPOSITORY
 
 COMPOSE = REPOSITORY / "examples" / "deploy" / "fleet" / "compose.yaml"
 
@@ -20,7 +20,7 @@ COMPOSE = REPOSITORY / "examples" / "deploy" / "fleet" / "compose.yaml"
 @pytest.fixture
 def pair(fleet, tmp_path):
     """Start nodes that detect problems quickly."""
-    with nodes(fleet, tmp_path, lease=1.0) as created:
+    with start_nodes(fleet, tmp_path, lease=1.0) as created:
         yield created
 
 
@@ -40,7 +40,7 @@ def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     real = os.statvfs
     no_space = SimpleNamespace(f_bavail=0, f_frsize=4_096)
     monkeypatch.setattr(os, "statvfs", lambda path: no_space if path == full.node._cache else real(path))
-    until(lambda: full.node.problem == "disk_full")
+    wait_until(lambda: full.node.problem == "disk_full")
     answer = home.at[0].get("/readyz")
     assert (answer.status_code, list(answer.json()["workspaces"].values())) == (503, ["disk_full"])
     assert home.at[1].get("/readyz").status_code == 200
@@ -52,5 +52,5 @@ def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
         done = home.at[1].done("remember", {"content": f"The user keeps item number {number} in the cellar."})
         assert done["status"] == "completed"
     monkeypatch.undo()
-    until(lambda: full.node.problem is None)
+    wait_until(lambda: full.node.problem is None)
     assert home.at[0].done("remember", {"content": "The user likes cats."})["status"] == "completed"

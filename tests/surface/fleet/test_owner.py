@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from kit.fleet.homes import KEY
-from kit.fleet.pair import nodes, until
-from kit.server.process import BASE, HeldModel
+from kit.fleet.local_nodes import start_nodes, wait_until
+from kit.server.process import BASE, PausableModel
 from muniment.fleet import home as of_home
 from muniment.fleet import homes
 
@@ -23,14 +23,14 @@ SECRET_WORD = "quagga"
 
 @pytest.fixture(scope="module")
 def model():
-    with HeldModel() as slow_model:
+    with PausableModel() as slow_model:
         yield slow_model
 
 
 @pytest.fixture(scope="module")
 def slow_nodes(fleet, tmp_path_factory, model):
     """Start nodes whose model answers when a test allows it."""
-    with nodes(fleet, tmp_path_factory.mktemp("thinking"), model=model, lease=2.0) as created:
+    with start_nodes(fleet, tmp_path_factory.mktemp("thinking"), model=model, lease=2.0) as created:
         yield created
 
 
@@ -45,7 +45,7 @@ def busy_home(slow_nodes, model):
     request_count = len(model.server.requests)
     model.hold()
     home.done, home.running = done["taskId"], home.at[0].remember("The user prefers tea over coffee.")
-    model.wait_until_asked(request_count + 1)
+    model.wait_for_requests(request_count + 1)
     (home.runs_on,) = (
         number
         for number, each in enumerate(slow_nodes.nodes)
@@ -81,7 +81,7 @@ def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_node
     with ThreadPoolExecutor(1) as threads:
         node = slow_nodes.nodes[1 - busy_home.runs_on].node
         undone = threads.submit(busy_home.elsewhere.post, f"{BASE}/undo", {"taskId": busy_home.done})
-        until(lambda: node._owners)
+        wait_until(lambda: node._operations)
         assert not undone.done()
         model.release()
         answer = undone.result(30)
@@ -107,7 +107,7 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
     model.release()
     erased = busy_home.there.post(f"{BASE}/erase", {"target": busy_home.path, "dryRun": False})
     assert (erased.status_code, erased.json()["status"]) == (200, "erased"), erased.text
-    until(
+    wait_until(
         lambda: not any(find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes)
     )
     for at in busy_home.at:
@@ -129,25 +129,27 @@ def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
     for at in home.at:
         assert at.recalled(f"Who has seen a {SECRET_WORD}?")
     homes.remove_home(slow_nodes.base.owner, home.name)
-    until(lambda: not any(find_files_with_word(each.memory(home.name).parent) for each in slow_nodes.nodes))
+    wait_until(
+        lambda: not any(find_files_with_word(each.memory(home.name).parent) for each in slow_nodes.nodes)
+    )
     assert [at.problem("GET", f"{BASE}/tasks") for at in home.at] == [(401, "token_required")] * 2
 
 
 def test_erase_reaches_node_that_was_stopped(fleet, tmp_path):
-    with nodes(fleet, tmp_path) as running:
-        home = running.home()
-        done = home.at[0].done(
+    with start_nodes(fleet, tmp_path) as running:
+        home = running.create_home()
+        done = home.nodes[0].run_task(
             "remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"}
         )
-        for at in home.at:
-            assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+        for at in home.nodes:
+            assert at.recall_texts(f"Who has seen a {SECRET_WORD}?")
         stopped_node = running.nodes[1]
         running.stop(stopped_node)
         assert find_files_with_word(stopped_node.copies)
         target = {"target": done["result"]["filesTouched"][0], "dryRun": False}
-        assert home.at[0].post(f"{BASE}/erase", target).status_code == 200
+        assert home.nodes[0].post(f"{BASE}/erase", target).status_code == 200
         running.start(stopped_node.directory, "again", lease=15.0)
-        until(lambda: not find_files_with_word(stopped_node.copies))
+        wait_until(lambda: not find_files_with_word(stopped_node.copies))
 
 
 def find_files_with_word(directory):

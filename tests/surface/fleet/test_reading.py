@@ -12,15 +12,15 @@ def check_recall_at_other_node(home, number):
     assert any(f"nr-{number:04}" in text for text in found), (number, found)
 
 
-def test_completed_task_is_recalled_at_other_node(two):
-    home = two.home()
+def test_completed_task_is_recalled_at_other_node(two_nodes):
+    home = two_nodes.home()
     for number in range(6):
         check_recall_at_other_node(home, number)
 
 
 @pytest.mark.slow
-def test_completed_task_is_recalled_at_other_node_1000_times(two):
+def test_completed_task_is_recalled_at_other_node_1000_times(two_nodes):
     for _ in range(50):
-        home = two.home()
+        home = two_nodes.home()
         for number in range(20):
             check_recall_at_other_node(home, number)

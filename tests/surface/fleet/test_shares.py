@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from kit.fleet.pair import until
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.fleet.local_nodes import wait_until
 from kit.server.process import BASE
 from muniment.kernel.names import Trust
 from muniment.server.contract import HttpProblem
-from muniment.server.core import MAX_OWNER
-from muniment.server.tokens import Principal, Shares
+from muniment.server.core import MAX_OWNER_OPERATIONS
+from muniment.server.tokens import Principal, SlotShares
 
-REQUESTS = 2 * MAX_OWNER
+REQUESTS = 2 * MAX_OWNER_OPERATIONS
 
 
 @contextmanager
@@ -32,43 +32,43 @@ def lease_to_other_node(nodes, home):
         connection.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home.name,))
 
 
-def test_owner_of_leased_home_leaves_places_to_others(two):
-    home, other = two.home(), two.home()
+def test_owner_of_leased_home_leaves_places_to_others(two_nodes):
+    home, other = two_nodes.home(), two_nodes.home()
     done = home.at[0].done("remember", {"content": "The user prefers tea over coffee."})
-    core = two.nodes[0].node
+    core = two_nodes.nodes[0].node
 
     def undo():
-        client = two.at(0, home.token)
+        client = two_nodes.at(0, home.token)
         return client.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
 
     with ThreadPoolExecutor(REQUESTS) as threads:
-        with lease_to_other_node(two, home):
+        with lease_to_other_node(two_nodes, home):
             answers = [threads.submit(undo) for _ in range(REQUESTS)]
-            until(lambda: sum(each.done() for each in answers) >= REQUESTS - MAX_OWNER // 2)
-            assert len(core._owners) == MAX_OWNER // 2
+            wait_until(lambda: sum(each.done() for each in answers) >= REQUESTS - MAX_OWNER_OPERATIONS // 2)
+            assert len(core._operations) == MAX_OWNER_OPERATIONS // 2
             assert other.at[0].get(f"{BASE}/review").status_code == 200
         found = [each.result()[0] for each in answers]
     assert sorted(found)[:1] == [200]  # After the home is free, one request succeeds, once.
-    assert found.count(503) == REQUESTS - MAX_OWNER // 2
+    assert found.count(503) == REQUESTS - MAX_OWNER_OPERATIONS // 2
 
 
 @pytest.mark.parametrize("cap", [8, 128, 256])
 def test_home_has_half_and_client_a_quarter_of_places(cap):
-    shares = Shares(cap, 1, 2)
+    shares = SlotShares(cap, 1, 2)
 
     def take_all(name, home="h"):
         share = Principal(name, Trust.AGENT, frozenset(), home=home).share
         for count in range(cap + 1):
             try:
-                shares.take(share)
+                shares.acquire(share)
             except HttpProblem:
                 return count
         raise AssertionError(cap)
 
     assert [take_all("one"), take_all("two"), take_all("three")] == [cap // 4, cap // 4, 0]
     assert take_all("owner") == 0
-    shares.leave("h/one")
+    shares.release("h/one")
     assert take_all("owner") == 1
     assert take_all("owner", "other") == cap // 2 - 2  # The rest is reserved for the operator of the node.
-    raised(HttpProblem, shares.take, "h/owner")
-    shares.take("owner")
+    catch_error(HttpProblem, shares.acquire, "h/owner")
+    shares.acquire("owner")

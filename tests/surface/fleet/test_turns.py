@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from kit.fleet.pair import nodes, until
-from kit.server.process import HeldModel
+from kit.fleet.local_nodes import start_nodes, wait_until
+from kit.server.process import PausableModel
 from muniment.fleet import homes, queue
-from muniment.fleet.queue import TurnQueue, node_for, queue_of
+from muniment.fleet.queue import TurnQueue, build_queue_name, choose_node
 from muniment.server import lane_tasks
 
 
 @pytest.fixture
 def slow_node(fleet, tmp_path):
-    with HeldModel() as model, nodes(fleet, tmp_path, 1, model) as running:
+    with PausableModel() as model, start_nodes(fleet, tmp_path, 1, model) as running:
         model.hold()
         yield running, model
 
@@ -24,7 +24,7 @@ def slow_node(fleet, tmp_path):
 def start_task(home, model):
     """Start a task, wait for its model call, and return its id."""
     task_id = home.at[0].remember("The user prefers tea.")
-    model.wait_until_asked()
+    model.wait_for_requests()
     return task_id
 
 
@@ -35,7 +35,7 @@ def test_second_turn_does_not_restart_running_task(slow_node):
     with ThreadPoolExecutor(1) as threads:  # Like a job that was considered stalled and is delivered twice.
         second_turn = threads.submit(running.nodes[0].node.home(home.name).turn)
         wait([second_turn], timeout=2.0)
-        tasks = lane_tasks.running(running.base.pool.home(home.name), home.name)
+        tasks = lane_tasks.list_running(running.base.pool.home(home.name), home.name)
         model.release()
     assert [(each.id, each.claim) for each in tasks] == [(task_id, 1)]
     assert home.at[0].wait(task_id)["status"] == "completed"
@@ -47,18 +47,18 @@ def test_home_removed_during_turn_frees_its_slot(slow_node):
     start_task(home, model)
     homes.remove_home(running.base.owner, home.name)
     model.release()
-    until(lambda: not running.nodes[0].node.running)
+    wait_until(lambda: not running.nodes[0].node.running)
 
 
 def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
-    checked_queues, real_put_in = [], TurnQueue._put_in
+    checked_queues, real_put_in = [], TurnQueue._add_missing_jobs
     monkeypatch.setattr(queue, "SWEEP_SECONDS", 0.1)
     monkeypatch.setattr(
         TurnQueue,
-        "_put_in",
+        "_add_missing_jobs",
         lambda fleet_nodes: (real_put_in(fleet_nodes), checked_queues.append(fleet_nodes)),
     )
-    with HeldModel() as model, nodes(fleet, tmp_path, 0, model) as fleet_nodes:
+    with PausableModel() as model, start_nodes(fleet, tmp_path, 0, model) as fleet_nodes:
         names = [f"{tmp_path.name}-{number}" for number in range(2)]
         for name in names:
             fleet_nodes.start(tmp_path / name, name, model, lease=2.0, slots=1)
@@ -66,18 +66,18 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
         running, waiting = ([make_home_of_node(fleet_nodes, names, name) for name in names] for _ in range(2))
         for number, home in enumerate(running):
             home.at[0].remember("The user prefers tea.")
-            model.wait_until_asked(number + 1)
-        until(lambda: set(read_full_nodes(fleet)) >= set(names))
+            model.wait_for_requests(number + 1)
+        wait_until(lambda: set(read_full_nodes(fleet)) >= set(names))
         known = read_full_nodes(fleet)
-        until(
+        wait_until(
             lambda: all(read_full_nodes(fleet)[name] > known[name] for name in names)
         )  # Both nodes have seen each other.
         for home in waiting:
             home.at[0].remember("The user prefers tea.")
         before = Counter(checked_queues)
         for node in fleet_nodes.nodes:
-            until(lambda queue_=node.node.queue: checked_queues.count(queue_) > before[queue_] + 5)
-        queues = {home.name: queue_of(name) for home, name in zip(waiting, names, strict=True)}
+            wait_until(lambda queue_=node.node.queue: checked_queues.count(queue_) > before[queue_] + 5)
+        queues = {home.name: build_queue_name(name) for home, name in zip(waiting, names, strict=True)}
         assert read_queues(fleet, list(queues)) == queues
         model.release()
 
@@ -86,7 +86,7 @@ def make_home_of_node(running, names, name):
     """Create a home that belongs to the named node."""
     while True:
         home = running.home()
-        if node_for(home.name, names) == name:
+        if choose_node(home.name, names) == name:
             return home
 
 

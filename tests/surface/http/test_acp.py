@@ -14,9 +14,9 @@ import pytest
 
 from kit.jsonrpc import INVALID_IDS
 from muniment.server import acp
-from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
+from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, LineSplitter
 from muniment.server.lane import MAX_PENDING
-from muniment.server.lane_tasks import Ended
+from muniment.server.lane_tasks import TaskOutcome
 
 REMEMBER = f"{BASE}/remember"
 SECONDS = 300.0
@@ -24,7 +24,7 @@ WAIT_SECONDS = 30
 
 
 def make_completed(**result):
-    return Ended("completed", result)
+    return TaskOutcome("completed", result)
 
 
 def raise_error(_):
@@ -104,11 +104,11 @@ def test_unknown_method_and_invalid_parameters_have_codes(host):
 
 def test_failed_task_answers_code_and_review_without_text(host):
     host.remember(1)
-    host.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
+    host.end(TaskOutcome("failed", error={"code": "pending_review", "reviewId": "review-1"}))
     data = host.answer()["error"]["data"]
     assert data == {"errorKind": "pending_review", "code": "pending_review", "reviewId": "review-1"}
     # A cancelled task without a cancel request.
-    for number, end in (2, raise_error), (3, Ended("cancelled")):
+    for number, end in (2, raise_error), (3, TaskOutcome("cancelled")):
         host.remember(number)
         host.end(end)
         answer = host.answer()
@@ -135,7 +135,7 @@ def test_tasks_run_in_order_and_committed_one_completes(host):
 
 
 def end_if_cancelled(cancel):
-    return Ended("cancelled") if cancel.is_set() else make_completed()
+    return TaskOutcome("cancelled") if cancel.is_set() else make_completed()
 
 
 def test_requests_time_out_after_their_deadline(host):
@@ -191,7 +191,7 @@ def test_hanging_availability_is_cancelled_or_times_out(host, monkeypatch):
     host.line(id=4, method=AVAILABILITY)
     assert late.wait(WAIT_SECONDS)
     assert Host().session.close()  # It returns whether all tasks have ended.
-    monkeypatch.setattr(acp, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(acp, "LOOKUP_END_SECONDS", 0.0)
     assert not host.session.close()
     assert host.error() == (4, -32800, "cancelled")
     released.set()
@@ -251,10 +251,10 @@ def test_notification_gets_no_answer(host):
 
 
 def test_lines_do_not_depend_on_chunk_borders():
-    lines = Lines()
+    lines = LineSplitter()
     found = [line for piece in (b"on", b"e\ntwo\n\nth", b"ree", b"\nrest") for line in lines.feed(piece)]
     assert found == [b"one", b"two", b"", b"three"]
-    lines, longest = Lines(), b"x" * MAX_LINE_BYTES
+    lines, longest = LineSplitter(), b"x" * MAX_LINE_BYTES
     assert lines.feed(longest + b"\n") == [longest]
     for _ in range(3):
         assert lines.feed(longest) == []

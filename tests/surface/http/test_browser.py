@@ -7,9 +7,9 @@ import queue
 
 import pytest
 
-from kit.browser import browser, needs_browser
-from kit.pages import answering, html
-from kit.server.raw import running
+from kit.browser import needs_browser, start_browser
+from kit.http_server import html_response, serve_http
+from kit.server.raw import start_local_daemon
 
 SECONDS = 60
 
@@ -50,11 +50,14 @@ def test_only_page_of_allowed_origin_uses_daemon(tmp_path):
     def answer(request):
         if request.command == "POST":
             results.put(json.loads(request.sent))
-        return html(answers.get(request.path, "") if request.command == "GET" else "")
+        return html_response(answers.get(request.path, "") if request.command == "GET" else "")
 
-    with answering(answer) as port:
+    with serve_http(answer) as port:
         allowed = f"http://good.test:{port}"
-        with running(tmp_path, allow_origins=(allowed,)) as daemon, browser(tmp_path) as chromium:
+        with (
+            start_local_daemon(tmp_path, allow_origins=(allowed,)) as daemon,
+            start_browser(tmp_path) as chromium,
+        ):
             answers |= {"/": SCRIPT % (json.dumps(daemon.url), json.dumps(daemon.token)), "/framed": FRAME}
             seen = {}
             pages = (

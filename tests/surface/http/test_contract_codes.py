@@ -9,13 +9,13 @@ from itertools import chain
 import httpx2
 import pytest
 
-from kit.agent.dialects import AskForCalls, Say
-from kit.server.process import BASE, HeldModel, locked, policy_file
-from kit.server.raw import running, start
+from kit.agent.dialects import FinishWithText, RequestCalls
+from kit.server.process import BASE, PausableModel, lock_roots, write_policy
+from kit.server.raw import build_incomplete_request, start_local_daemon
 from muniment.errors import CODES, WorkerLost
-from muniment.operations import place
+from muniment.operations import job_context
 from muniment.server import http, routes
-from muniment.server.contract import sentence_of, task_error
+from muniment.server.contract import build_task_error, get_sentence
 from muniment.server.lane import MAX_ATTEMPTS, Lane
 from muniment.server.lane_tasks import NewTask
 from muniment.store.state import State
@@ -58,7 +58,9 @@ def write_then_answer(path, text, before=(), interfere=lambda: None):
 
     def answer_request(request):
         done = sum(1 for message in request.body["messages"] if message["role"] == "tool")
-        return AskForCalls([steps[done]]) if done < len(steps) else (interfere(), Say("Saved."))[1]
+        return (
+            RequestCalls([steps[done]]) if done < len(steps) else (interfere(), FinishWithText("Saved."))[1]
+        )
 
     return answer_request
 
@@ -98,8 +100,11 @@ class ScriptedDaemon:
 def scripted_daemon(tmp_path_factory):
     base = tmp_path_factory.mktemp("picky")
     settings = {"user": REVIEWED, "conflict": '"fail"', "max_files": "12", "max_scope_share": "1.0"}
-    policy = policy_file(base, require='"none"', **settings)
-    with HeldModel() as model, running(base, model, policy=policy, broken=True) as served:
+    policy = write_policy(base, require='"none"', **settings)
+    with (
+        PausableModel() as model,
+        start_local_daemon(base, model, policy=policy, expects_defects=True) as served,
+    ):
         yield ScriptedDaemon(served, model)
 
 
@@ -132,7 +137,7 @@ def rejected_requests(daemon):
 def request_cases(scripted_daemon, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(http, "BODY_SECONDS", 0.05)
-        late = start(scripted_daemon, "Content-Length: 9") + b"{"
+        late = build_incomplete_request(scripted_daemon, "Content-Length: 9") + b"{"
         for code, data in ("invalid_http", b"what is this?\r\n\r\n"), ("request_timeout", late):
             found = scripted_daemon.raw(data)
             yield code, httpx2.Response(found.status, headers=found.headers, content=found.body)
@@ -167,8 +172,8 @@ def undo_cases(scripted_daemon, monkeypatch):
     scripted_daemon.undo(done)
     yield "already_undone", scripted_daemon.undo(done)
     done = scripted_daemon.remember_file("project/erased.md", "This project is erased", scope="project")
-    with monkeypatch.context() as patch, locked(scripted_daemon.root("project")):
-        patch.setattr(place, "WAIT_SECONDS", 0.1)
+    with monkeypatch.context() as patch, lock_roots(scripted_daemon.root("project")):
+        patch.setattr(job_context, "WAIT_SECONDS", 0.1)
         yield "deadline", scripted_daemon.erase(done)
     assert scripted_daemon.erase(done).json()["status"] == "erased"
     yield "erased", scripted_daemon.undo(done)
@@ -177,11 +182,11 @@ def undo_cases(scripted_daemon, monkeypatch):
 def content_cases(scripted_daemon, _):
     (base := scripted_daemon.base / "lax").mkdir()
     unseen = "The user\u202e is invisible"
-    policy = partial(policy_file, base, require='"none"', user=REVIEWED)
+    policy = partial(write_policy, base, require='"none"', user=REVIEWED)
     scripted_daemon.model.mind = write_then_answer("user/loud.md", unseen)
-    with running(base, scripted_daemon.model, policy=policy(reject="[]")) as daemon:
+    with start_local_daemon(base, scripted_daemon.model, policy=policy(reject="[]")) as daemon:
         waiting = daemon.done("remember", {"content": unseen})["reviewId"]
-    with running(base, policy=policy()) as daemon:
+    with start_local_daemon(base, policy=policy()) as daemon:
         digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
         yield "content_rejected", daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
 
@@ -189,7 +194,7 @@ def content_cases(scripted_daemon, _):
 def policy_cases(scripted_daemon, _):
     (base := scripted_daemon.base / "broken").mkdir()
     (base / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
-    with running(base, policy=base / "policy.toml") as daemon:
+    with start_local_daemon(base, policy=base / "policy.toml") as daemon:
         assert daemon.get("/healthz").json() == {"status": "ok"}
         yield "not_ready", (unready := daemon.get("/readyz"))
         assert unready.json()["workspaces"] == {daemon.key: "policy_invalid"}
@@ -204,7 +209,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
         yield "mcp_not_installed", scripted_daemon.post("/mcp", {})
         yield "ui_not_installed", scripted_daemon.post("/ui", {})
     with monkeypatch.context() as patch, socket.create_server(("127.0.0.2", 0)) as other_listener:
-        patch.setattr(scripted_daemon.core.door, "listener", other_listener)
+        patch.setattr(scripted_daemon.core.page_access, "listener", other_listener)
         yield "ui_not_local", scripted_daemon.post("/ui", {})
     with socket.create_server(("::1", scripted_daemon.port), family=socket.AF_INET6):
         yield "ui_port_taken", scripted_daemon.post("/ui", {})
@@ -243,7 +248,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
 
 
 def assert_failed(failed, code):
-    error = {"code": code, "message": sentence_of(code)}
+    error = {"code": code, "message": get_sentence(code)}
     assert "result" not in failed
     if code == "cancelled":
         assert failed == failed | {"status": "cancelled"}
@@ -259,7 +264,7 @@ def test_every_task_code_occurs(scripted_daemon, subtests):
             assert_failed(failed, code)
     ends = {code for code, means in CODES.items() if means.ends_task and not means.status}
     assert ends <= seen | {f"{kind}_timeout" for kind in KINDS}
-    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
+    assert build_task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
 
 
 def model_cases(scripted_daemon):
@@ -270,7 +275,7 @@ def model_cases(scripted_daemon):
     ):
         yield code, scripted_daemon.remember_file(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
-        scripted_daemon.model.mind = lambda _, text=text: Say(text)
+        scripted_daemon.model.mind = lambda _, text=text: FinishWithText(text)
         yield code, scripted_daemon.done("remember", {"content": f"This project does nothing: {code}"})
     yield "invalid_query", scripted_daemon.done("forget", {"query": "the and of"})
 
@@ -329,11 +334,11 @@ def race_cases(scripted_daemon):
 
 def stopped_daemon_cases(scripted_daemon):
     (base := scripted_daemon.base / "moved").mkdir()
-    with running(base, scripted_daemon.model) as daemon:
+    with start_local_daemon(base, scripted_daemon.model) as daemon:
         scripted_daemon.model.hold()
         request_count = len(scripted_daemon.model.server.requests)
         first, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
-        scripted_daemon.model.wait_until_asked(request_count + 1)
+        scripted_daemon.model.wait_for_requests(request_count + 1)
         daemon.root().rename(base / "elsewhere")
         daemon.cancel(first)
         yield "managed_memory_unavailable", daemon.wait(task_id)
@@ -343,18 +348,18 @@ def stopped_daemon_cases(scripted_daemon):
         for _ in range(MAX_ATTEMPTS):
             lane.recover()
             assert lane.claim() is not None
-    with running(base) as daemon:
+    with start_local_daemon(base) as daemon:
         yield "interrupted", daemon.wait(task_id)
 
 
 @pytest.mark.slow
 def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
-    policy = policy_file(tmp_path, require='"none"', seconds="1")
-    with running(tmp_path, model, policy=policy) as daemon:
+    policy = write_policy(tmp_path, require='"none"', seconds="1")
+    with start_local_daemon(tmp_path, model, policy=policy) as daemon:
         for number in (1, 2):
             model.mind = write_then_answer(f"user/{number}.md", "The user has a twin")
             assert daemon.done("remember", {"content": "The user has a twin"})["status"] == "completed"
-        with locked(daemon.root()):
+        with lock_roots(daemon.root()):
             assert_failed(daemon.done("dream", {}), "dream_timeout")
         model.hold()
         assert_failed(daemon.done("remember", {"content": "The user is late"}), "remember_timeout")

@@ -11,22 +11,22 @@ from urllib.parse import quote
 import pytest
 
 import muniment
-from kit.content.secret_values import filled
-from kit.operations.places import raising
-from kit.raising import raised
-from kit.server.process import BASE, path_of, policy_file
-from kit.server.raw import running
+from kit.catching import catch_error
+from kit.content.secret_values import fill_example
+from kit.operations.contexts import make_raising_step
+from kit.server.process import BASE, build_task_path, write_policy
+from kit.server.raw import start_local_daemon
 from muniment import errors as library
 from muniment.agent.model import ModelError
 from muniment.client import errors
 from muniment.kernel.names import Trust
 from muniment.names import MAX_FACT_BYTES
-from muniment.server import asking, contract, routes
+from muniment.server import contract, requests, routes
 from muniment.server.contract import HttpProblem
 from muniment.server.lane import MAX_PENDING, MAX_TIDYING
 from muniment.server.service import OPERATIONS
-from muniment.store.audit import records
-from muniment.testing.minds import ScriptedModel
+from muniment.store.audit import read_records
+from muniment.testing.scripted_models import ScriptedModel
 
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 BODIES = {"remember": {"content": "The user likes shapes"}, "forget": {"query": "unheard of"}, "dream": {}}
@@ -70,7 +70,7 @@ def test_task_is_accepted_and_completed_in_contract_shape(daemon, subtests):
             assert before <= datetime.fromisoformat(accepted["createdAt"]) <= datetime.now(UTC)
             assert accepted.get("contextMode", "none") == ("workspace" if kind == "remember" else "none")
             location = [answer.headers[name] for name in ("location", "retry-after")]
-            assert location == [path_of(accepted["taskId"]), "1"]
+            assert location == [build_task_path(accepted["taskId"]), "1"]
             task = daemon.wait(accepted["taskId"])
             assert task["status"] == "completed"
             assert set(task["result"]) == KEYS[kind]
@@ -96,8 +96,8 @@ def test_forget_reports_removed_entries_and_dry_run_previews(daemon):
     assert (result, rel in daemon.files()) == (result | expected, False)
 
 
-def test_end_date_is_stored_and_reported_separately(http):
-    daemon = http()
+def test_end_date_is_stored_and_reported_separately(start_http):
+    daemon = start_http()
     now = datetime.now(UTC).astimezone()
     client, today, day = daemon.open_client(), str(now.date()), str((now + timedelta(days=90)).date())
     for fact, expires, explicit, inferred in (
@@ -114,12 +114,14 @@ def test_end_date_is_stored_and_reported_separately(http):
         assert (f"ends: {inferred}\n" in text) == (inferred is not None)
     for invalid in ("yesterday", "0d", "2020-01-01", "", "9" * 64):
         assert (
-            raised(library.InvalidContent, client.remember, "The user lends a fan", expires=invalid).status
+            catch_error(
+                library.InvalidContent, client.remember, "The user lends a fan", expires=invalid
+            ).status
             == 400
         )
 
 
-FAILING = [raising(ModelError("no connection to models.example"))] * 2
+FAILING = [make_raising_step(ModelError("no connection to models.example"))] * 2
 DESCRIPTION = "how long the UPS in rack B lasts"
 
 
@@ -130,17 +132,17 @@ def write_ups_entry(daemon):
     return path
 
 
-def test_forget_with_failing_model_reports_reason(http):
-    daemon = http(ScriptedModel(FAILING), on_model_failure="fail")
+def test_forget_with_failing_model_reports_reason(start_http):
+    daemon = start_http(ScriptedModel(FAILING), on_model_failure="fail")
     path, reason = write_ups_entry(daemon), "the model scripted failed: no connection to models.example"
     error = daemon.done("forget", {"query": DESCRIPTION})["error"]
     assert (error["code"], error["reason"]) == ("forget_failed", reason)
-    assert reason in str(raised(errors.TaskFailed, daemon.open_client().forget(DESCRIPTION).wait))
+    assert reason in str(catch_error(errors.TaskFailed, daemon.open_client().forget(DESCRIPTION).wait))
     assert path.exists()
 
 
-def test_forget_with_failing_model_falls_back_to_rules(http):
-    daemon = http(ScriptedModel(FAILING))
+def test_forget_with_failing_model_falls_back_to_rules(start_http):
+    daemon = start_http(ScriptedModel(FAILING))
     path = write_ups_entry(daemon)
     result = daemon.open_client().forget(DESCRIPTION).wait()
     assert [each.file_path for each in result.removed_entries] == ["user/ups.md"]
@@ -148,14 +150,14 @@ def test_forget_with_failing_model_falls_back_to_rules(http):
     assert not path.exists()
 
 
-def test_forget_over_limit_fails_and_dry_run_lists_all(http):
-    daemon = http()
+def test_forget_over_limit_fails_and_dry_run_lists_all(start_http):
+    daemon = start_http()
     paths = [f"user/sextant-{number:02}.md" for number in range(12)]
     for path in paths:
         (daemon.home / path).write_text("A sextant hangs in the hall\n")
     (daemon.home / "user" / "notes.md").write_text("The astrolabe is lent.\n\nThe compass is broken.\n")
     client = daemon.open_client()
-    error = raised(errors.TaskFailed, client.forget("sextant hall").wait)
+    error = catch_error(errors.TaskFailed, client.forget("sextant hall").wait)
     assert (error.code, error.meant, error.limit, list(error.paths)) == ("forget_failed", 12, 5, paths[:10])
     assert "12 items match, and at most 5 may be deleted at once" in str(error)
     preview = client.forget("sextant hall", dry_run=True).wait()
@@ -191,8 +193,8 @@ def test_foreign_task_is_answered_like_unknown_one(daemon, ada):
     def visible_tasks(**who):
         listed = {each["taskId"] for each in daemon.get(f"{BASE}/tasks", **who).json()["tasks"]}
         for each, method in product((task, plain), ("GET", "DELETE")):
-            found = daemon.send(method, path_of(each), **who)
-            absent = daemon.send(method, path_of(f"dream-{'0' * 36}"), **who)
+            found = daemon.send(method, build_task_path(each), **who)
+            absent = daemon.send(method, build_task_path(f"dream-{'0' * 36}"), **who)
             assert found.status_code == (200 if each in listed else 404)
             if each not in listed:
                 assert found.content == absent.content
@@ -236,7 +238,7 @@ def test_trust_of_client_is_limited_by_its_token(daemon):
             fact = f"The user prefers {token_trust} trust to {claimed} control"
             source = {"trust": claimed, "ref": "https://example.org/1"}
             task_id = daemon.remember(fact, token=token, source=source)
-            found = records(daemon.core.state, task=task_id)
+            found = read_records(daemon.core.state, task=task_id)
             accepted = next(each.body for each in found if each.kind == "accepted")
             least = order[max(order.index(claimed), order.index(token_trust))]
             recorded = [accepted[name] for name in ("trust", "token", "client")]
@@ -249,86 +251,99 @@ def test_trust_of_client_is_limited_by_its_token(daemon):
 def test_etag_avoids_resending_and_long_poll_answers_at_end(daemon):
     for prefer in ("wait=50", "respond-async, wait = 50, foo"):
         task_id = daemon.submit("dream", {})
-        whole = daemon.get(path_of(task_id), prefer=prefer)
+        whole = daemon.get(build_task_path(task_id), prefer=prefer)
         assert whole.json()["status"] == "completed"
         assert "retry-after" not in whole.headers
     tag = whole.headers["etag"]
     for sent in (tag, f"W/{tag}", f'"other", {tag}'):
-        answer = daemon.get(path_of(task_id), if_none_match=sent)
+        answer = daemon.get(build_task_path(task_id), if_none_match=sent)
         assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
-    assert daemon.get(path_of(task_id), if_none_match='"other"').content == whole.content
+    assert daemon.get(build_task_path(task_id), if_none_match='"other"').content == whole.content
 
 
-def test_old_client_polls_until_known_status(held, model):
+def test_old_client_polls_until_known_status(blocked_daemon, model):
     """It requests no proof, sends no valid preference, and receives the status at once."""
-    who = {"token": held.client, "x_qwen_client_id": "client-1"}
-    task_id = held.submit("remember", {"content": "The user keeps a client of 2025"}, **who)
+    who = {"token": blocked_daemon.client, "x_qwen_client_id": "client-1"}
+    task_id = blocked_daemon.submit("remember", {"content": "The user keeps a client of 2025"}, **who)
     for prefer in ("wait=0", "wait", "wait=x", "wait=-1", "respond-async", "wait=99999", ""):
-        answer = held.get(path_of(task_id), prefer=prefer, **who)
+        answer = blocked_daemon.get(build_task_path(task_id), prefer=prefer, **who)
         assert answer.json()["status"] in {"queued", "running"}
         assert answer.headers["retry-after"] == "1"
     model.release()
-    while (task := held.look(task_id, **who))["status"] in {"queued", "running"}:
+    while (task := blocked_daemon.look(task_id, **who))["status"] in {"queued", "running"}:
         pass
     assert (task["status"], "error" in task) == ("completed", False)
 
 
 @pytest.mark.threat("T-API-06", control="repeats")
-def test_repeated_idempotency_key_returns_same_task(held, model):
+def test_repeated_idempotency_key_returns_same_task(blocked_daemon, model):
     body = {"content": "The user prefers one to two"}
 
     def send(body=body, **more):
-        return held.post(f"{BASE}/remember", body, idempotency_key="k1", **more)
+        return blocked_daemon.post(f"{BASE}/remember", body, idempotency_key="k1", **more)
 
-    first = send(token=held.client)
-    others = [held.remember(f"The user fills {number}") for number in range(MAX_PENDING - 1)]
+    first = send(token=blocked_daemon.client)
+    others = [blocked_daemon.remember(f"The user fills {number}") for number in range(MAX_PENDING - 1)]
     for status in "queued", "completed":
-        second = send(token=held.client)
+        second = send(token=blocked_daemon.client)
         assert (second.status_code, second.json()["taskId"]) == (202, first.json()["taskId"])
         assert (second.json()["status"] == "completed") == (status == "completed")
         assert second.headers["idempotency-replayed"] == "true"
         assert second.headers["location"] == first.headers["location"]
         model.release()
-        held.wait(first.json()["taskId"])
+        blocked_daemon.wait(first.json()["taskId"])
     assert "idempotency-replayed" not in first.headers
-    assert len(held.get(f"{BASE}/tasks", token=held.client).json()["tasks"]) == 1
-    assert send(body | {"source": {"ref": "x"}}, token=held.client).json()["code"] == "idempotency_mismatch"
+    assert len(blocked_daemon.get(f"{BASE}/tasks", token=blocked_daemon.client).json()["tasks"]) == 1
+    assert (
+        send(body | {"source": {"ref": "x"}}, token=blocked_daemon.client).json()["code"]
+        == "idempotency_mismatch"
+    )
     assert send().json()["taskId"] != first.json()["taskId"]
-    held.wait(others[-1])
-    secret = [filled("The deploy token is ghp_{a62:36}", seed) for seed in (1, 1, 2)]
-    answers = [held.post(f"{BASE}/remember", {"content": each}, idempotency_key="k2") for each in secret]
+    blocked_daemon.wait(others[-1])
+    secret = [fill_example("The deploy token is ghp_{a62:36}", seed) for seed in (1, 1, 2)]
+    answers = [
+        blocked_daemon.post(f"{BASE}/remember", {"content": each}, idempotency_key="k2") for each in secret
+    ]
     assert [each.status_code for each in answers] == [202, 202, 422]  # The secret is stored nowhere.
     for key in ("", "a b", "x" * 256, "é".encode()):
-        assert held.problem("POST", f"{BASE}/dream", {}, idempotency_key=key) == (400, "invalid_request")
+        assert blocked_daemon.problem("POST", f"{BASE}/dream", {}, idempotency_key=key) == (
+            400,
+            "invalid_request",
+        )
 
 
 @pytest.mark.threat("T-API-03", control="lane_caps")
-def test_full_lane_answers_429_and_keeps_places_for_facts(held):
+def test_full_lane_answers_429_and_keeps_places_for_facts(blocked_daemon):
     def assert_refused(*kinds):
         for kind in kinds:
-            answer = held.post(f"{BASE}/{kind}", BODIES[kind], token=held.client)
+            answer = blocked_daemon.post(f"{BASE}/{kind}", BODIES[kind], token=blocked_daemon.client)
             answer_code = answer.status_code, answer.json()["code"], answer.headers["retry-after"]
             assert answer_code == (429, "remember_queue_full", "5")
 
-    held.remember("The user is first")  # All other tasks wait for it.
+    blocked_daemon.remember("The user is first")  # All other tasks wait for it.
     for number in range(MAX_TIDYING):
-        held.submit(*(("forget", BODIES["forget"]), ("dream", {}))[number % 2], token=held.client)
+        blocked_daemon.submit(
+            *(("forget", BODIES["forget"]), ("dream", {}))[number % 2], token=blocked_daemon.client
+        )
     assert_refused("forget", "dream")
-    facts = [held.remember(f"The user owns {number} hats") for number in range(MAX_PENDING - MAX_TIDYING - 1)]
+    facts = [
+        blocked_daemon.remember(f"The user owns {number} hats")
+        for number in range(MAX_PENDING - MAX_TIDYING - 1)
+    ]
     assert_refused(*BODIES)
-    assert held.cancel(facts[3]).json()["status"] == "cancelled"
-    held.remember("The user owns 9 hats", token=held.client)
+    assert blocked_daemon.cancel(facts[3]).json()["status"] == "cancelled"
+    blocked_daemon.remember("The user owns 9 hats", token=blocked_daemon.client)
     assert_refused("remember")
 
 
-def test_list_renders_one_page_only(held, monkeypatch):
-    written, rendered = [], routes.rendered
-    monkeypatch.setattr(routes, "PAGE", 2)
-    monkeypatch.setattr(routes, "rendered", lambda *of: written.append(of) or rendered(*of))
+def test_list_renders_one_page_only(blocked_daemon, monkeypatch):
+    written, rendered = [], routes.render_task
+    monkeypatch.setattr(routes, "PAGE_SIZE", 2)
+    monkeypatch.setattr(routes, "render_task", lambda *of: written.append(of) or rendered(*of))
     for number in range(4):
-        held.remember(f"The user owns {number} hats")
+        blocked_daemon.remember(f"The user owns {number} hats")
     written.clear()
-    listed = held.get(f"{BASE}/tasks").json()
+    listed = blocked_daemon.get(f"{BASE}/tasks").json()
     assert (len(listed["tasks"]), len(written), "nextCursor" in listed) == (2, 2, True)
 
 
@@ -358,19 +373,22 @@ def test_list_filters_by_status_and_rejects_unknown_one(daemon):
 # -- tidying by clients --------------------------------------------------------------------------------
 
 
-def test_removals_of_client_dream_wait_for_owner(alone):
+def test_removals_of_client_dream_wait_for_owner(separate_daemon):
     facts = {f"{number}.md": f"The user has been to city number {number}\n" for number in range(8)}
     facts |= dict.fromkeys(("a.md", "b.md"), "The user prefers tea\n")
     for name, fact in facts.items():
-        (alone.root() / name).write_text(fact)
-    task = alone.done("dream", {}, token=alone.add("ben", trust="owner"))
+        (separate_daemon.root() / name).write_text(fact)
+    task = separate_daemon.done("dream", {}, token=separate_daemon.add("ben", trust="owner"))
     assert (task["status"], task["error"]["code"]) == ("failed", "pending_review")
-    assert (bool(task["reviewId"]), set(alone.files())) == (True, set(facts))
-    task = alone.done("dream", {})
+    assert (bool(task["reviewId"]), set(separate_daemon.files())) == (True, set(facts))
+    task = separate_daemon.done("dream", {})
     assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 1)
-    assert set(alone.files()) == set(facts) - {"b.md"}
-    client, words = alone.add("eve", trust="external"), ("city", "cocoa")  # The second word matches nothing.
-    results = [alone.done("forget", {"query": word}, token=client)["result"] for word in words]
+    assert set(separate_daemon.files()) == set(facts) - {"b.md"}
+    client, words = (
+        separate_daemon.add("eve", trust="external"),
+        ("city", "cocoa"),
+    )  # The second word matches nothing.
+    results = [separate_daemon.done("forget", {"query": word}, token=client)["result"] for word in words]
     summaries = [each.pop("summary") for each in results]
     assert summaries == [
         f"no single entry matches: {word}; use its path or more of its words" for word in words
@@ -379,12 +397,16 @@ def test_removals_of_client_dream_wait_for_owner(alone):
 
 
 def test_every_scope_is_accepted_while_scopes_are_unknown():
-    request = asking.remember({"content": "x", "scope": "team"}, SimpleNamespace(is_open=False, scopes=dict))
+    request = requests.parse_remember(
+        {"content": "x", "scope": "team"}, SimpleNamespace(is_open=False, scopes=dict)
+    )
     assert request.arguments["scope"] == "team"
 
 
-def test_erase_requires_dry_run_and_rejects_yes(alone):
-    done = alone.done("remember", {"content": "The harbour master is called Ingrid", "scope": "user"})
+def test_erase_requires_dry_run_and_rejects_yes(separate_daemon):
+    done = separate_daemon.done(
+        "remember", {"content": "The harbour master is called Ingrid", "scope": "user"}
+    )
     (path,) = done["result"]["filesTouched"]
     yes = [{"yes": each} for each in (False, True)]  # The form of older clients, before `dryRun`.
     yes += [each | {"dryRun": dry_run} for each in yes for dry_run in (False, True)]
@@ -396,35 +418,37 @@ def test_erase_requires_dry_run_and_rejects_yes(alone):
         {"yes": None},
         *yes,
     ):
-        refused = alone.post(f"{BASE}/erase", {"target": path, **sent})
+        refused = separate_daemon.post(f"{BASE}/erase", {"target": path, **sent})
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), sent
         assert "dryRun" in refused.json()["detail"]
-        assert path.removeprefix("user/") in alone.files()
-    plan = alone.post(f"{BASE}/erase", {"target": path, "dryRun": True}).json()
+        assert path.removeprefix("user/") in separate_daemon.files()
+    plan = separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": True}).json()
     assert (plan["status"], plan["files"]) == ("preview", [path])
-    assert path.removeprefix("user/") in alone.files()
-    assert alone.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["status"] == "erased"
-    assert path.removeprefix("user/") not in alone.files()
+    assert path.removeprefix("user/") in separate_daemon.files()
+    assert (
+        separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["status"] == "erased"
+    )
+    assert path.removeprefix("user/") not in separate_daemon.files()
 
 
 # -- owner operations, and other programs of the owner -------------------------------------------------
 
 
-def test_undo_and_erase_events_name_source_and_extend_audit(alone):
-    head = alone.get(f"{BASE}/audit/head").json()
-    done = alone.done("remember", {"content": "The user prefers undo to regret", "scope": "user"})
+def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
+    head = separate_daemon.get(f"{BASE}/audit/head").json()
+    done = separate_daemon.done("remember", {"content": "The user prefers undo to regret", "scope": "user"})
     (path,) = done["result"]["filesTouched"]
     rel = path.removeprefix("user/")
-    before, tasks = alone.files()[rel], [done["taskId"]]
+    before, tasks = separate_daemon.files()[rel], [done["taskId"]]
     for is_present in False, True:  # An undo can be undone.
-        undone = alone.post(f"{BASE}/undo", {"taskId": tasks[-1]}).json()
+        undone = separate_daemon.post(f"{BASE}/undo", {"taskId": tasks[-1]}).json()
         assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
-        assert alone.files().get(rel) == (before if is_present else None)
+        assert separate_daemon.files().get(rel) == (before if is_present else None)
         tasks.append(undone["taskId"])
-    tasks.append(alone.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["taskId"])
-    after = alone.get(f"{BASE}/audit/head").json()
+    tasks.append(separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["taskId"])
+    after = separate_daemon.get(f"{BASE}/audit/head").json()
     assert int(after["head"].partition(":")[0]) == after["records"] > head["records"]
-    with alone.follow(cursor=alone.cursor(0)) as follower:
+    with separate_daemon.follow(cursor=separate_daemon.cursor(0)) as follower:
         seen = follower.until(lambda each: each.data["taskId"] == tasks[-1])
     changes = {each.data["taskId"]: each.data for each in seen if each.type == "memory_changed"}
     found = {task_id: data["source"].removeprefix("workspace_memory_") for task_id, data in changes.items()}
@@ -432,19 +456,25 @@ def test_undo_and_erase_events_name_source_and_extend_audit(alone):
     assert {(data["scope"], *data["touchedScopes"]) for data in changes.values()} == {("managed", "user")}
 
 
-def test_external_writes_are_seen_by_tasks_and_followers(alone):
-    (path,) = alone.done("remember", {"content": "The user prefers red pens"})["result"]["filesTouched"]
-    path_on_disk = alone.root() / path.removeprefix("user/")
+def test_external_writes_are_seen_by_tasks_and_followers(separate_daemon):
+    (path,) = separate_daemon.done("remember", {"content": "The user prefers red pens"})["result"][
+        "filesTouched"
+    ]
+    path_on_disk = separate_daemon.root() / path.removeprefix("user/")
     path_on_disk.write_text(
         path_on_disk.read_text(encoding="utf-8") + "\nBy hand: blue pens on Sundays.\n", encoding="utf-8"
     )
-    removed = alone.done("forget", {"query": "blue pens sundays"})
+    removed = separate_daemon.done("forget", {"query": "blue pens sundays"})
     assert [entry["filePath"] for entry in removed["result"]["removedEntries"]] == [path]
     assert (path_on_disk.exists(), "blue pens" in path_on_disk.read_text(encoding="utf-8")) == (True, False)
-    with alone.follow() as follower:
+    with separate_daemon.follow() as follower:
         follower.start()
-        settings = {"home": alone.home, "policy": str(alone.base / "policy.toml"), "in_process": True}
-        with muniment.open(alone.work, **settings) as memory:
+        settings = {
+            "home": separate_daemon.home,
+            "policy": str(separate_daemon.base / "policy.toml"),
+            "in_process": True,
+        }
+        with muniment.open(separate_daemon.work, **settings) as memory:
             task_id = memory.remember("The user prefers the library to browsers").task_id
         (seen,) = follower.until(lambda each: each.data["taskId"] == task_id)
     assert (seen.type, seen.data["source"]) == ("memory_changed", "workspace_memory_remember")
@@ -452,9 +482,9 @@ def test_external_writes_are_seen_by_tasks_and_followers(alone):
 
 def test_review_is_listed_only_in_its_workspace(tmp_path):
     (tmp_path / "other" / ".git").mkdir(parents=True)
-    policy = policy_file(tmp_path, require='"none"', project='{ trust = "owner", commit = "review" }')
+    policy = write_policy(tmp_path, require='"none"', project='{ trust = "owner", commit = "review" }')
     workspaces = (tmp_path / "work", tmp_path / "other")
-    with running(tmp_path, policy=policy, workspaces=workspaces) as daemon:
+    with start_local_daemon(tmp_path, policy=policy, workspaces=workspaces) as daemon:
         first, second = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
         fact = {"content": "This project is reviewed", "scope": "project"}
         task_id = daemon.post(f"{second}/remember", fact).json()["taskId"]
@@ -493,7 +523,7 @@ OTHER_BODIES = [  # path, body, code
 
 
 def test_owner_operations_are_denied_to_clients(daemon):
-    owners = {each.path.removeprefix(BASE): each.method for each in OPERATIONS if each.owner_only}
+    owners = {each.path.removeprefix(BASE): each.method for each in OPERATIONS if each.is_owner_only}
     assert set(owners) == {
         *("/review", "/review/{reviewId}", "/review/{reviewId}/approve", "/review/{reviewId}/reject"),
         *("/undo", "/erase", "/audit/head", "/policy/explain", "/metrics", "/ui"),
@@ -525,7 +555,7 @@ def test_many_unknown_fields_never_reach_validation(monkeypatch):
     real = body.model_validate
     monkeypatch.setattr(body, "model_validate", lambda sent: (seen.append(sent), real(sent))[1])
     for document in many, {"content": "x", "source": many}:
-        raised(HttpProblem, asking.parsed, body, document, match="invalid_request")
+        catch_error(HttpProblem, requests.validate_document, body, document, match="invalid_request")
     assert seen == [{}, {"content": "x", "source": {}}]
 
 
@@ -556,8 +586,8 @@ def test_first_error_of_request_is_reported(daemon):
     assert codes == [f"invalid_{name}" for name in names]
 
 
-def test_availability_is_checked_after_body_and_before_queue(held, model):
-    fact, daemon = {"content": "The user has moved"}, held
+def test_availability_is_checked_after_body_and_before_queue(blocked_daemon, model):
+    fact, daemon = {"content": "The user has moved"}, blocked_daemon
     accepted = [daemon.remember(f"The user waits {number}") for number in range(MAX_PENDING)]
     assert daemon.problem("POST", f"{BASE}/remember", fact) == (429, "remember_queue_full")
     daemon.root().rename(daemon.base / "elsewhere")

@@ -22,10 +22,18 @@ import httpx2
 import pytest
 
 import muniment
-from kit.memories import descriptors
-from kit.raising import raised
-from kit.server.process import BASE, ENDED, STOP_SECONDS, HeldModel, descendants, locked, serving
-from kit.server.raw import running
+from kit.catching import catch_error
+from kit.memories import count_descriptors
+from kit.server.process import (
+    BASE,
+    ENDED,
+    STOP_SECONDS,
+    PausableModel,
+    find_descendants,
+    lock_roots,
+    start_daemon_process,
+)
+from kit.server.raw import start_local_daemon
 from muniment.agent.filing import RuleWriter
 from muniment.client import Client
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
@@ -34,7 +42,7 @@ from muniment.server import core
 from muniment.server.lane import Lane
 from muniment.server.runner import LaneRunner
 from muniment.server.service import Daemon, Options
-from muniment.server.work import workspace_at
+from muniment.server.work import create_workspace
 from muniment.settings import Settings
 from muniment.store.state import State
 
@@ -53,15 +61,15 @@ def read_end(daemon, task_id):
 # -- the lane ------------------------------------------------------------------------------------------
 
 
-def test_tasks_run_in_order_and_queued_one_is_cancelled(held, model):
-    accepted = [held.submit(*KINDS[number % 3]) for number in range(9)]
-    model.wait_until_asked()
-    assert [held.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
+def test_tasks_run_in_order_and_queued_one_is_cancelled(blocked_daemon, model):
+    accepted = [blocked_daemon.submit(*KINDS[number % 3]) for number in range(9)]
+    model.wait_for_requests()
+    assert [blocked_daemon.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
     cancelled_id = accepted.pop(7)
-    cancelled = held.cancel(cancelled_id).json()
-    assert held.cancel(cancelled_id).json() == cancelled == cancelled | {"status": "cancelled"}
+    cancelled = blocked_daemon.cancel(cancelled_id).json()
+    assert blocked_daemon.cancel(cancelled_id).json() == cancelled == cancelled | {"status": "cancelled"}
     model.release()
-    with held.follow(cursor=held.cursor(0)) as follower:
+    with blocked_daemon.follow(cursor=blocked_daemon.cursor(0)) as follower:
         last = {"taskId": accepted[-1], "status": "completed"}
         seen = follower.until(lambda each: each.data == each.data | last)
     tasks = [each.data for each in seen if each.type == "task" and "turn" not in each.data]
@@ -74,14 +82,14 @@ def test_tasks_run_in_order_and_queued_one_is_cancelled(held, model):
 def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch, model):
     us, runs = os.getpid(), (("remember", FACT), ("forget", {"query": "user owns bicycle"}))
     for way in "cancel", "backstop":
-        with running(tmp_path, model, workers=True) as daemon:
+        with start_local_daemon(tmp_path, model, workers=True) as daemon:
             assert read_end(daemon, daemon.remember("The user owns 1 bicycle"))[0] == "completed"
-            zygote = descendants(us)
+            zygote = find_descendants(us)
             for kind, body in runs:
                 seen = len(model.server.requests)
                 model.hold()
-                task_id, request = daemon.submit(kind, body), model.wait_until_asked(seen + 1)[-1]
-                workers = descendants(us) - zygote
+                task_id, request = daemon.submit(kind, body), model.wait_for_requests(seen + 1)[-1]
+                workers = find_descendants(us) - zygote
                 assert workers or kind == "forget"
                 if way == "cancel":
                     assert daemon.cancel(task_id).json()["status"] == "cancelled"
@@ -104,7 +112,7 @@ def assert_not_ready(daemon, reason):
 
 
 def test_lane_with_dead_thread_rejects_tasks_and_is_not_ready(tmp_path, monkeypatch):
-    with running(tmp_path, broken=True) as daemon:
+    with start_local_daemon(tmp_path, expects_defects=True) as daemon:
         assert daemon.get("/readyz").status_code == 200
         (runner,) = daemon.core._runners.values()
         with monkeypatch.context() as patch:
@@ -113,14 +121,14 @@ def test_lane_with_dead_thread_rejects_tasks_and_is_not_ready(tmp_path, monkeypa
             runner._threads[0].join(STOP_SECONDS)
         assert_not_ready(daemon, "lane_dead")
         assert daemon.get("/healthz").status_code == 200
-    with running(tmp_path) as daemon:
+    with start_local_daemon(tmp_path) as daemon:
         assert read_end(daemon, waiting) == ("completed", None)
 
 
 # -- the owner, the disk, the ledger -------------------------------------------------------------------
 
 
-def test_owner_operations_and_hanging_disk_block_no_one(alone, monkeypatch):
+def test_owner_operations_and_hanging_disk_block_no_one(separate_daemon, monkeypatch):
     started, release = threading.Semaphore(0), threading.Event()
 
     def block(*_):
@@ -128,43 +136,45 @@ def test_owner_operations_and_hanging_disk_block_no_one(alone, monkeypatch):
         release.wait(STOP_SECONDS)
 
     def run_at(workspace):
-        return asyncio.run_coroutine_threadsafe(alone.core.at(workspace, block), alone.loop)
+        return asyncio.run_coroutine_threadsafe(
+            separate_daemon.core.at(workspace, block), separate_daemon.loop
+        )
 
-    workspace = alone.core.workspaces[alone.key]
-    requests = [run_at(workspace) for _ in range(core.MAX_OWNER)]
+    workspace = separate_daemon.core.workspaces[separate_daemon.key]
+    requests = [run_at(workspace) for _ in range(core.MAX_OWNER_OPERATIONS)]
     assert all(started.acquire(timeout=STOP_SECONDS) for _ in requests)
-    assert alone.problem("GET", REVIEW) == (503, "busy")
-    assert alone.done("remember", FACT)["status"] == "completed"
-    assert alone.post(f"{BASE}/recall", {"query": "When do we deploy?"}).json()["entries"]
-    assert alone.get("/readyz").status_code == 200
+    assert separate_daemon.problem("GET", REVIEW) == (503, "busy")
+    assert separate_daemon.done("remember", FACT)["status"] == "completed"
+    assert separate_daemon.post(f"{BASE}/recall", {"query": "When do we deploy?"}).json()["entries"]
+    assert separate_daemon.get("/readyz").status_code == 200
     monkeypatch.setattr(workspace, "problem", block)
     with ThreadPoolExecutor(1) as threads:
-        requests.append(threads.submit(alone.get, "/readyz"))
+        requests.append(threads.submit(separate_daemon.get, "/readyz"))
         assert started.acquire(timeout=STOP_SECONDS)
-        assert alone.get("/healthz").status_code == 200
+        assert separate_daemon.get("/healthz").status_code == 200
         release.set()
         assert requests.pop().result(STOP_SECONDS).status_code == 200
-    assert [each.result(STOP_SECONDS) for each in requests] == [None] * core.MAX_OWNER
-    assert alone.get(REVIEW).status_code == 200
+    assert [each.result(STOP_SECONDS) for each in requests] == [None] * core.MAX_OWNER_OPERATIONS
+    assert separate_daemon.get(REVIEW).status_code == 200
 
 
-def test_missing_ledger_rejects_tasks(alone):
-    moved = (alone.state / "ledger.db").rename(alone.state / "moved.db")
-    assert_not_ready(alone, "ledger_gone")
-    moved.rename(alone.state / "ledger.db")
-    assert alone.done("remember", FACT)["status"] == "completed"
+def test_missing_ledger_rejects_tasks(separate_daemon):
+    moved = (separate_daemon.state / "ledger.db").rename(separate_daemon.state / "moved.db")
+    assert_not_ready(separate_daemon, "ledger_gone")
+    moved.rename(separate_daemon.state / "ledger.db")
+    assert separate_daemon.done("remember", FACT)["status"] == "completed"
 
 
 # -- a workspace whose roots are replaced --------------------------------------------------------------
 
 
 @pytest.fixture
-def workspace(tmp_path, opened):
+def workspace(tmp_path, exit_stack):
     (tmp_path / "work" / ".git").mkdir(parents=True)
     settings = Settings(tmp_path / "home", policy="strict")
-    state = opened.enter_context(State(settings.state))
-    created = workspace_at(tmp_path / "work", settings, state, in_process=False)
-    return opened.enter_context(closing(created))
+    state = exit_stack.enter_context(State(settings.state))
+    created = create_workspace(tmp_path / "work", settings, state, in_process=False)
+    return exit_stack.enter_context(closing(created))
 
 
 def test_replaced_root_is_reported_once_then_rebound(workspace):
@@ -174,7 +184,7 @@ def test_replaced_root_is_reported_once_then_rebound(workspace):
     root = first.roots[Scope("user")].trusted_path
     root.rename(root.with_name("before"))
     root.mkdir(mode=0o700)
-    raised(ManagedMemoryUnavailable, workspace.recaller, match="user: was replaced while it was served")
+    catch_error(ManagedMemoryUnavailable, workspace.recaller, match="user: was replaced while it was served")
     assert (workspace.is_open, workspace.scopes()) == (False, names)
     second = workspace.place()
     assert second.roots[Scope("user")].inode != first.roots[Scope("user")].inode
@@ -206,32 +216,35 @@ def test_roots_without_readable_keys_are_closed(workspace, monkeypatch):
 
 
 def test_stop_cancels_owner_operation_and_waits(tmp_path):
-    with running(tmp_path, grace=0) as daemon, ThreadPoolExecutor(1) as threads:
+    with start_local_daemon(tmp_path, grace=0) as daemon, ThreadPoolExecutor(1) as threads:
         task = daemon.done("remember", FACT)["taskId"]
-        has_begun, real_submit = threading.Event(), daemon.core._owner_threads.submit
-        daemon.core._owner_threads.submit = lambda *args: (has_begun.set(), real_submit(*args))[1]
-        with locked(daemon.root(), daemon.root("project")):
+        has_begun, real_submit = threading.Event(), daemon.core._operation_threads.submit
+        daemon.core._operation_threads.submit = lambda *args: (has_begun.set(), real_submit(*args))[1]
+        with lock_roots(daemon.root(), daemon.root("project")):
             request = threads.submit(daemon.problem, "POST", f"{BASE}/undo", {"taskId": task})
             assert has_begun.wait(STOP_SECONDS)
             daemon.run(daemon.daemon.stop())
             assert request.result(STOP_SECONDS) == DRAINING
-        assert not daemon.core._owners
+        assert not daemon.core._operations
 
 
-def test_failed_stop_counts_as_stopped(alone, monkeypatch):
+def test_failed_stop_counts_as_stopped(separate_daemon, monkeypatch):
     async def fail(_):
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(alone.core, "stop", fail)
-        raised(OSError, alone.run, alone.daemon.stop(), match="gone")
-        alone.run(alone.daemon.stopped())
-    alone.daemon._stopping = None
+        patch.setattr(separate_daemon.core, "stop", fail)
+        catch_error(OSError, separate_daemon.run, separate_daemon.daemon.stop(), match="gone")
+        separate_daemon.run(separate_daemon.daemon.stopped())
+    separate_daemon.daemon._stopping = None
 
 
 def test_request_cut_by_stop_is_answered_with_draining(tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.server.service._LINGER_SECONDS", 0.1)
-    with running(tmp_path, grace=0, broken=True) as daemon, ThreadPoolExecutor(1) as threads:
+    with (
+        start_local_daemon(tmp_path, grace=0, expects_defects=True) as daemon,
+        ThreadPoolExecutor(1) as threads,
+    ):
         has_begun = threading.Event()
 
         async def block(*_):
@@ -251,7 +264,7 @@ def test_request_cut_by_stop_is_answered_with_draining(tmp_path, monkeypatch):
 def stop_with_tasks(daemon, model, grace):
     """Stop a daemon while one task runs and two are queued; they continue in the next daemon."""
     tasks = [daemon.remember(f"The user is {what}") for what in ("nearly done", "next", "doomed")]
-    model.wait_until_asked()
+    model.wait_for_requests()
     with ThreadPoolExecutor(1) as threads:
         long_poll = threads.submit(daemon.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
         waiting = daemon.guard.waiting
@@ -263,27 +276,27 @@ def stop_with_tasks(daemon, model, grace):
         assert stop.result(STOP_SECONDS)
 
 
-def test_stop_with_grace_completes_running_and_keeps_queued(held, model, tmp_path):
-    with stop_with_tasks(held, model, STOP_SECONDS) as (tasks, long_poll):
-        assert held.problem("POST", f"{BASE}/remember", FACT) == DRAINING
-        assert held.cancel(tasks[2]).json()["status"] == "cancelled"
+def test_stop_with_grace_completes_running_and_keeps_queued(blocked_daemon, model, tmp_path):
+    with stop_with_tasks(blocked_daemon, model, STOP_SECONDS) as (tasks, long_poll):
+        assert blocked_daemon.problem("POST", f"{BASE}/remember", FACT) == DRAINING
+        assert blocked_daemon.cancel(tasks[2]).json()["status"] == "cancelled"
         model.release()
         assert long_poll.result(STOP_SECONDS).json()["status"] == "completed"
-    assert [each in str(held.files()) for each in ("nearly done", "is next")] == [True, False]
-    held.run(held.daemon.stop())
-    with running(tmp_path) as next_daemon:
+    assert [each in str(blocked_daemon.files()) for each in ("nearly done", "is next")] == [True, False]
+    blocked_daemon.run(blocked_daemon.daemon.stop())
+    with start_local_daemon(tmp_path) as next_daemon:
         statuses = [read_end(next_daemon, each)[0] for each in tasks]
         assert (statuses, len(next_daemon.files())) == (["completed", "completed", "cancelled"], 2)
 
 
-def test_stop_without_grace_requeues_running_task(held, model, tmp_path):
-    with stop_with_tasks(held, model, 0) as (tasks, long_poll), held.follow() as follower:
+def test_stop_without_grace_requeues_running_task(blocked_daemon, model, tmp_path):
+    with stop_with_tasks(blocked_daemon, model, 0) as (tasks, long_poll), blocked_daemon.follow() as follower:
         follower.start()
-        held.run(held.daemon.stop())
+        blocked_daemon.run(blocked_daemon.daemon.stop())
         assert {event.type for event in follower} <= {"task"}  # Followers are disconnected.
         assert long_poll.result(STOP_SECONDS).json()["status"] == "queued"
         model.release()
-    with running(tmp_path) as next_daemon:
+    with start_local_daemon(tmp_path) as next_daemon:
         assert [read_end(next_daemon, each)[0] for each in tasks] == ["completed"] * 3
         with next_daemon.follow(cursor=next_daemon.cursor(0)) as follower:
             completed = follower.until(lambda each: each.data.get("status") == "completed")[-1].data
@@ -308,15 +321,15 @@ def test_embedded_daemon_leaves_no_thread_or_handler(tmp_path):
                 assert (await http.get("/healthz")).status_code == 200
             assert (state / "daemon.json").exists()
         assert not (state / "daemon.json").exists()
-        await daemon.stopped()
+        await daemon.wait_stopped()
         await daemon.stop()
         return daemon.url
 
-    raised(httpx2.ConnectError, httpx2.get, f"{asyncio.run(program())}/healthz", trust_env=False)
-    threads, before = set(threading.enumerate()), (descriptors(), signal.getsignal(signal.SIGTERM))
+    catch_error(httpx2.ConnectError, httpx2.get, f"{asyncio.run(program())}/healthz", trust_env=False)
+    threads, before = set(threading.enumerate()), (count_descriptors(), signal.getsignal(signal.SIGTERM))
     asyncio.run(program())
     assert set(threading.enumerate()) <= threads
-    assert (descriptors(), signal.getsignal(signal.SIGTERM)) == before
+    assert (count_descriptors(), signal.getsignal(signal.SIGTERM)) == before
 
 
 FACTS = 11
@@ -330,7 +343,7 @@ def ended_tasks(events):
 @pytest.mark.parametrize("seed", range(7))
 def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
     rng, events = random.Random(seed), []
-    with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:
+    with PausableModel() as model, start_daemon_process(tmp_path, *model.flags) as daemon:
         document = daemon.home / "state" / "daemon.json"
 
         def follow(condition):
@@ -344,7 +357,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
         accepted = [daemon.submit("remember", each, idempotency_key=f"{n}") for n, each in enumerate(facts)]
         doomed = daemon.remember("The user waits in vain")
         assert daemon.cancel(doomed).json()["status"] == "cancelled"
-        model.wait_until_asked()
+        model.wait_for_requests()
         model.release()
         for _ in range(rng.choice((1, 1, 2)) if seed else 1):
             seen, before = FACTS + len(ended_tasks(events)) * 6 + rng.randrange(30), daemon.process.pid
@@ -393,7 +406,7 @@ def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model
     zygote, request_count = daemon.children(), len(model.server.requests)
     model.hold()
     tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
-    model.wait_until_asked(request_count + 1)
+    model.wait_for_requests(request_count + 1)
     for pid in zygote if killed == "zygote" else daemon.children() - zygote:
         os.kill(pid, signal.SIGKILL)
     model.release()
@@ -413,7 +426,7 @@ def test_workers_of_killed_daemon_exit(start_daemon, model):
     model.hold()
     request_count = len(model.server.requests)
     daemon.remember("The user warms up")
-    model.wait_until_asked(request_count + 1)
+    model.wait_for_requests(request_count + 1)
     pidfds = [os.pidfd_open(pid) for pid in daemon.children()]
     assert pidfds
     daemon.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.server.process import BASE, ENDED
-from kit.server.raw import running
+from kit.server.raw import start_local_daemon
 from muniment.server import stream
 from muniment.store import tasks
 
@@ -28,13 +28,13 @@ def until_ended(*task_ids):
     return condition
 
 
-def test_commit_event_is_streamed_once_in_order(scripted):
+def test_commit_event_is_streamed_once_in_order(model_daemon):
     """Each turn of the model is also streamed, without its text."""
-    start = scripted.cursor(0)
-    with scripted.follow() as follower:
+    start = model_daemon.cursor(0)
+    with model_daemon.follow() as follower:
         follower.start()
-        fact = scripted.remember("The user prefers to be unheard", scope="user")
-        empty_forget = scripted.submit("forget", {"query": "rumours nobody heard"})
+        fact = model_daemon.remember("The user prefers to be unheard", scope="user")
+        empty_forget = model_daemon.submit("forget", {"query": "rumours nobody heard"})
         seen = follower.until(until_ended(fact, empty_forget))
     (changed,) = [event for event in seen if event.type == "memory_changed"]
     expected = {"scope": "managed", "source": "workspace_memory_remember", "taskId": fact}
@@ -47,7 +47,7 @@ def test_commit_event_is_streamed_once_in_order(scripted):
     turns = [each.data for each in task_events if "turn" in each.data]
     assert turns == [common | {"turn": 1, "tool": "grep"}, common | {"turn": 2, "tool": "write_file"}]
     assert "unheard" not in json.dumps([each.document for each in seen])
-    with scripted.follow(cursor=start) as follower:
+    with model_daemon.follow(cursor=start) as follower:
         whole = follower.until(until_ended(empty_forget))
     assert [event.id for event in whole] == [f"{start[:-2]}-{number + 1}" for number in range(len(whole))]
 
@@ -73,7 +73,7 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
     """A workspace has its own lane, tasks and project."""
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
-    with running(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as stack:
+    with start_local_daemon(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as stack:
         first, memory = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
         task_ids = {}
         first_stream = stack.enter_context(daemon.follow(path=f"{first}/events")).start()
@@ -106,17 +106,17 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
     assert read_changes(second_events) == {project: ["project"], user: ["user"], both: ["project", "user"]}
 
 
-def test_only_canceller_sees_cancelled_status(scripted, model):
-    eve = scripted.add("eve", "window-1", "window-2")
+def test_only_canceller_sees_cancelled_status(model_daemon, model):
+    eve = model_daemon.add("eve", "window-1", "window-2")
     model.hold()
     views = {"owner": {}, "plain": {"token": eve}, "window": {"token": eve, "client": "window-1"}}
-    scripted.remember("The user is ahead")
-    doomed = {name: scripted.remember("The user is doomed", **views["window"]) for name in views}
+    model_daemon.remember("The user is ahead")
+    doomed = {name: model_daemon.remember("The user is doomed", **views["window"]) for name in views}
     for name, view in views.items():
-        assert scripted.cancel(doomed[name], **view).json()["status"] == "cancelled"
+        assert model_daemon.cancel(doomed[name], **view).json()["status"] == "cancelled"
     model.release()
     for name, view in views.items():
-        with scripted.follow(cursor=scripted.cursor(0), **view) as follower:
+        with model_daemon.follow(cursor=model_daemon.cursor(0), **view) as follower:
             seen = follower.until(until_ended(*doomed.values()))
         for by, task_id in doomed.items():
             (last,) = [
@@ -125,16 +125,21 @@ def test_only_canceller_sees_cancelled_status(scripted, model):
             expected = ("cancelled", None) if by == name else ("failed", "cancelled")
             assert (last["status"], last.get("code")) == expected
             assert "cancelled_by" not in last
-            task = scripted.look(task_id, **view)
+            task = model_daemon.look(task_id, **view)
             assert (task["status"], task.get("error", {}).get("code")) == expected
 
 
 GARBAGE = f"00000000-1 0 -1 x 1-1-1 é E E- E-x E--1 E-99999999 E-1e3 E-0x1 E-+1 E-{'9' * 19}"
 
 
-def test_invalid_cursor_receives_resync(daemon, alone):
+def test_invalid_cursor_receives_resync(daemon, separate_daemon):
     epoch = daemon.cursor(0).partition("-")[0]
-    for cursor in (*GARBAGE.replace("E", epoch).split(), f"{epoch}-1 2", alone.cursor(0), alone.cursor(1)):
+    for cursor in (
+        *GARBAGE.replace("E", epoch).split(),
+        f"{epoch}-1 2",
+        separate_daemon.cursor(0),
+        separate_daemon.cursor(1),
+    ):
         with daemon.follow(cursor=cursor.encode()) as follower:
             first = next(follower)
         assert (first.type, first.data) == ("resync", {}), cursor
@@ -157,7 +162,7 @@ def test_client_text_cannot_forge_an_event(daemon):
         text = f"done{end}id: 00000000-9{end}event: memory_changed{end}data: {{}}{end}{end}"
         last, at = daemon.core.stream.last, "2026-01-01T00:00:00.000Z"
         planted = {"task": "remember-0", "data": {"status": text}, "workspace": daemon.key, "token": "owner"}
-        tasks.append(daemon.core.state, tasks.OutboxEvent(type="task", at=at, **planted))
+        tasks.append_event(daemon.core.state, tasks.OutboxEvent(type="task", at=at, **planted))
         with daemon.line() as line:
             line.send(daemon.request("GET", f"{BASE}/events", f"Last-Event-ID: {daemon.cursor(last)}"))
             assert line.answer().status == 200
@@ -171,8 +176,8 @@ def test_client_text_cannot_forge_an_event(daemon):
 
 
 def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "RING", 4)
-    with running(tmp_path) as daemon:
+    monkeypatch.setattr(stream, "CACHE_SIZE", 4)
+    with start_local_daemon(tmp_path) as daemon:
 
         def submit_forgets(count):
             task_ids = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(count)]
@@ -194,15 +199,15 @@ def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch
     assert (resync.type, resync.number, [event.number for event in seen]) == ("resync", 36, [37, 38, 39])
 
 
-def test_idle_follower_receives_current_position(alone, monkeypatch):
+def test_idle_follower_receives_current_position(separate_daemon, monkeypatch):
     """Otherwise a client of a busy daemon assumes a dead connection and keeps an old cursor."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
-    with alone.follow(token=alone.client) as follower:
+    with separate_daemon.follow(token=separate_daemon.client) as follower:
         marks = [follower.start().last_id for _ in range(3)]
         assert len(set(marks)) == 1
         for number in range(2):
-            alone.done("forget", {"query": "nothing of the client's"})
-            while (mark := follower.start().last_id) != alone.cursor(3 * (number + 1)):
+            separate_daemon.done("forget", {"query": "nothing of the client's"})
+            while (mark := follower.start().last_id) != separate_daemon.cursor(3 * (number + 1)):
                 marks.append(mark)
             marks.append(mark)
     numbers = [int(mark.partition("-")[2]) for mark in marks]

@@ -14,12 +14,12 @@ from itertools import permutations, product
 
 import pytest
 
-from kit.raising import raised
-from kit.server.process import BASE, path_of
-from kit.server.raw import REMEMBER, chunked, running, start
+from kit.catching import catch_error
+from kit.server.process import BASE, build_task_path
+from kit.server.raw import REMEMBER, build_incomplete_request, encode_chunks, start_local_daemon
 from muniment.server import guard, http, stream
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
-from muniment.server.tokens import RESERVE, Shares
+from muniment.server.tokens import RESERVE, SlotShares
 from muniment.store.tasks import OWNER
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
@@ -38,31 +38,37 @@ def make_request(daemon, *lines, method="GET", target="/healthz", version="1.1")
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
-def test_rebound_host_name_is_rejected(quiet):
+def test_rebound_host_name_is_rejected(checked_daemon):
     hosts = """evil.example evil.example:P 127.0.0.1.evil.example:P localhost.:P localhost 127.0.0.1:1 127.1:P
         2130706433:P 0.0.0.0:P user@127.0.0.1:P 127.0.0.1:P,evil.example 127.0.0.1:P/ [::ffff:127.0.0.1]:P"""
-    for host in hosts.replace("P", str(quiet.port)).split():
-        assert quiet.ask("GET", "/healthz", host=host).code == MISDIRECTED, host
+    for host in hosts.replace("P", str(checked_daemon.port)).split():
+        assert checked_daemon.ask("GET", "/healthz", host=host).code == MISDIRECTED, host
     targets = "http://evil.example/healthz https://HOST/healthz http://HOST/healthz file:///healthz"
-    for target in targets.replace("HOST", quiet.host).split():
-        assert quiet.ask("GET", target).code == NOWHERE
-        assert quiet.ask("GET", target, host="evil.example").code == MISDIRECTED
+    for target in targets.replace("HOST", checked_daemon.host).split():
+        assert checked_daemon.ask("GET", target).code == NOWHERE
+        assert checked_daemon.ask("GET", target, host="evil.example").code == MISDIRECTED
 
 
-def test_exactly_one_host_is_required_over_tcp(quiet):
-    assert quiet.raw(make_request(quiet)).code == NO_HTTP
-    for address in quiet.tcp, quiet.unix:
-        assert quiet.raw(make_request(quiet, version="1.0"), address).code == MISDIRECTED
-    assert quiet.raw(make_request(quiet, "Host:")).code == MISDIRECTED
-    own, foreign = f"Host: {quiet.host}", "Host: evil.example"
+def test_exactly_one_host_is_required_over_tcp(checked_daemon):
+    assert checked_daemon.raw(make_request(checked_daemon)).code == NO_HTTP
+    for address in checked_daemon.tcp, checked_daemon.unix:
+        assert checked_daemon.raw(make_request(checked_daemon, version="1.0"), address).code == MISDIRECTED
+    assert checked_daemon.raw(make_request(checked_daemon, "Host:")).code == MISDIRECTED
+    own, foreign = f"Host: {checked_daemon.host}", "Host: evil.example"
     for lines in (own, own), (own, foreign), (foreign, own):
         for version in "1.0", "1.1":
-            assert quiet.raw(make_request(quiet, *lines, version=version)).code in {MISDIRECTED, NO_HTTP}
-    local = {"address": quiet.unix, "host": "anything"}  # Its peer is the owner or has a token.
-    statuses = [quiet.ask("GET", "/metrics", token=token, **local).status for token in ("", quiet.client)]
+            assert checked_daemon.raw(make_request(checked_daemon, *lines, version=version)).code in {
+                MISDIRECTED,
+                NO_HTTP,
+            }
+    local = {"address": checked_daemon.unix, "host": "anything"}  # Its peer is the owner or has a token.
+    statuses = [
+        checked_daemon.ask("GET", "/metrics", token=token, **local).status
+        for token in ("", checked_daemon.client)
+    ]
     assert statuses == [200, 403]
-    two = quiet.request("GET", "/healthz", "Host: a", token="", host="b")
-    assert quiet.raw(two, quiet.unix).code == NO_HTTP
+    two = checked_daemon.request("GET", "/healthz", "Host: a", token="", host="b")
+    assert checked_daemon.raw(two, checked_daemon.unix).code == NO_HTTP
 
 
 # -- G2: Origin ----------------------------------------------------------------------------------------
@@ -70,45 +76,52 @@ def test_exactly_one_host_is_required_over_tcp(quiet):
 
 @pytest.mark.threat("T-API-01", control="own_origin")
 @pytest.mark.parametrize("where", WHERE)
-def test_foreign_origin_is_rejected_even_with_token(quiet, where):
+def test_foreign_origin_is_rejected_even_with_token(checked_daemon, where):
     origins = """null NULL http://evil.example https://127.0.0.1:P http://127.0.0.1 http://127.0.0.1:1
         http://127.0.0.1:P.evil.example http://evil.example:P http://127.0.0.1:P/ file://
         chrome-extension://abcdef"""
     for origin in ("", "http://127.0.0.1:P http://evil.example", *origins.split()):
-        header = f"Origin: {origin.replace('P', str(quiet.port))}"
-        assert quiet.ask("GET", "/healthz", header, address=getattr(quiet, where)).code == FOREIGN, origin
+        header = f"Origin: {origin.replace('P', str(checked_daemon.port))}"
+        assert (
+            checked_daemon.ask("GET", "/healthz", header, address=getattr(checked_daemon, where)).code
+            == FOREIGN
+        ), origin
 
 
-def test_own_origin_is_accepted_once_and_fetch_site_counts(quiet):
-    own, site = f"Origin: http://{quiet.host}", "Sec-Fetch-Site: "
-    for header in own, f"Origin: http://LOCALHOST:{quiet.port}", f"{site}same-origin", f"{site}none":
-        assert quiet.ask("GET", "/healthz", header).status == 200
+def test_own_origin_is_accepted_once_and_fetch_site_counts(checked_daemon):
+    own, site = f"Origin: http://{checked_daemon.host}", "Sec-Fetch-Site: "
+    for header in own, f"Origin: http://LOCALHOST:{checked_daemon.port}", f"{site}same-origin", f"{site}none":
+        assert checked_daemon.ask("GET", "/healthz", header).status == 200
     pairs = (own, own), (own, "Origin: http://evil.example"), (f"{site}none", f"{site}cross-site")
     for headers in (*pairs, *((site + each,) for each in ("cross-site", "same-site", "anything-new"))):
-        assert quiet.ask("GET", "/healthz", *headers).code == FOREIGN, headers
+        assert checked_daemon.ask("GET", "/healthz", *headers).code == FOREIGN, headers
 
 
-def test_preflight_of_foreign_origin_is_rejected(quiet):
+def test_preflight_of_foreign_origin_is_rejected(checked_daemon):
     headers = [f"Access-Control-Request-{each}" for each in ("Method: POST", "Headers: authorization")]
-    answer = quiet.ask("OPTIONS", f"{BASE}/remember", "Origin: http://evil.example", *headers, token="")
+    answer = checked_daemon.ask(
+        "OPTIONS", f"{BASE}/remember", "Origin: http://evil.example", *headers, token=""
+    )
     assert (answer.code, "access-control" in str(answer.headers)) == (FOREIGN, False)
-    response = quiet.ask("OPTIONS", f"{BASE}/remember")
+    response = checked_daemon.ask("OPTIONS", f"{BASE}/remember")
     assert (response.code, response.values("allow")) == ((405, "method_not_allowed"), ["POST"])
 
 
 @pytest.mark.threat("T-API-01", control="json_alone")
-def test_form_media_types_are_rejected(quiet):
+def test_form_media_types_are_rejected(checked_daemon):
     types = """text/plain application/x-www-form-urlencoded multipart/form-data;boundary=x
         application/json-seq text/plain;application/json"""
     for media_type in ("", *types.split()):
-        answer = quiet.ask("POST", REMEMBER, f"Content-Type: {media_type}", body={"content": "framed"})
+        answer = checked_daemon.ask(
+            "POST", REMEMBER, f"Content-Type: {media_type}", body={"content": "framed"}
+        )
         assert answer.code == (415, "unsupported_media_type"), media_type
 
 
 # -- G3: paths -----------------------------------------------------------------------------------------
 
 
-def test_other_spellings_of_paths_are_not_found(quiet):
+def test_other_spellings_of_paths_are_not_found(checked_daemon):
     paths = r"""//healthz /./healthz /../healthz /x/../healthz /healthz/ /healthz/. /healthz// /%2fhealthz
         /%2Fhealthz /%2e/healthz /health%7a /healthz%00 /healthz; /healthz;x=1 /healthz%20
         /healthz%0d%0aX:%20y /healthz%c0%af /%c0%ae%c0%ae/healthz /%u002fhealthz /healthz%
@@ -121,10 +134,10 @@ def test_other_spellings_of_paths_are_not_found(quiet):
         /session/../events /session/a/tasks / /. /etc/passwd healthz x/healthz http:/healthz
         */healthz @/healthz * ?/"""
     for path in paths.split():
-        found = quiet.raw(quiet.request("GET", "@").replace(b"@", path.encode(), 1))
+        found = checked_daemon.raw(checked_daemon.request("GET", "@").replace(b"@", path.encode(), 1))
         assert (found.code, found.values("location")) == (NOWHERE, []), path
     for name in ("", "%2e", "..", "%2e%2e", "other", "%2fetc", "%00", "%2f", "a;b", "memory", "%F0%9F%94%92"):
-        found = quiet.ask("GET", f"/workspaces/{name}/memory/tasks").code
+        found = checked_daemon.ask("GET", f"/workspaces/{name}/memory/tasks").code
         assert found == (403, "untrusted_workspace"), name
 
 
@@ -132,26 +145,31 @@ def test_other_spellings_of_paths_are_not_found(quiet):
 
 
 @pytest.mark.threat("T-API-01", control="bearer_tokens")
-def test_request_without_token_is_unauthorized_for_any_path(quiet):
+def test_request_without_token_is_unauthorized_for_any_path(checked_daemon):
     paths = "/healthz /readyz /openapi.json /capabilities /metrics /nothing /workspaces/x/memory/tasks"
     for path in (f"{BASE}/tasks", *paths.split()):
         for method, body in ("GET", None), ("POST", {}), ("PUT", None):
-            assert quiet.ask(method, path, token="", body=body).code == UNAUTHORIZED, (method, path)
+            assert checked_daemon.ask(method, path, token="", body=body).code == UNAUTHORIZED, (method, path)
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_inexact_token_is_unauthorized(quiet, where, tmp_path):
-    token = quiet.token
-    with running(tmp_path / "other") as other:
+def test_inexact_token_is_unauthorized(checked_daemon, where, tmp_path):
+    token = checked_daemon.token
+    with start_local_daemon(tmp_path / "other") as other:
         assert other.ask("GET", "/healthz", token=other.client).status == 200
     wrong = ("x", f"{token} {token}", f"{token},", f"{token}=", f"{token}\xa0", f"\x85{token}", f'"{token}"')
     wrong += (token[:-1], token.swapcase(), "A" * 43, "A" * 20_000, "\xc3\xa9" + "A" * 40, other.token)
-    wrong += (other.client, *(f"{each}\r\nAuthorization: Bearer {token}" for each in (token, quiet.client)))
+    wrong += (
+        other.client,
+        *(f"{each}\r\nAuthorization: Bearer {token}" for each in (token, checked_daemon.client)),
+    )
     schemes = ("", "Basic ", "Token ", "Bearer: ", "Bearer\xa0")
     bare = ("", "Bearer", "Bearer ", *(scheme + token for scheme in schemes))
     for value in (*bare, *(f"Bearer {each}" for each in wrong)):
         header = f"Authorization: {value}"
-        answer = quiet.ask("GET", "/healthz", header, token="", address=getattr(quiet, where))
+        answer = checked_daemon.ask(
+            "GET", "/healthz", header, token="", address=getattr(checked_daemon, where)
+        )
         headers = answer.values("www-authenticate"), answer.values("connection")
         assert (answer.code, headers) == (UNAUTHORIZED, (["Bearer"], ["close"])), value
 
@@ -169,15 +187,17 @@ for sent in sys.stdin.buffer.read().split(b"@"):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
-def test_other_user_on_unix_socket_needs_token(quiet):
-    sent = b"@".join(quiet.request("GET", "/healthz", token=token) for token in ("", quiet.client))
-    socket, program = quiet.base / "d.sock", [sys.executable, "-IS", "-c", OTHER_USER]
+def test_other_user_on_unix_socket_needs_token(checked_daemon):
+    sent = b"@".join(
+        checked_daemon.request("GET", "/healthz", token=token) for token in ("", checked_daemon.client)
+    )
+    socket, program = checked_daemon.base / "d.sock", [sys.executable, "-IS", "-c", OTHER_USER]
     try:
-        quiet.base.chmod(0o711)
+        checked_daemon.base.chmod(0o711)
         socket.chmod(0o666)
-        done = subprocess.run(program, cwd=quiet.base, input=sent, capture_output=True, check=False)
+        done = subprocess.run(program, cwd=checked_daemon.base, input=sent, capture_output=True, check=False)
     finally:
-        quiet.base.chmod(0o700)
+        checked_daemon.base.chmod(0o700)
         socket.chmod(0o600)
     assert re.findall(rb"HTTP/1.1 (\d+)", done.stdout) == [b"401", b"200"], done.stderr
 
@@ -191,7 +211,7 @@ def test_overflow_user_is_not_identified_by_socket(monkeypatch, tmp_path):
             overflow_file.write_text(content)
         for user, known in (1000, 1000), (overflow_user, None):
             monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-            assert guard._this_user() == known
+            assert guard._read_user_id() == known
 
 
 # -- proofs without a token ----------------------------------------------------------------------------
@@ -213,15 +233,19 @@ def request_hello(daemon, name, nonce=NONCE, **more):
     return daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", **{"token": "", **more})
 
 
-def test_hello_proves_token_for_nonce_and_address(quiet, monkeypatch):
+def test_hello_proves_token_for_nonce_and_address(checked_daemon, monkeypatch):
     monkeypatch.setattr(guard, "MAX_HELLOS", 10_000)
     proofs = set()
-    for token in quiet.token, quiet.client:
+    for token in checked_daemon.token, checked_daemon.client:
         name, key = name_and_key(token)
-        for host, address in (quiet.host, quiet.host), ("Memory.Example", "memory.example"), ("", "unix"):
+        for host, address in (
+            (checked_daemon.host, checked_daemon.host),
+            ("Memory.Example", "memory.example"),
+            ("", "unix"),
+        ):
             for nonce in NONCE, "a" * 64:
-                address_options = {"host": host} if host else {"address": quiet.unix}
-                response = request_hello(quiet, name, nonce, **address_options)
+                address_options = {"host": host} if host else {"address": checked_daemon.unix}
+                response = request_hello(checked_daemon, name, nonce, **address_options)
                 proof = make_hmac(key, f"muniment-hello/1 proof\n{nonce}\n{address}").hexdigest()
                 assert (response.status, response.json) == (200, {"proof": proof})
                 proofs.add(proof)
@@ -229,38 +253,41 @@ def test_hello_proves_token_for_nonce_and_address(quiet, monkeypatch):
 
 
 @pytest.mark.threat("T-API-10", control="decoys")
-def test_hello_answers_unknown_token_with_decoy(quiet):
+def test_hello_answers_unknown_token_with_decoy(checked_daemon):
     """The proof of an unknown token looks the same, each time."""
-    names = [name_and_key(each)[0] for each in (quiet.token, quiet.client, secrets.token_urlsafe())]
+    names = [
+        name_and_key(each)[0]
+        for each in (checked_daemon.token, checked_daemon.client, secrets.token_urlsafe())
+    ]
     shapes, proofs = set(), set()
     for name in (*names, "0" * 32):
-        first = request_hello(quiet, name)
-        assert first.body == request_hello(quiet, name).body
+        first = request_hello(checked_daemon, name)
+        assert first.body == request_hello(checked_daemon, name).body
         headers = re.sub("[0-9a-f]{32}", "…", str([each for each in first.headers if each[0] != "date"]))
         shapes.add((first.status, headers, len(first.body)))
         proofs.add(first.json["proof"])
     assert (len(shapes), len(proofs)) == (1, 4)
 
 
-def test_hello_is_only_endpoint_without_token_and_rate_limited(quiet, monkeypatch):
-    name, _ = name_and_key(quiet.token)
+def test_hello_is_only_endpoint_without_token_and_rate_limited(checked_daemon, monkeypatch):
+    name, _ = name_and_key(checked_daemon.token)
     good = f"/hello?token={name}&nonce={NONCE}"
     for query in "", f"?token={name}", f"?token={name}x&nonce={NONCE}", f"?token={name}&nonce={'g' * 64}":
-        assert quiet.ask("GET", f"/hello{query}", token="").code == (400, "invalid_request")
+        assert checked_daemon.ask("GET", f"/hello{query}", token="").code == (400, "invalid_request")
     for method in "POST", "PUT", "HEAD":
-        assert quiet.ask(method, good, token="").status == 401
+        assert checked_daemon.ask(method, good, token="").status == 401
     for path in "/hello/", "//hello", "/hello/x", "/workspace/hello":
-        assert quiet.ask("GET", path, token="").status in {401, 404}
-    for host in "elsewhere.example", f"localhost:{quiet.port}", f"[::1]:{quiet.port}":
-        assert request_hello(quiet, name, host=host).code == MISDIRECTED
-    assert quiet.ask("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
+        assert checked_daemon.ask("GET", path, token="").status in {401, 404}
+    for host in "elsewhere.example", f"localhost:{checked_daemon.port}", f"[::1]:{checked_daemon.port}":
+        assert request_hello(checked_daemon, name, host=host).code == MISDIRECTED
+    assert checked_daemon.ask("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
     now = [100.0]
     monkeypatch.setattr(guard, "MAX_HELLOS", 3)
     monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
-    assert [request_hello(quiet, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
-    assert quiet.ask("GET", "/healthz").status == 200
+    assert [request_hello(checked_daemon, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
+    assert checked_daemon.ask("GET", "/healthz").status == 200
     now[0] += 1
-    assert request_hello(quiet, name).code == 200
+    assert request_hello(checked_daemon, name).code == 200
 
 
 # -- G5: limits per client and for the owner -----------------------------------------------------------
@@ -274,20 +301,20 @@ def take_all(shares, token):
     with suppress(HttpProblem):
         for _ in range(CAP + 1):
             shares.take(token)
-    refused = raised(HttpProblem, shares.take, token)
+    refused = catch_error(HttpProblem, shares.take, token)
     assert (refused.code, refused.headers) == ("busy", {"Retry-After": "3"})
     return len(shares) - before
 
 
 def test_client_share_is_limited_and_owner_has_reserve():
-    shares, half = Shares(CAP, 3), CAP // 2
+    shares, half = SlotShares(CAP, 3), CAP // 2
     places = [take_all(shares, token) for token in ("one", "other", "third", OWNER)]
     assert places == [half, CAP - RESERVE - half, 0, RESERVE]
-    shares.leave("one")
+    shares.release("one")
     assert take_all(shares, "third") == 1
-    owner_first = Shares(CAP, 3)
+    owner_first = SlotShares(CAP, 3)
     assert [take_all(owner_first, token) for token in (OWNER, "one")] == [CAP, 0]
-    assert list(owner_first._taken) == [OWNER]  # A rejected token leaves no state.
+    assert list(owner_first._used) == [OWNER]  # A rejected token leaves no state.
 
 
 def fill_shares(daemon, model, tokens, request, shares):
@@ -315,38 +342,46 @@ def fill_shares(daemon, model, tokens, request, shares):
 
 
 @pytest.mark.threat("T-API-03", control="shares")
-def test_slow_requests_of_one_token_block_no_one_else(held, model, monkeypatch):
-    tokens = held.client, held.add("two"), held.token
-    held.remember("The user waits")
-    tasks = {token: held.submit("dream", {}, token=token) for token in tokens}
-    build_request, limits = held.request, held.guard
+def test_slow_requests_of_one_token_block_no_one_else(blocked_daemon, model, monkeypatch):
+    tokens = blocked_daemon.client, blocked_daemon.add("two"), blocked_daemon.token
+    blocked_daemon.remember("The user waits")
+    tasks = {token: blocked_daemon.submit("dream", {}, token=token) for token in tokens}
+    build_request, limits = blocked_daemon.request, blocked_daemon.guard
     for shares, request in (
-        (limits.answering, lambda token: build_request("POST", REMEMBER, body={1: "x"}, token=token)[:-5]),
+        (limits.in_progress, lambda token: build_request("POST", REMEMBER, body={1: "x"}, token=token)[:-5]),
         (limits.following, lambda token: build_request("GET", f"{BASE}/events", token=token)),
         (
             limits.waiting,
-            lambda token: build_request("GET", path_of(tasks[token]), "Prefer: wait=60", token=token),
+            lambda token: build_request("GET", build_task_path(tasks[token]), "Prefer: wait=60", token=token),
         ),
     ):
         monkeypatch.setattr(shares, "cap", CAP)
-        fill_shares(held, model, tokens, request, shares)
+        fill_shares(blocked_daemon, model, tokens, request, shares)
 
 
 @pytest.mark.parametrize("is_readded", [False, True])
-def test_revoked_token_is_unauthorized_on_open_connections(held, model, opened, monkeypatch, is_readded):
+def test_revoked_token_is_unauthorized_on_open_connections(
+    blocked_daemon, model, exit_stack, monkeypatch, is_readded
+):
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.0)
-    token, lines = held.add("passing"), [opened.enter_context(held.line()) for _ in range(2)]
-    task = held.remember("The user waits", token=token)
-    request_bytes = held.request("GET", "/healthz", token=token)
+    token, lines = (
+        blocked_daemon.add("passing"),
+        [exit_stack.enter_context(blocked_daemon.line()) for _ in range(2)],
+    )
+    task = blocked_daemon.remember("The user waits", token=token)
+    request_bytes = blocked_daemon.request("GET", "/healthz", token=token)
     lines[0].send(request_bytes)
     assert lines[0].answer().status == 200
-    lines[1].send(held.request("GET", path_of(task), "Prefer: wait=60", token=token))
-    waiting, follower = held.guard.waiting, opened.enter_context(held.follow(token=token))
+    lines[1].send(blocked_daemon.request("GET", build_task_path(task), "Prefer: wait=60", token=token))
+    waiting, follower = (
+        blocked_daemon.guard.waiting,
+        exit_stack.enter_context(blocked_daemon.follow(token=token)),
+    )
     follower.start()
-    held.until(lambda: len(waiting) == 1)
-    held.core.tokens.revoke("passing")
+    blocked_daemon.until(lambda: len(waiting) == 1)
+    blocked_daemon.core.tokens.revoke("passing")
     if is_readded:
-        held.add("passing")
+        blocked_daemon.add("passing")
     lines[0].send(request_bytes)
     model.release()
     for line in lines:
@@ -356,24 +391,34 @@ def test_revoked_token_is_unauthorized_on_open_connections(held, model, opened, 
     assert list(follower) == []
 
 
-def test_followers_do_not_count_as_answering_requests(quiet, monkeypatch):
-    monkeypatch.setattr(quiet.guard.answering, "cap", 1)
-    with quiet.line() as follower, quiet.line() as second:
+def test_followers_do_not_count_as_answering_requests(checked_daemon, monkeypatch):
+    monkeypatch.setattr(checked_daemon.guard.in_progress, "cap", 1)
+    with checked_daemon.line() as follower, checked_daemon.line() as second:
         for line in (follower, second):
-            line.send(quiet.request("GET", f"{BASE}/events"))
+            line.send(checked_daemon.request("GET", f"{BASE}/events"))
             assert line.answer().status == 200
-        assert quiet.ask("GET", "/healthz").status == 200
+        assert checked_daemon.ask("GET", "/healthz").status == 200
 
 
 # -- G6: headers of every answer -----------------------------------------------------------------------
 
 
-def test_every_answer_has_security_headers(quiet):
-    sent = [quiet.request("GET", path) for path in ("/healthz", "/metrics", f"{BASE}/events", "/nothing")]
-    sent += [quiet.request("GET", "/healthz", **each) for each in ({"token": ""}, {"host": "evil.example"})]
-    sent += [quiet.request("PUT", "/healthz"), quiet.request("GET", "/healthz", "Origin: null")]
-    sent += [quiet.request("POST", f"{BASE}/remember", body=body) for body in ({}, b"x" * (600 * 1024))]
-    answers = [quiet.raw(each) for each in (*sent, b"no http\r\n\r\n")]
+def test_every_answer_has_security_headers(checked_daemon):
+    sent = [
+        checked_daemon.request("GET", path) for path in ("/healthz", "/metrics", f"{BASE}/events", "/nothing")
+    ]
+    sent += [
+        checked_daemon.request("GET", "/healthz", **each)
+        for each in ({"token": ""}, {"host": "evil.example"})
+    ]
+    sent += [
+        checked_daemon.request("PUT", "/healthz"),
+        checked_daemon.request("GET", "/healthz", "Origin: null"),
+    ]
+    sent += [
+        checked_daemon.request("POST", f"{BASE}/remember", body=body) for body in ({}, b"x" * (600 * 1024))
+    ]
+    answers = [checked_daemon.raw(each) for each in (*sent, b"no http\r\n\r\n")]
     assert [each.status for each in answers] == [200, 200, 200, 404, 401, 421, 405, 403, 400, 413, 400]
     for answer in answers:
         for name, value in guard.HEADERS:
@@ -381,7 +426,7 @@ def test_every_answer_has_security_headers(quiet):
         assert (answer.values("server"), "access-control" in str(answer.headers)) == ([], False)
 
 
-def test_broken_route_hides_exception_text(alone, monkeypatch, caplog):
+def test_broken_route_hides_exception_text(separate_daemon, monkeypatch, caplog):
     """The length of a streamed answer is unknown: the client sees that the last chunk is missing.
 
     The server logs the reason before it closes the connection, so the log is complete by then.
@@ -394,12 +439,12 @@ def test_broken_route_hides_exception_text(alone, monkeypatch, caplog):
         yield b"id: 1\n"
         fail()
 
-    monkeypatch.setattr(type(alone.core), "tasks", fail)
-    monkeypatch.setattr(type(alone.core.stream), "follow", fail_later)
-    answer = alone.ask("GET", f"{BASE}/tasks")
+    monkeypatch.setattr(type(separate_daemon.core), "tasks", fail)
+    monkeypatch.setattr(type(separate_daemon.core.stream), "follow", fail_later)
+    answer = separate_daemon.ask("GET", f"{BASE}/tasks")
     assert (answer.code, b"canary" in answer.body) == ((500, "internal_error"), False)
-    with alone.line() as line:
-        line.send(alone.request("GET", f"{BASE}/events"))
+    with separate_daemon.line() as line:
+        line.send(separate_daemon.request("GET", f"{BASE}/events"))
         assert line.answer().status == 200
         assert [line.line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]
         assert line.is_closed()
@@ -417,7 +462,7 @@ EMPTY, READ = b'{"content": ""}', (400, "invalid_content")
 # -- headers -------------------------------------------------------------------------------------------
 
 
-def test_ambiguous_header_is_invalid_http(quiet):
+def test_ambiguous_header_is_invalid_http(checked_daemon):
     length, encoding = b"Content-Length: ", b"Transfer-Encoding: "
     codings = (b"gzip", b"gzip, chunked", b"chunked, chunked", b"identity", b"xchunked")
     for line in (
@@ -427,29 +472,34 @@ def test_ambiguous_header_is_invalid_http(quiet):
         *(b"Transfer-Encoding : chunked", b"Transfer-Encoding:\x0bchunked"),
         *(encoding + each for each in codings),
     ):
-        request = start(quiet, "@").replace(b"@", line, 1)
-        assert quiet.raw(request + b"0\r\n\r\n").code == NO_HTTP, line
+        request = build_incomplete_request(checked_daemon, "@").replace(b"@", line, 1)
+        assert checked_daemon.raw(request + b"0\r\n\r\n").code == NO_HTTP, line
 
 
-def test_request_smuggling_closes_the_connection(quiet):
+def test_request_smuggling_closes_the_connection(checked_daemon):
     """Smuggling: a proxy would see one request, and the daemon two."""
     smuggled, length_headers = (
-        quiet.request("GET", "/healthz"),
+        checked_daemon.request("GET", "/healthz"),
         ["Content-Length: 5", "Transfer-Encoding: chunked"],
     )
-    chunked_http_1_0 = start(quiet, length_headers[1]).replace(
+    chunked_http_1_0 = build_incomplete_request(checked_daemon, length_headers[1]).replace(
         b"HTTP/1.1", b"HTTP/1.0", 1
     )  # HTTP/1.0 has no chunks.
     for request, code in (
-        *((start(quiet, *lines) + b"0\r\n\r\n", NO_HTTP) for lines in permutations(length_headers)),
-        (chunked_http_1_0 + chunked(EMPTY), NO_HTTP),
-        (quiet.request("POST", REMEMBER, body=smuggled, token=""), UNAUTHORIZED),
+        *(
+            (build_incomplete_request(checked_daemon, *lines) + b"0\r\n\r\n", NO_HTTP)
+            for lines in permutations(length_headers)
+        ),
+        (chunked_http_1_0 + encode_chunks(EMPTY), NO_HTTP),
+        (checked_daemon.request("POST", REMEMBER, body=smuggled, token=""), UNAUTHORIZED),
         (
-            quiet.request("GET", "/healthz", f"X: a\r\n Authorization: Bearer {quiet.token}", token=""),
+            checked_daemon.request(
+                "GET", "/healthz", f"X: a\r\n Authorization: Bearer {checked_daemon.token}", token=""
+            ),
             UNAUTHORIZED,
         ),
     ):
-        with quiet.line() as line:
+        with checked_daemon.line() as line:
             line.send(request + smuggled)
             assert (line.answer().code, line.is_closed()) == (code, True)
 
@@ -457,13 +507,13 @@ def test_request_smuggling_closes_the_connection(quiet):
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("kib", [33, 60, 1000])
 @pytest.mark.parametrize("where", ["header", "target", "query", "many"])
-def test_oversized_header_is_rejected(quiet, kib, where):
+def test_oversized_header_is_rejected(checked_daemon, kib, where):
     long = "a" * (kib * 1024)
     target = {"target": f"/{long}", "query": f"/healthz?{long}"}.get(where, "/healthz")
     headers = {"header": [f"X: {long}"], "many": [f"X{each}: a" for each in range(kib * 128)]}.get(where, ())
-    request = quiet.request("GET", target, *headers)
-    assert quiet.raw(request).code == NO_HTTP
-    with quiet.line() as line:
+    request = checked_daemon.request("GET", target, *headers)
+    assert checked_daemon.raw(request).code == NO_HTTP
+    with checked_daemon.line() as line:
         half = len(request) // 2
         assert line.send(request[:half])
         line.send(request[half:])
@@ -471,40 +521,40 @@ def test_oversized_header_is_rejected(quiet, kib, where):
         assert answer is None or answer.code == NO_HTTP
 
 
-def test_upgrade_is_ignored(quiet):
+def test_upgrade_is_ignored(checked_daemon):
     more = ("Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
     for protocols in "websocket", "h2c", "foo, websocket":
-        assert quiet.ask("GET", "/healthz", f"Upgrade: {protocols}", *more).status == 200
+        assert checked_daemon.ask("GET", "/healthz", f"Upgrade: {protocols}", *more).status == 200
 
 
 # -- time and connections ------------------------------------------------------------------------------
 
 
-def test_endless_header_or_body_times_out(quiet, monkeypatch):
+def test_endless_header_or_body_times_out(checked_daemon, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
     starts = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX")
     with ExitStack() as stack:
         for how in ("Content-Length: 100", "Transfer-Encoding: chunked"):
-            line = stack.enter_context(quiet.line())
-            line.send(start(quiet, how))
+            line = stack.enter_context(checked_daemon.line())
+            line.send(build_incomplete_request(checked_daemon, how))
             assert line.answer().code == (408, "request_timeout")
             assert line.is_closed()
-        second = stack.enter_context(quiet.line())
-        assert get_status(quiet, second) == 200
+        second = stack.enter_context(checked_daemon.line())
+        assert get_status(checked_daemon, second) == 200
         # The timeout changes only now, because a request that needs an answer may arrive slowly.
         monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
         second.send(b"GET /healthz HTT")
-        lines = [stack.enter_context(quiet.line()) for _ in starts]
+        lines = [stack.enter_context(checked_daemon.line()) for _ in starts]
         for line, data in zip(lines, starts, strict=True):
             line.send(data)
         assert all(line.is_closed() for line in (second, *lines))
 
 
-def test_unread_answers_and_dripping_header_are_cut_off(quiet, monkeypatch):
+def test_unread_answers_and_dripping_header_are_cut_off(checked_daemon, monkeypatch):
     monkeypatch.setattr(guard, "UNREAD_SECONDS", 0.05)
     monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
-    for sent in quiet.request("GET", "/openapi.json") * 50, b"X":
-        with quiet.line() as line:
+    for sent in checked_daemon.request("GET", "/openapi.json") * 50, b"X":
+        with checked_daemon.line() as line:
             while line.send(sent):
                 pass
 
@@ -517,39 +567,44 @@ def get_status(daemon, line, path="/healthz", *headers):
 
 @pytest.mark.threat("T-API-03", control="idle_lines")
 @pytest.mark.parametrize("address", ["tcp", "unix"])
-def test_idle_connections_block_no_one(quiet, monkeypatch, address):
+def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 40)
     with ExitStack() as opened:
-        follower = opened.enter_context(quiet.line())
-        assert get_status(quiet, follower, f"{BASE}/events") == 200
-        idle = [opened.enter_context(quiet.line(getattr(quiet, address))) for _ in range(100)]
+        follower = opened.enter_context(checked_daemon.line())
+        assert get_status(checked_daemon, follower, f"{BASE}/events") == 200
+        idle = [
+            opened.enter_context(checked_daemon.line(getattr(checked_daemon, address))) for _ in range(100)
+        ]
         for each in idle[:-1:2]:
             each.send(b"GET /healthz HTTP/1.1\r\nX: y")
         # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
-        assert get_status(quiet, idle[-1]) == 200
-        assert getattr(quiet.ask("GET", "/healthz"), "status", "no answer") == 200
-        quiet.until(lambda: quiet.connections() <= 40)
+        assert get_status(checked_daemon, idle[-1]) == 200
+        assert getattr(checked_daemon.ask("GET", "/healthz"), "status", "no answer") == 200
+        checked_daemon.until(lambda: checked_daemon.connections() <= 40)
         assert follower.line()
 
 
-def test_oldest_idle_connection_is_closed_first(quiet, monkeypatch):
+def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 3)
     with ExitStack() as opened:
-        lines = [opened.enter_context(quiet.line()) for _ in range(3)]
+        lines = [opened.enter_context(checked_daemon.line()) for _ in range(3)]
         for line in (lines[1], lines[2], lines[0]):
-            assert get_status(quiet, line) == 200
-        newest = opened.enter_context(quiet.line())
+            assert get_status(checked_daemon, line) == 200
+        newest = opened.enter_context(checked_daemon.line())
         assert lines[1].is_closed()
         for line in (newest, lines[2], lines[0]):
-            assert (get_status(quiet, line), get_status(quiet, line, f"{BASE}/events")) == (200, 200)
-        assert opened.enter_context(quiet.line()).is_closed()
+            assert (get_status(checked_daemon, line), get_status(checked_daemon, line, f"{BASE}/events")) == (
+                200,
+                200,
+            )
+        assert opened.enter_context(checked_daemon.line()).is_closed()
         assert all(line.line() for line in (newest, lines[2], lines[0]))
 
 
-def test_data_after_final_answer_closes_connection(quiet):
+def test_data_after_final_answer_closes_connection(checked_daemon):
     """A second answer is impossible there, even for invalid HTTP."""
-    with quiet.line() as line:
-        assert get_status(quiet, line, f"{BASE}/events", "Connection: close") == 200
+    with checked_daemon.line() as line:
+        assert get_status(checked_daemon, line, f"{BASE}/events", "Connection: close") == 200
         line.send(b"garbage")
         while b"HTTP/1.1" not in (text := line.line()) and text:
             pass
@@ -559,48 +614,55 @@ def test_data_after_final_answer_closes_connection(quiet):
 # -- bodies --------------------------------------------------------------------------------------------
 
 
-def test_chunks_form_one_body_and_trailers_are_ignored(quiet):
+def test_chunks_form_one_body_and_trailers_are_ignored(checked_daemon):
     for size in (1, 7, 4096):
         for end in (b"0\r\n\r\n", b"0;x=y\r\n\r\n", b"000\r\nAuthorization: x\r\nHost: y\r\n\r\n"):
-            with quiet.line() as line:
-                line.send(start(quiet, "Transfer-Encoding: chunked") + chunked(EMPTY + b" " * 500, size, end))
-                assert (line.answer().code, get_status(quiet, line)) == (READ, 200)
+            with checked_daemon.line() as line:
+                line.send(
+                    build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked")
+                    + encode_chunks(EMPTY + b" " * 500, size, end)
+                )
+                assert (line.answer().code, get_status(checked_daemon, line)) == (READ, 200)
 
 
-def test_invalid_chunk_ends_the_request(quiet):
+def test_invalid_chunk_ends_the_request(checked_daemon):
     """The result is the same if the body is not read and the answer was sent."""
     long = (b"1" * 40_000, b"1;" + b"x" * 40_000, b"0\r\n" + b"X: a\r\n" * 10_000)
     short = [each + b"\r\n" for each in (b"zz", b"-1", b"+1", b"0x1", b"", b" 1\r\na", b"1\r\nab", b"F" * 21)]
     not_found, not_allowed = (404, "not_found"), (405, "method_not_allowed")
     for path, code in (REMEMBER, NO_HTTP), ("/nothing", not_found), (TASKS, not_allowed):
         for bad in (*short, b"1\na\n\r\n", b"0\r\nX\x00: a\r\n\r\n", *long):
-            with quiet.line() as line:
-                line.send(start(quiet, "Transfer-Encoding: chunked", path=path) + b'5\r\n{"con\r\n' + bad)
+            with checked_daemon.line() as line:
+                line.send(
+                    build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked", path=path)
+                    + b'5\r\n{"con\r\n'
+                    + bad
+                )
                 first = line.answer()
                 assert first.code in {NO_HTTP, code} if first is not None else bad in long
                 assert line.is_closed()
 
 
-def test_unwanted_or_oversized_body_is_not_awaited(quiet):
+def test_unwanted_or_oversized_body_is_not_awaited(checked_daemon):
     length, chunks = "Content-Length: 12000000", "Transfer-Encoding: chunked"
     not_found, not_allowed = ("/nothing", 404), (TASKS, 405)
     for how, (path, status) in (
         (length, (REMEMBER, 413)),
         *product((length, chunks), (not_found, not_allowed)),
     ):
-        with quiet.line() as line:
-            line.send(start(quiet, how, path=path))
+        with checked_daemon.line() as line:
+            line.send(build_incomplete_request(checked_daemon, how, path=path))
             answer = line.answer()
             assert (answer.status, line.is_closed()) == (status, True)
             assert set(answer.values("connection")) == {"close"}
 
 
-def test_endless_body_is_cut_off_early(quiet, monkeypatch):
+def test_endless_body_is_cut_off_early(checked_daemon, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 600.0)
-    block = chunked(b" " * 65_536, 65_536, b"")
+    block = encode_chunks(b" " * 65_536, 65_536, b"")
     for path in REMEMBER, "/nothing":
-        with quiet.line() as line:
-            line.send(start(quiet, "Transfer-Encoding: chunked", path=path))
+        with checked_daemon.line() as line:
+            line.send(build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked", path=path))
             while line.send(block):
                 pass
 
@@ -610,18 +672,18 @@ def test_endless_body_is_cut_off_early(quiet, monkeypatch):
 @pytest.mark.parametrize("where", ["tcp", "unix"])
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 600 * 1024, 7_000_000])
 @pytest.mark.parametrize("how", ["declared", "chunked"])
-def test_oversized_body_is_answered_with_reason(quiet, where, size, how):
+def test_oversized_body_is_answered_with_reason(checked_daemon, where, size, how):
     data = b'{"content": "' + b"x" * (size - 15) + b'"}'
-    request = quiet.request("POST", REMEMBER, body=data)
+    request = checked_daemon.request("POST", REMEMBER, body=data)
     if how == "chunked":
-        request = start(quiet, "Transfer-Encoding: chunked") + chunked(data)
-    with quiet.line(getattr(quiet, where)) as line:
+        request = build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked") + encode_chunks(data)
+    with checked_daemon.line(getattr(checked_daemon, where)) as line:
         assert line.send(request)
         assert (line.answer().code, line.is_closed()) == (TOO_LARGE, True)
 
 
 @pytest.mark.parametrize("path", [REMEMBER, f"{BASE}/erase"])
-def test_ambiguous_json_is_rejected(quiet, path):
+def test_ambiguous_json_is_rejected(checked_daemon, path):
     fact, deep = '{"content": "a"}', b"[" * 100_000
     texts = (b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"a\nb", b"\\x41")
     values = (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"01", b"0x1", b"1" * 5000)
@@ -634,4 +696,4 @@ def test_ambiguous_json_is_rejected(quiet, path):
         *(b'{"content": "a"} {}', b'{"content": "a"}\x00', b"{'content': 'a'}", b'{"content": "a",}'),
         *(b"{", b"nul", b"\x00", b'"', deep, b'{"a":' * 100_000),
     ):
-        assert quiet.ask("POST", path, body=document).code == NO_JSON, document[:40]
+        assert checked_daemon.ask("POST", path, body=document).code == NO_JSON, document[:40]

@@ -11,15 +11,15 @@ from itertools import product
 
 import pytest
 
-from kit.agent.dialects import AskForCalls, Say
-from kit.agent.served_minds import perfect
-from kit.content.secret_values import filled
-from kit.server.process import BASE, HeldModel, path_of, serving
-from kit.server.raw import running
+from kit.agent.dialects import FinishWithText, RequestCalls
+from kit.agent.simulated_models import remember_fact
+from kit.content.secret_values import fill_example
+from kit.server.process import BASE, PausableModel, build_task_path, start_daemon_process
+from kit.server.raw import start_local_daemon
 from muniment.errors import CODES
 from muniment.server import service
 from muniment.server.lane import Lane
-from muniment.server.lane_tasks import Ended, NewTask
+from muniment.server.lane_tasks import NewTask, TaskOutcome
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 from units.content.test_secrets import RULES
@@ -77,12 +77,17 @@ def requests(daemon, client):
 
 def talkative_model(request):
     """Do the job and add a word to the answer."""
-    thought = perfect(request)
-    return Say(f"{thought.text} {WORDS['words']}") if isinstance(thought, Say) else thought
+    thought = remember_fact(request)
+    return (
+        FinishWithText(f"{thought.text} {WORDS['words']}") if isinstance(thought, FinishWithText) else thought
+    )
 
 
 ESCAPE = [("write_file", {"path": f"../{WORDS['escape']}.md", "content": WORDS["words"]})]
-FAILING = {"remember_path_escape": AskForCalls(ESCAPE), "remember_no_update": Say(f"Saved: {WORDS['words']}")}
+FAILING = {
+    "remember_path_escape": RequestCalls(ESCAPE),
+    "remember_no_update": FinishWithText(f"Saved: {WORDS['words']}"),
+}
 
 
 class LeakProbe:
@@ -102,7 +107,7 @@ class LeakProbe:
         query = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
         assert find_words(daemon.post(f"{BASE}/recall", query, **client_options).text) == ["fact"]
         self.answers = [*requests(daemon, self.client)]
-        self.answers += [daemon.get(path_of(each["taskId"])) for each in failed]
+        self.answers += [daemon.get(build_task_path(each["taskId"])) for each in failed]
         with daemon.follow(cursor=daemon.cursor(0)) as follower:
             last = failed[-1]["taskId"]
             ended = {"taskId": last, "status": "failed"}
@@ -120,8 +125,8 @@ class LeakProbe:
 @pytest.fixture(scope="module")
 def probe(tmp_path_factory):
     with (
-        HeldModel(talkative_model) as model,
-        serving(tmp_path_factory.mktemp("leaks"), *model.flags) as daemon,
+        PausableModel(talkative_model) as model,
+        start_daemon_process(tmp_path_factory.mktemp("leaks"), *model.flags) as daemon,
     ):
         yield LeakProbe(daemon, model)
 
@@ -135,7 +140,7 @@ def test_no_sink_repeats_input_token_or_directory(probe, subtests):
             hidden = [] if name in {"log", "address"} else [*directories, "site-packages"]
             assert not [each for each in (daemon.token, probe.client, *hidden) if each in content]
     assert any(WORDS["fact"] in text for text in daemon.files().values())  # The fact was stored.
-    assert WORDS["words"] not in daemon.get(path_of(probe.task)).text
+    assert WORDS["words"] not in daemon.get(build_task_path(probe.task)).text
     assert {400, 401, 403, 404, 405, 413, 415, 421} <= {answer.status_code for answer in probe.answers}
     assert [event.type for event in probe.events].count("memory_changed") == 1
 
@@ -178,7 +183,7 @@ def test_state_directory_is_private_and_has_only_token_copy(probe):
 def test_unreadable_policy_is_not_quoted(tmp_path):
     policy = tmp_path / f"{WORDS['path']}.toml"
     policy.write_text(f"name = '{WORDS['value']}'\n[[{WORDS['junk']}]]\n")
-    with running(tmp_path, policy=policy) as daemon:
+    with start_local_daemon(tmp_path, policy=policy) as daemon:
         explain = f"{BASE}/policy/explain?verb=read&path=user/a.md"
         answers = [daemon.get(path) for path in ("/readyz", f"{BASE}/review", "/metrics", explain)]
         answers.append(daemon.post(f"{BASE}/remember", {"content": FACT}))
@@ -214,8 +219,8 @@ def test_logs_of_other_libraries_show_level_and_name_only(capsys):
 # -- files ---------------------------------------------------------------------------------------------
 
 OWNER = Originator("owner")
-SECRETS = {rule["id"]: filled(rule["positive"][-1], 11) for rule in RULES}
-WIFI = filled("The deploy token is ghp_{a62:36}", 3)
+SECRETS = {rule["id"]: fill_example(rule["positive"][-1], 11) for rule in RULES}
+WIFI = fill_example("The deploy token is ghp_{a62:36}", 3)
 
 
 def random_parts(text):
@@ -247,7 +252,7 @@ def test_secret_of_queued_task_is_not_on_disk(tmp_path):
             lane.submit(NewTask("remember", {"content": secret}, OWNER, {}, ref=WIFI))
             if number % 10 == 9:
                 while (begun := lane.claim()) is not None:
-                    lane.finish(begun, Ended("failed", error={"code": "remember_refused"}))
+                    lane.finish(begun, TaskOutcome("failed", error={"code": "remember_refused"}))
         assert find_files(tmp_path, WANTED | {token[12:].encode()}) == []
 
 
@@ -263,47 +268,47 @@ def test_query_without_effect_is_removed_from_disk(tmp_path):
             lane.submit(NewTask("forget", {"query": query}, OWNER, {}))
             if number % 3 == 2:
                 while (begun := lane.claim()) is not None:
-                    lane.finish(begun, Ended("failed", error={"code": "forget_failed"}))
-        assert lane.tidy()
+                    lane.finish(begun, TaskOutcome("failed", error={"code": "forget_failed"}))
+        assert lane.try_truncate_log()
         assert find_files(tmp_path, [words.encode() for words in texts]) == []
 
 
 @pytest.mark.threat("T-LEAK-12", control="scrubbed_ledger")
-def test_erase_removes_every_byte_from_home(scripted, model):
+def test_erase_removes_every_byte_from_home(model_daemon, model):
     phrases = ("zebrafinch quokkasong", "marmosetglow dugongmoon", "axolotlrain pangolinwind")
     secret_words = {word.encode() for each in phrases for word in (*each.split(), *each.title().split())}
-    who = {"token": scripted.add("editor", "editor-1", trust="owner"), "client": "editor-1"}
+    who = {"token": model_daemon.add("editor", "editor-1", trust="owner"), "client": "editor-1"}
     facts = [f"The user's dream of {each} is called {each.title()} at home" for each in phrases]
-    tasks = [scripted.done("remember", {"content": fact}, **who) for fact in facts]
+    tasks = [model_daemon.done("remember", {"content": fact}, **who) for fact in facts]
     for fact in facts:
-        scripted.post(f"{BASE}/recall", {"query": fact})
-    scripted.done("forget", {"query": phrases[1]})
-    scripted.done("dream", {})
+        model_daemon.post(f"{BASE}/recall", {"query": fact})
+    model_daemon.done("forget", {"query": phrases[1]})
+    model_daemon.done("dream", {})
     model.hold()
     request_count = len(model.server.requests)
-    scripted.remember("The user likes pyramids")
-    waiting = scripted.remember(facts[0])  # Erase ends this queued task and removes its text.
-    model.wait_until_asked(request_count + 1)
-    assert len(find_files(scripted.home, secret_words)) > 3
+    model_daemon.remember("The user likes pyramids")
+    waiting = model_daemon.remember(facts[0])  # Erase ends this queued task and removes its text.
+    model.wait_for_requests(request_count + 1)
+    assert len(find_files(model_daemon.home, secret_words)) > 3
     cleared = 0
     for number, task in enumerate(tasks):
         target = {"target": task["taskId"]}
-        plan = scripted.post(f"{BASE}/erase", target | {"dryRun": True}).json()
+        plan = model_daemon.post(f"{BASE}/erase", target | {"dryRun": True}).json()
         assert (plan["status"], plan["files"]) == ("preview", task["result"]["filesTouched"])
-        receipt = scripted.post(f"{BASE}/erase", target | {"dryRun": False}).json()
+        receipt = model_daemon.post(f"{BASE}/erase", target | {"dryRun": False}).json()
         assert receipt["status"] == "erased"
         cleared += receipt["laneTasks"]  # The first erase also clears tasks whose results list it as similar.
         assert phrases[number].split()[0] not in str(receipt)
     assert cleared > len(tasks)
-    assert find_files(scripted.home, secret_words) == []  # Nothing has overwritten the bytes yet.
-    for erased_task in map(scripted.look, (*(task["taskId"] for task in tasks), waiting)):
+    assert find_files(model_daemon.home, secret_words) == []  # Nothing has overwritten the bytes yet.
+    for erased_task in map(model_daemon.look, (*(task["taskId"] for task in tasks), waiting)):
         assert (erased_task["status"], erased_task["error"]["code"], "result" in erased_task) == (
             "failed",
             "erased",
             False,
         )
     model.release()
-    scripted.done("dream", {})
-    assert find_files(scripted.home, secret_words) == []
-    scripted.run(scripted.daemon.stop())
-    assert find_files(scripted.home, secret_words) == []
+    model_daemon.done("dream", {})
+    assert find_files(model_daemon.home, secret_words) == []
+    model_daemon.run(model_daemon.daemon.stop())
+    assert find_files(model_daemon.home, secret_words) == []

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.server.process import BASE
-from kit.server.raw import REMEMBER, running
+from kit.server.raw import REMEMBER, start_local_daemon
 from muniment.errors import CODES
 from muniment.server import guard
-from muniment.server.http import document_of
+from muniment.server.http import build_openapi
 from muniment.server.service import OPERATIONS
 
 # Threads of the daemon use `random` during generation; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
-DOCUMENT = document_of(OPERATIONS)
+DOCUMENT = build_openapi(OPERATIONS)
 TYPES = {"string": str, "object": dict, "array": list, "boolean": bool, "integer": int, "any": object}
 TYPES |= {"number": (int, float), "null": type(None)}
 FITS = {
@@ -110,10 +110,10 @@ def find_problems(schema, value, where="$"):
     return problems_found
 
 
-def test_daemon_serves_openapi_document_with_valid_references(quiet):
-    answer = quiet.ask("GET", "/openapi.json")
+def test_daemon_serves_openapi_document_with_valid_references(checked_daemon):
+    answer = checked_daemon.ask("GET", "/openapi.json")
     assert (answer.values("content-type"), answer.json) == (["application/json"], DOCUMENT)
-    assert str(quiet.base) not in answer.body.decode()
+    assert str(checked_daemon.base) not in answer.body.decode()
     references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT)))
     assert references == {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
     names = {operation.name for operation in DESCRIBED}
@@ -323,7 +323,7 @@ class Session:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("fuzz")) as daemon, pytest.MonkeyPatch.context() as patch:
+    with start_local_daemon(tmp_path_factory.mktemp("fuzz")) as daemon, pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "MAX_HELLOS", 1 << 30)
         created = Session(daemon)
         yield created

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from kit.server.process import BASE, ENDED
-from kit.server.raw import running
+from kit.server.raw import start_local_daemon
 from muniment.server import stream
-from muniment.server.stream import StreamView
+from muniment.server.stream import Subscription
 from muniment.store import tasks
 from muniment.store.tasks import OWNER, Originator
 
@@ -33,8 +33,8 @@ def test_health_has_two_paths_and_requires_token(daemon):
         assert daemon.ask("GET", path, token="").code == NOBODY
 
 
-def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_alone):
-    with running(tmp_path, policy=user_alone) as daemon:
+def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_only_policy):
+    with start_local_daemon(tmp_path, policy=user_only_policy) as daemon:
         document = daemon.get("/capabilities").json()
         names = {each for each in document["features"] if each.endswith("_scope")}
         assert names == {"workspace_memory_remember_user_scope", "workspace_memory_forget_scope"}
@@ -92,16 +92,16 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
     """At once, and for a follower that reads so slowly that events are evicted meanwhile."""
     for name, count in ("MAX_EVENTS", 8), ("_SWEEP", 8):
         monkeypatch.setattr(tasks, name, count)
-    monkeypatch.setattr(stream, "RING", 4)
-    with running(tmp_path) as daemon:
+    monkeypatch.setattr(stream, "CACHE_SIZE", 4)
+    with start_local_daemon(tmp_path) as daemon:
         daemon.done("dream", {})
         workspace = daemon.core.workspaces[daemon.key]
-        view = StreamView(workspace.key, workspace.scopes, Originator(OWNER), is_original=True)
+        view = Subscription(workspace.key, workspace.scopes, Originator(OWNER), is_original=True)
         slow = daemon.core.stream.follow(view, daemon.cursor(0))
         assert daemon.run(anext(slow)).startswith(b"retry: ")
         for _ in range(8):
             daemon.done("dream", {})
-        first = tasks.span(daemon.core.stream._reads)[1] + 1
+        first = tasks.read_range(daemon.core.stream._reads)[1] + 1
         expected = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
         with daemon.follow(daemon.cursor(0), path=SESSION) as follower:
             resync, *replayed, replay_end = follower.until(is_replay_end)
@@ -118,17 +118,22 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])
-def test_original_client_never_sees_cancelled_status(held, name):
+def test_original_client_never_sees_cancelled_status(blocked_daemon, name):
     """Also if another program cancels the task under the same client id."""
-    who = {"token": held.add("editor", "window"), name: "window"}
-    held.remember("The user comes first")
-    task_id = held.post(f"{BASE}/remember", {"content": "The user is doomed"}, **who).json()["taskId"]
-    ends = {held.cancel(task_id, **who).json()["status"], held.look(task_id, **who)["status"]}
-    ends |= {each["status"] for each in held.get(f"{BASE}/tasks", **who).json()["tasks"]}
+    who = {"token": blocked_daemon.add("editor", "window"), name: "window"}
+    blocked_daemon.remember("The user comes first")
+    task_id = blocked_daemon.post(f"{BASE}/remember", {"content": "The user is doomed"}, **who).json()[
+        "taskId"
+    ]
+    ends = {
+        blocked_daemon.cancel(task_id, **who).json()["status"],
+        blocked_daemon.look(task_id, **who)["status"],
+    }
+    ends |= {each["status"] for each in blocked_daemon.get(f"{BASE}/tasks", **who).json()["tasks"]}
     headers = {"token": who["token"], name: "window"}
-    with held.follow(held.cursor(0), **headers) as follower:
+    with blocked_daemon.follow(blocked_daemon.cursor(0), **headers) as follower:
         (last,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
-    with held.follow(held.cursor(0), path=SESSION, **headers) as follower:
+    with blocked_daemon.follow(blocked_daemon.cursor(0), path=SESSION, **headers) as follower:
         (known,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
     assert (known.data["status"], known.data["code"]) == ("failed", "cancelled")
     assert {*ends, last.data["status"]} == ({"failed"} if name == "x_qwen_client_id" else {"cancelled"})

@@ -7,12 +7,12 @@ from itertools import product
 
 import pytest
 
-from kit.raising import raised
+from kit.catching import catch_error
 from kit.server.process import BASE
-from kit.server.raw import REMEMBER, running
+from kit.server.raw import REMEMBER, start_local_daemon
 from muniment.errors import ConfigInvalid
 from muniment.server import guard
-from muniment.server.guard import as_origin
+from muniment.server.guard import normalize_origin
 from muniment.server.service import OPERATIONS
 
 FOREIGN, MISDIRECTED, NOBODY = (403, "foreign_origin"), (421, "misdirected_request"), (401, "token_required")
@@ -29,25 +29,25 @@ def read_cors_headers(answer):
     return {name: value for name, value in answer.headers if name.startswith("access-control-")}
 
 
-def test_page_of_allowed_origin_may_call(quiet):
+def test_page_of_allowed_origin_may_call(checked_daemon):
     for origin, site in product(ALLOWED, ("cross-site", "same-site")):
         headers = (f"Origin: {origin}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors")
-        granted = quiet.ask("OPTIONS", REMEMBER, *headers, *PREFLIGHT, token="")
+        granted = checked_daemon.ask("OPTIONS", REMEMBER, *headers, *PREFLIGHT, token="")
         assert (granted.status, granted.body, granted.values("vary")) == (204, b"", ["Origin"])
         cors_headers = read_cors_headers(granted)
         assert cors_headers["access-control-allow-origin"] == origin
         assert "POST" in cors_headers["access-control-allow-methods"].split(", ")
         allowed = cors_headers["access-control-allow-headers"].lower().split(", ")
         assert {"authorization", "content-type", "last-event-id"} <= set(allowed)
-        assert quiet.ask("GET", "/health", *headers, token="").code == NOBODY
-        answer = quiet.ask("GET", "/health", *headers)
+        assert checked_daemon.ask("GET", "/health", *headers, token="").code == NOBODY
+        answer = checked_daemon.ask("GET", "/health", *headers)
         assert (answer.status, answer.json, answer.values("vary")) == (200, {"status": "ok"}, ["Origin"])
         assert read_cors_headers(answer)["access-control-allow-origin"] == origin
 
 
 def test_cors_headers_cover_every_request_and_answer_header():
     parameters = {
-        each.name for operation in OPERATIONS for each in operation.parameters if each.where == "header"
+        each.name for operation in OPERATIONS for each in operation.parameters if each.location == "header"
     }
     more = {"Authorization", "Content-Type", "X-Qwen-Client-Id", "X-Muniment-Trust"}
     more |= {f"Mcp-{name}" for name in ("Method", "Name", "Protocol-Version", "Session-Id")}
@@ -65,9 +65,9 @@ TRICKS = """null NULL * https://app.example. https://app.example/ https://app.ex
 
 
 @pytest.mark.threat("T-API-01", control="own_origin")
-def test_similar_origin_gets_no_access(quiet, tmp_path):
+def test_similar_origin_gets_no_access(checked_daemon, tmp_path):
     lists = f"{APP} https://evil.test", f"https://evil.test {APP}", f"{APP}\thttps://evil.test", f"{APP}é"
-    with running(tmp_path) as plain:
+    with start_local_daemon(tmp_path) as plain:
 
         def send(daemon, method, *lines, token):
             answer = daemon.ask(method, REMEMBER, *lines, token=token)
@@ -76,25 +76,25 @@ def test_similar_origin_gets_no_access(quiet, tmp_path):
         for origin in (*TRICKS.split(), *lists):
             header = f"Origin: {origin}"
             for method, more, token in ("OPTIONS", PREFLIGHT, ""), ("GET", (), None):
-                found = send(quiet, method, header, *more, token=token)
+                found = send(checked_daemon, method, header, *more, token=token)
                 assert found == send(plain, method, header, *more, token=token), origin
                 assert (found[0], "access-control" in str(found)) == (403, False), origin
     for headers in (f"Origin: {APP}",) * 2, (f"Origin: {APP}", "Origin: null"):
-        answer = quiet.ask("GET", "/health", *headers)
+        answer = checked_daemon.ask("GET", "/health", *headers)
         assert (answer.code, read_cors_headers(answer)) == (FOREIGN, {}), headers
     for site in "cross-site", "same-site":  # A page without an Origin header, which may read nothing.
-        assert quiet.ask("GET", "/health", f"Sec-Fetch-Site: {site}").code == FOREIGN
+        assert checked_daemon.ask("GET", "/health", f"Sec-Fetch-Site: {site}").code == FOREIGN
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
-def test_allowed_origin_with_rebound_host_is_rejected(quiet):
-    for host in "app.example", f"app.example:{quiet.port}", f"evil.example:{quiet.port}":
+def test_allowed_origin_with_rebound_host_is_rejected(checked_daemon):
+    for host in "app.example", f"app.example:{checked_daemon.port}", f"evil.example:{checked_daemon.port}":
         for method, more, token in ("OPTIONS", PREFLIGHT, ""), ("GET", (), None):
-            answer = quiet.ask(method, REMEMBER, f"Origin: {APP}", *more, token=token, host=host)
+            answer = checked_daemon.ask(method, REMEMBER, f"Origin: {APP}", *more, token=token, host=host)
             assert (answer.code, read_cors_headers(answer)) == (MISDIRECTED, {}), host
 
 
-def test_only_preflight_needs_no_token_and_cookies_are_ignored(quiet):
+def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
     header = f"Origin: {APP}"
     for method, more in (
         ("OPTIONS", ()),
@@ -103,26 +103,32 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(quiet):
         ("HEAD", PREFLIGHT),
         ("POST", PREFLIGHT),
     ):
-        answer = quiet.ask(method, "/capabilities", header, *more, "Cookie: token=x", token="")
+        answer = checked_daemon.ask(method, "/capabilities", header, *more, "Cookie: token=x", token="")
         assert answer.status == 401, (method, more)
     # Over the Unix socket, where the owner may run a proxy, a page is not the owner.
-    assert quiet.ask("GET", "/health", header, token="", address=quiet.unix).code == NOBODY
-    assert quiet.ask("GET", "/health", token="", address=quiet.unix).status == 200
-    with_body = quiet.ask("OPTIONS", REMEMBER, header, *PREFLIGHT, token="", body=b"x" * 100)
+    assert checked_daemon.ask("GET", "/health", header, token="", address=checked_daemon.unix).code == NOBODY
+    assert checked_daemon.ask("GET", "/health", token="", address=checked_daemon.unix).status == 200
+    with_body = checked_daemon.ask("OPTIONS", REMEMBER, header, *PREFLIGHT, token="", body=b"x" * 100)
     assert (with_body.status, with_body.values("connection")) == (204, ["close"])
     granted = {
-        quiet.ask("OPTIONS", path, header, *PREFLIGHT, token="").status for path in ("/", "//x", "/nowhere")
+        checked_daemon.ask("OPTIONS", path, header, *PREFLIGHT, token="").status
+        for path in ("/", "//x", "/nowhere")
     }
     assert granted == {204}  # It reveals no existing path.
-    for path, token in ("/health", None), ("/health", ""), ("/metrics", quiet.client), ("/nowhere", None):
-        answer = quiet.ask("GET", path, header, token=token)
+    for path, token in (
+        ("/health", None),
+        ("/health", ""),
+        ("/metrics", checked_daemon.client),
+        ("/nowhere", None),
+    ):
+        answer = checked_daemon.ask("GET", path, header, token=token)
         assert read_cors_headers(answer)["access-control-allow-origin"] == APP  # Problems are also readable.
         assert answer.values("vary") == ["Origin"]
         assert "credentials" not in str(answer.headers)
 
 
 def test_page_follows_events_and_reads_epoch(tmp_path):
-    with running(tmp_path, allow_origins=(APP,)) as daemon, daemon.line() as line:
+    with start_local_daemon(tmp_path, allow_origins=(APP,)) as daemon, daemon.line() as line:
         lines = f"Origin: {APP}", "Sec-Fetch-Site: cross-site", "Accept: text/event-stream"
         line.send(daemon.request("GET", f"{BASE}/events", *lines))
         task_id = daemon.remember("The user reads this on a page")
@@ -143,11 +149,11 @@ def test_origin_is_normalized_like_in_browsers():
         ("http://a.example:443", "http://a.example:443"),
         ("chrome-extension://abcdefgh", "chrome-extension://abcdefgh"),
     ):
-        assert as_origin(text) == origin
+        assert normalize_origin(text) == origin
     invalid = """* null a.example //a.example https:// https:a.example https://* https://*.example https://a/
         https://a.example/ https://a.example/x https://a.example?x https://a.example#x https://u@a.example
         https://a.example: https://a.example:0 https://a.example:08 https://a.example:65536 https://[x]
         https://a.example:x https://é.example https://a,b file:// file:///x 1https://a https://a\u212a.example"""
     for text in ("", " ", *invalid.split(), "https://a.example ", " https://a", "https://a\n", "https://a b"):
-        error = raised(ConfigInvalid, as_origin, text)
+        error = catch_error(ConfigInvalid, normalize_origin, text)
         assert "invalid origin; use one such as https://" in str(error), text

@@ -14,11 +14,11 @@ from typing import get_type_hints
 
 import pytest
 
-from kit.recall.places import WAIT, EndlessSweep
+from kit.recall.contexts import WAIT, EndlessSweep
 from kit.server.process import BASE, STOP_SECONDS
-from kit.server.raw import running
+from kit.server.raw import start_local_daemon
 from muniment import errors
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations import listing
@@ -48,7 +48,7 @@ def list_paths(found):
 @pytest.fixture(scope="module")
 def harpsichord(tmp_path_factory):
     """Start a daemon with one fact."""
-    with running(tmp_path_factory.mktemp("recall")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("recall")) as served:
         (served.path,) = served.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
         yield served
 
@@ -77,25 +77,25 @@ def test_recall_finds_fact_for_every_token_unless_excluded(harpsichord):
 
 def test_sweep_ends_before_daemon_closes_its_roots(tmp_path, monkeypatch):
     sweep = EndlessSweep(monkeypatch)
-    with running(tmp_path) as daemon:
+    with start_local_daemon(tmp_path) as daemon:
         for _ in range(2):
             recall_entries(daemon)
-        assert sweep.begun.wait(WAIT)
-    assert set(sweep.held) == {True}
+        assert sweep.started.wait(WAIT)
+    assert set(sweep.root_was_open) == {True}
 
 
-def test_recall_finds_append_of_another_process(alone):
-    (path,) = alone.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
-    file, found = alone.base / "home" / path, [recall_entries(alone)]
+def test_recall_finds_append_of_another_process(separate_daemon):
+    (path,) = separate_daemon.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
+    file, found = separate_daemon.base / "home" / path, [recall_entries(separate_daemon)]
     inode = file.stat().st_ino
     for number in range(3):
         text = f"On day{number} the theremin was tuned to pitch{number}"
         subprocess.run(
             ["/bin/sh", "-c", 'echo "$1" >> "$0"', str(file), text], check=True, timeout=STOP_SECONDS
         )
-        (entry,) = recall_entries(alone, f"theremin of day{number}, pitch{number}?")["entries"]
+        (entry,) = recall_entries(separate_daemon, f"theremin of day{number}, pitch{number}?")["entries"]
         assert (entry["path"], text in entry["text"]) == (path, True)
-        second = recall_entries(alone, QUERY, exclude=[each["id"] for each in found[-1]["entries"]])
+        second = recall_entries(separate_daemon, QUERY, exclude=[each["id"] for each in found[-1]["entries"]])
         assert list_paths(second) == [path]  # The injected text was different.
         found.append(second)
     assert file.stat().st_ino == inode
@@ -129,35 +129,37 @@ def test_invalid_recall_body_is_rejected_and_limits_accepted(harpsichord):
 
 def test_recall_errors_use_codes_of_contract():
     named = get_type_hints(Recalled, include_extras=True)["error"].__metadata__[1].codes
-    assert set(named) == {code for code, each in errors.CODES.items() if each.recall}
+    assert set(named) == {code for code, each in errors.CODES.items() if each.recall_sentence}
     unavailable = (
         errors.ManagedMemoryUnavailable("ledger.db", "?"),
         errors.PolicyInvalid("E101", "p.toml", "?"),
     )
     unavailable += errors.ConfigInvalid("?"), errors.InvalidScope("?"), errors.PathEscape("root", "user", "?")
-    failures = errors.recall_failed("TypeError"), errors.ToolError("user/a.md", code="not_text")
-    assert {contract.recall_code(error) for error in unavailable} == {"managed_memory_unavailable"}
-    assert {contract.recall_code(error) for error in failures} == {"recall_failed"}
-    assert contract.recall_code(errors.DeadlineExceeded("late")) == "deadline"
+    failures = errors.build_recall_failure("TypeError"), errors.ToolError("user/a.md", code="not_text")
+    assert {contract.choose_recall_code(error) for error in unavailable} == {"managed_memory_unavailable"}
+    assert {contract.choose_recall_code(error) for error in failures} == {"recall_failed"}
+    assert contract.choose_recall_code(errors.DeadlineExceeded("late")) == "deadline"
 
 
 # -- the ledger and the metrics ------------------------------------------------------------------------
 
 
-def test_recall_is_recorded_and_counted_by_outcome(alone, monkeypatch):
-    alone.done("remember", {"content": FACT})
-    found = recall_entries(alone)
+def test_recall_is_recorded_and_counted_by_outcome(separate_daemon, monkeypatch):
+    separate_daemon.done("remember", {"content": FACT})
+    found = recall_entries(separate_daemon)
     (entry,) = found["entries"]
     for more in {"exclude": [entry["id"]]}, {"query": "penguins"}:
-        assert recall_entries(alone, **more)["abstained"]
-    rows = alone.core.state.ledger.rows("SELECT body FROM record WHERE kind = 'injection' ORDER BY seq")
+        assert recall_entries(separate_daemon, **more)["abstained"]
+    rows = separate_daemon.core.state.ledger.rows(
+        "SELECT body FROM record WHERE kind = 'injection' ORDER BY seq"
+    )
     path, _, digest = entry["id"].partition("@")
     expected_entry = {"path": path, "digest": Digest(digest)}
     expected = {"where": "daemon", "tokens": found["tokens"], "entries": [expected_entry]}
     assert [json.loads(body) for (body,) in rows] == [expected]
     monkeypatch.setattr("muniment.recall.recaller.Recaller.recall", None)
-    recall_entries(alone)
-    metrics = dict(line.rsplit(" ", 1) for line in alone.get("/metrics").text.splitlines())
+    recall_entries(separate_daemon)
+    metrics = dict(line.rsplit(" ", 1) for line in separate_daemon.get("/metrics").text.splitlines())
     for outcome, count in {"found": 1, "abstained": 2, "failed": 1}.items():
         assert float(metrics[f'muniment_recalls_total{{outcome="{outcome}"}}']) == count
 
@@ -216,56 +218,61 @@ def run_blocked_recalls(daemon, block, threads, *tokens):
     assert {each.result(STOP_SECONDS)[0] for each in requests} == {200}
 
 
-def test_hanging_recalls_of_one_token_block_no_one_else(alone, block_recalls, threads, monkeypatch):
+def test_hanging_recalls_of_one_token_block_no_one_else(separate_daemon, block_recalls, threads, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", STOP_SECONDS)
-    monkeypatch.setattr(core, "PLACE_SECONDS", 0.05)
-    one, two = alone.client, alone.add("two")
+    monkeypatch.setattr(core, "SLOT_WAIT_SECONDS", 0.05)
+    one, two = separate_daemon.client, separate_daemon.add("two")
     block, half = block_recalls(), core.MAX_RECALLS // 2
-    with run_blocked_recalls(alone, block, threads, *[one] * half):
-        busy = alone.post(PATH, {"query": QUERY}, token=one)
+    with run_blocked_recalls(separate_daemon, block, threads, *[one] * half):
+        busy = separate_daemon.post(PATH, {"query": QUERY}, token=one)
         assert (busy.status_code, busy.json()["code"], busy.headers["retry-after"]) == (*BUSY, "1")
-        with run_blocked_recalls(alone, block, threads, *[two] * (half - core.RESERVE)):
-            assert send_recall(alone, two) == BUSY
-            with run_blocked_recalls(alone, block, threads, *[None] * core.RESERVE):
-                assert send_recall(alone) == BUSY
+        with run_blocked_recalls(separate_daemon, block, threads, *[two] * (half - core.RECALL_RESERVE)):
+            assert send_recall(separate_daemon, two) == BUSY
+            with run_blocked_recalls(separate_daemon, block, threads, *[None] * core.RECALL_RESERVE):
+                assert send_recall(separate_daemon) == BUSY
                 for path in "/healthz", "/readyz", f"{BASE}/review":
-                    assert alone.get(path).status_code == 200
-                assert alone.done("remember", {"content": "We deploy on Thursdays"})["status"] == "completed"
-                served = alone.guard  # A request is counted until its answer has been sent.
-                alone.until(lambda: (len(served.answering), len(served.waiting)) == (0, core.MAX_RECALLS))
-    assert send_recall(alone, one)[0] == 200
-    alone.until(lambda: not alone.core.recalls._running)
+                    assert separate_daemon.get(path).status_code == 200
+                assert (
+                    separate_daemon.done("remember", {"content": "We deploy on Thursdays"})["status"]
+                    == "completed"
+                )
+                served = separate_daemon.guard  # A request is counted until its answer has been sent.
+                separate_daemon.until(
+                    lambda: (len(served.in_progress), len(served.waiting)) == (0, core.MAX_RECALLS)
+                )
+    assert send_recall(separate_daemon, one)[0] == 200
+    separate_daemon.until(lambda: not separate_daemon.core.recalls._running)
 
 
-def test_recall_past_deadline_is_empty_and_keeps_its_place(alone, block_recalls, monkeypatch):
+def test_recall_past_deadline_is_empty_and_keeps_its_place(separate_daemon, block_recalls, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
     monkeypatch.setattr(core, "_LATE_SECONDS", 0.05)
-    running_recalls = alone.core.recalls._running
+    running_recalls = separate_daemon.core.recalls._running
     for heeds in True, False:
         block = block_recalls(heeds=heeds)
-        assert recall_entries(alone) == {**EMPTY, "error": "deadline"}
+        assert recall_entries(separate_daemon) == {**EMPTY, "error": "deadline"}
         if heeds:
-            alone.until(lambda: not running_recalls)
+            separate_daemon.until(lambda: not running_recalls)
     assert len(running_recalls) == 1
     block.free.set()
-    alone.until(lambda: not running_recalls)
-    assert len(alone.core.recalls._places) == 0
+    separate_daemon.until(lambda: not running_recalls)
+    assert len(separate_daemon.core.recalls._places) == 0
 
 
-def test_recall_ends_with_error_on_revoked_token_or_stop(alone, block_recalls, threads):
-    token, block = alone.add("passing"), block_recalls()
-    request = threads.submit(alone.post, PATH, {"query": QUERY}, token=token)
+def test_recall_ends_with_error_on_revoked_token_or_stop(separate_daemon, block_recalls, threads):
+    token, block = separate_daemon.add("passing"), block_recalls()
+    request = threads.submit(separate_daemon.post, PATH, {"query": QUERY}, token=token)
     assert block.begun.acquire(timeout=STOP_SECONDS)
-    alone.core.tokens.revoke("passing")
+    separate_daemon.core.tokens.revoke("passing")
     block.free.set()
     answer = request.result(STOP_SECONDS)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-    block, request = block_recalls(heeds=True), threads.submit(send_recall, alone)
+    block, request = block_recalls(heeds=True), threads.submit(send_recall, separate_daemon)
     assert block.begun.acquire(timeout=STOP_SECONDS)
-    assert alone.run(alone.core.stop(0))
+    assert separate_daemon.run(separate_daemon.core.stop(0))
     assert request.result(STOP_SECONDS) == DRAINING
-    alone.core._is_draining = False
-    assert send_recall(alone) == DRAINING  # It arrived before the stop and starts after it.
+    separate_daemon.core._is_draining = False
+    assert send_recall(separate_daemon) == DRAINING  # It arrived before the stop and starts after it.
 
 
 @pytest.mark.slow
@@ -273,7 +280,7 @@ def test_hanging_recall_or_disk_does_not_block_stop(tmp_path, block_recalls, thr
     for module, name in (core, "_END_SECONDS"), (core, "_LATE_SECONDS"), (service, "_LINGER_SECONDS"):
         monkeypatch.setattr(module, name, 0.1)
     block = block_recalls()
-    with running(tmp_path, grace=0, broken=True) as daemon:
+    with start_local_daemon(tmp_path, grace=0, expects_defects=True) as daemon:
         request = threads.submit(send_recall, daemon)
         assert block.begun.acquire(timeout=STOP_SECONDS)
         workspace = daemon.core.workspaces[daemon.key]
@@ -297,7 +304,7 @@ def block_reads(monkeypatch):
         block.begun.release()
         try:
             while not block.free.wait(0.005):
-                Patience(math.inf, cancel).check()
+                Deadline(math.inf, cancel).check()
         finally:
             block.ended.set()
         return EntryList(entries=(), expired=0, skipped=(), complete=True)
@@ -307,31 +314,31 @@ def block_reads(monkeypatch):
 
 
 @pytest.mark.threat("T-API-03", control="shares")
-def test_reads_of_one_token_leave_places_to_the_owner(alone, threads, monkeypatch):
-    monkeypatch.setattr(core, "PLACE_SECONDS", 0.05)
-    one, two, path = alone.add("reader"), alone.add("second"), f"{BASE}/entries"
+def test_reads_of_one_token_leave_places_to_the_owner(separate_daemon, threads, monkeypatch):
+    monkeypatch.setattr(core, "SLOT_WAIT_SECONDS", 0.05)
+    one, two, path = separate_daemon.add("reader"), separate_daemon.add("second"), f"{BASE}/entries"
     block = block_reads(monkeypatch)
     requests = []
     try:
         for token in (one, one, two):
-            requests.append(threads.submit(alone.get, path, token=token))
+            requests.append(threads.submit(separate_daemon.get, path, token=token))
             assert block.begun.acquire(timeout=STOP_SECONDS)
         for token in (one, two):
-            busy = alone.get(path, token=token)
+            busy = separate_daemon.get(path, token=token)
             assert (busy.status_code, busy.json()["code"]) == BUSY
-        requests.append(threads.submit(alone.get, path))
+        requests.append(threads.submit(separate_daemon.get, path))
         assert block.begun.acquire(timeout=STOP_SECONDS)
     finally:
         block.free.set()
     assert {each.result(STOP_SECONDS).status_code for each in requests} == {200}
-    assert len(alone.core.reads) == 0
+    assert len(separate_daemon.core.reads) == 0
 
 
-def test_read_stops_when_connection_closes(alone, monkeypatch):
+def test_read_stops_when_connection_closes(separate_daemon, monkeypatch):
     block = block_reads(monkeypatch)
-    request = alone.request("GET", f"{BASE}/entries")
-    with alone.line() as line:
+    request = separate_daemon.request("GET", f"{BASE}/entries")
+    with separate_daemon.line() as line:
         assert line.send(request)
         assert block.begun.acquire(timeout=STOP_SECONDS)
     assert block.ended.wait(STOP_SECONDS)
-    alone.until(lambda: len(alone.core.reads) == 0)
+    separate_daemon.until(lambda: len(separate_daemon.core.reads) == 0)

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from kit.fleet.engines import ENGINES, Opening
-from kit.raising import raised
-from kit.server.raw import running
-from kit.threads import together
+from kit.catching import catch_error
+from kit.fleet.engines import ENGINES, StateOpener
+from kit.server.raw import start_local_daemon
+from kit.threads import run_together
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.fleet.postgres import HomeLedger
 from muniment.kernel.names import Trust
 from muniment.server import service
 from muniment.server import tokens as subject
-from muniment.server.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
-from muniment.server.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
-from muniment.store.audit import records
+from muniment.server.service import ADDRESS_NAME, LOCK_NAME, announce, listen_tcp, listen_unix, lock_directory
+from muniment.server.tokens import OWNER_PRINCIPAL, TOKEN_NAME, Principal, Tokens, load_owner_token
+from muniment.store.audit import read_records
 from muniment.store.database import COMPANIONS, Database
 from muniment.store.state import State
 from muniment.store.tasks import OWNER
@@ -42,7 +42,7 @@ def engine(request):
 
 @pytest.fixture
 def opening(engine, request):
-    return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
+    return StateOpener(request.getfixturevalue("fleet") if engine == "postgres" else None)
 
 
 @pytest.fixture
@@ -69,15 +69,15 @@ def _umask():
 @pytest.mark.usefixtures("_umask")
 def test_owner_token_is_created_once_and_private(tmp_path):
     """A lock normally separates daemons; this is the protection without it."""
-    (token,) = set(together(8, lambda _: owner_token(tmp_path)))
+    (token,) = set(run_together(8, lambda _: load_owner_token(tmp_path)))
     (path,) = tmp_path.iterdir()
     assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (TOKEN_NAME, 0o600)
     assert len(token) >= 43
-    assert path.read_text() == f"{owner_token(tmp_path)}\n" == f"{token}\n"
+    assert path.read_text() == f"{load_owner_token(tmp_path)}\n" == f"{token}\n"
 
 
 def assert_rejected(directory, match=None):
-    assert "oooo" not in str(raised(ManagedMemoryUnavailable, owner_token, directory, match=match))
+    assert "oooo" not in str(catch_error(ManagedMemoryUnavailable, load_owner_token, directory, match=match))
 
 
 def test_token_file_shared_with_others_is_rejected_and_kept(tmp_path):
@@ -102,7 +102,7 @@ def test_token_file_shared_with_others_is_rejected_and_kept(tmp_path):
 
 def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
     path = tmp_path / TOKEN_NAME
-    owner_token(tmp_path)
+    load_owner_token(tmp_path)
     for content in (
         *(b"", b"\n", b"short\n", b"o" * 129, b"o" * 43 + b"\n" + b"p" * 43 + b"\n", b"token: " + b"o" * 43),
         *(b"o" * 20 + b" " + b"o" * 20, b"o" * 42 + b"\xe9", b"\x00" * 43, b"\xff\xfe" + b"o\x00" * 43),
@@ -125,12 +125,12 @@ def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
     expected = Principal("editor", Trust.EXTERNAL, frozenset({"editor-1", "editor-2"}), found.digest)
     assert (found, tokens.all()) == (expected, (expected,))
     assert found.digest not in repr(found)
-    assert tokens.principal(OWNERS, OWNERS) is THE_OWNER
-    assert (found.is_owner, THE_OWNER.is_owner) == (False, True)
+    assert tokens.principal(OWNERS, OWNERS) is OWNER_PRINCIPAL
+    assert (found.is_owner, OWNER_PRINCIPAL.is_owner) == (False, True)
     tokens.revoke("editor")
     for path in state.directory.rglob("*"):
         assert not path.is_file() or token.encode() not in path.read_bytes(), path
-    bodies = [record.body for record in records(state) if record.kind == "token"]
+    bodies = [record.body for record in read_records(state) if record.kind == "token"]
     found = [(each.get("added"), each.get("revoked")) for each in bodies]
     assert found == [("editor", None), (None, "editor")]
     assert (bodies[0]["trust"], sorted(bodies[0]["clients"])) == ("external", ["editor-1", "editor-2"])
@@ -139,32 +139,34 @@ def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
 
 def open_connection(ledger):
     """Open another connection to the ledger."""
-    return ledger.at(0) if isinstance(ledger, HomeLedger) else Database(ledger.path, synchronous="FULL")
+    return (
+        ledger.with_epoch(0) if isinstance(ledger, HomeLedger) else Database(ledger.path, synchronous="FULL")
+    )
 
 
 def test_revoked_token_is_unknown_at_once_on_other_connection(tokens, state):
     with closing(open_connection(state.ledger)) as reads:
         other_tokens, old_token = Tokens(state, reads), tokens.add(*EDITOR_TOKEN)
-        assert (before := other_tokens.principal(old_token, OWNERS)) is not None
+        assert (before := other_tokens.find_principal(old_token, OWNERS)) is not None
         tokens.revoke("editor")
-        assert (other_tokens.principal(old_token, OWNERS), other_tokens.all()) == (None, ())
+        assert (other_tokens.find_principal(old_token, OWNERS), other_tokens.list_principals()) == (None, ())
         new_token = tokens.add("editor", ["editor-1"], Trust.OWNER)  # The name can be used for another token.
-        assert other_tokens.principal(old_token, OWNERS) is None
-        assert other_tokens.principal(new_token, OWNERS).trust is Trust.OWNER
+        assert other_tokens.find_principal(old_token, OWNERS) is None
+        assert other_tokens.find_principal(new_token, OWNERS).trust is Trust.OWNER
         tokens.revoke("editor")
-        after = other_tokens.principal(tokens.add(*EDITOR_TOKEN), OWNERS)
+        after = other_tokens.find_principal(tokens.add(*EDITOR_TOKEN), OWNERS)
         assert before != after
-        assert other_tokens.all() == (after,)
+        assert other_tokens.list_principals() == (after,)
 
 
 def test_invalid_token_name_or_client_id_is_rejected(tokens, state):
     for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
-        raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="invalid token name")
+        catch_error(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="invalid token name")
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
         ids = ["editor-1", each]
-        raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="invalid client id")
-    raised(NotFound, tokens.revoke, "editor", match="muniment token list")
-    assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
+        catch_error(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="invalid client id")
+    catch_error(NotFound, tokens.revoke, "editor", match="muniment token list")
+    assert (tokens.all(), [each for each in read_records(state) if each.kind == "token"]) == ((), [])
 
 
 def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
@@ -176,7 +178,7 @@ def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
                 return None
 
     with opening(tmp_path / "state"):
-        assert len([each for each in together(6, add_token) if each is not None]) == 1
+        assert len([each for each in run_together(6, add_token) if each is not None]) == 1
 
 
 # -- K3: comparison ------------------------------------------------------------------------------------
@@ -228,8 +230,8 @@ def test_ledger_copied_to_other_key_knows_no_token(tmp_path):
         target.with_name(target.name + companion).unlink(missing_ok=True)
     target.write_bytes(path.read_bytes())
     with State(tmp_path / "other") as other:
-        assert [each.name for each in Tokens(other).all()] == ["editor"]
-        assert Tokens(other).principal(token, OWNERS) is None
+        assert [each.name for each in Tokens(other).list_principals()] == ["editor"]
+        assert Tokens(other).find_principal(token, OWNERS) is None
 
 
 DOCUMENT = {"url": "http://127.0.0.1:1", "socket": None, "pid": 4242, "epoch": "0"}
@@ -241,32 +243,32 @@ def read_mode(path):
 
 def assert_second_is_rejected(directory, match=None):
     """Check that a second daemon of the directory is rejected."""
-    raised(ManagedMemoryUnavailable, alone(directory).__enter__, match=match)
+    catch_error(ManagedMemoryUnavailable, lock_directory(directory).__enter__, match=match)
 
 
 # -- N1: the lock --------------------------------------------------------------------------------------
 
 
 def test_second_daemon_is_rejected_with_address_of_first(tmp_path):
-    with alone(tmp_path):
+    with lock_directory(tmp_path):
         assert_second_is_rejected(tmp_path, "starting or stopping")
         for content in (b"", b"{}", b"[]", b"\xff", b'{"pid": "x", "url": 1}'):
             (tmp_path / ADDRESS_NAME).write_bytes(content)
             assert_second_is_rejected(tmp_path, "starting or stopping")
         announce(tmp_path, DOCUMENT)
         assert_second_is_rejected(tmp_path, r"process 4242 at http://127\.0\.0\.1:1")
-    with alone(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 
 def test_daemon_lock_is_not_inherited_by_child(tmp_path):
-    with alone(tmp_path):
+    with lock_directory(tmp_path):
         program = [sys.executable, "-c", "print(flush=True); input()"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         child = subprocess.Popen(program, **pipes, close_fds=False)
     with child:
         assert child.stdout.readline() == b"\n"
-        with alone(tmp_path):
+        with lock_directory(tmp_path):
             child.stdin.write(b"\n")
 
 
@@ -287,7 +289,7 @@ def test_daemon_files_follow_no_links(tmp_path):
 
 
 def test_stopped_daemon_leaves_token_and_lock_only(tmp_path):
-    with running(tmp_path) as daemon:
+    with start_local_daemon(tmp_path) as daemon:
         state, document = daemon.state, (daemon.state / ADDRESS_NAME).read_text()
         found = {"url": daemon.url, "socket": daemon.unix, "pid": os.getpid()}
         assert json.loads(document) == json.loads(document) | found
@@ -317,7 +319,7 @@ def test_unix_socket_is_replaced_only_if_unused(tmp_path):
     listen_unix(path).close()
     assert path.is_socket()
     with listen_unix(path) as first:
-        raised(ConfigInvalid, listen_unix, path, match="Address already in use; use another --socket")
+        catch_error(ConfigInvalid, listen_unix, path, match="Address already in use; use another --socket")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             first.accept()[0].close()
@@ -326,7 +328,7 @@ def test_unix_socket_is_replaced_only_if_unused(tmp_path):
         busy.bind(str(path))  # Its owner is too busy to answer.
         busy.listen(0)
         waiting.connect(str(path))
-        raised(ConfigInvalid, listen_unix, path, match="use another --socket")
+        catch_error(ConfigInvalid, listen_unix, path, match="use another --socket")
     assert path.is_socket()
 
 

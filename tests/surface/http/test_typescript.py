@@ -10,12 +10,12 @@ import socket
 
 import pytest
 
-from kit.raising import raised
-from kit.server.process import serving
-from kit.server.raw import running
-from kit.server.typescript import SdkError, launched, missing
+from kit.catching import catch_error
+from kit.server.process import start_daemon_process
+from kit.server.raw import start_local_daemon
+from kit.server.typescript import SdkError, find_missing, start_sdk
 
-pytestmark = pytest.mark.skipif((why := missing()) is not None, reason=str(why))
+pytestmark = pytest.mark.skipif((why := find_missing()) is not None, reason=str(why))
 
 FACT = "The user prefers tabs to spaces"
 OVER = ("completed", "failed")
@@ -23,9 +23,9 @@ OVER = ("completed", "failed")
 
 
 @pytest.fixture
-def sdk(opened):
+def sdk(exit_stack):
     """Start the client without a connection."""
-    return opened.enter_context(launched())
+    return exit_stack.enter_context(start_sdk())
 
 
 def wait_until_ended(look, task, *more):
@@ -53,7 +53,7 @@ def test_sdk_reads_health_and_capabilities(daemon, sdk):
         "dream",
     ):
         sdk.requireCapability(f"workspace_memory_{name}")
-    thrown = raised(SdkError, sdk.requireCapability, "permission_vote")
+    thrown = catch_error(SdkError, sdk.requireCapability, "permission_vote")
     assert thrown.name == "DaemonCapabilityMissingError"
     assert sdk.negotiate(daemon.url, daemon.token) == "rest"
 
@@ -110,24 +110,29 @@ def test_sdk_errors_have_status_and_code(daemon, sdk):
         (sdk.getWorkspaceMemoryDreamTask, (absent,), 404, "dream_task_not_found"),
         (sdk.workspaceMemory, (), 404, "not_found"),
     ):
-        thrown = raised(SdkError, call, *args)
+        thrown = catch_error(SdkError, call, *args)
         assert (thrown.name, thrown.status, thrown.body["code"]) == ("DaemonHttpError", status, code)
         assert thrown.message.endswith(f": {thrown.body['error']}")
     for token in "x" * 43, None:
         sdk.connect({"baseUrl": daemon.url} | ({} if token is None else {"token": token}))
-        thrown = raised(SdkError, sdk.dreamWorkspaceMemory)
+        thrown = catch_error(SdkError, sdk.dreamWorkspaceMemory)
         assert (thrown.status, thrown.body["code"]) == (401, "token_required")
 
 
-def test_sdk_client_sees_only_its_tasks_and_known_statuses(held, model, sdk):
-    token, client_options = held.add("editor", "window-1", "window-2"), {"clientId": "window-1"}
-    sdk.connect({"baseUrl": held.url, "token": token})
+def test_sdk_client_sees_only_its_tasks_and_known_statuses(blocked_daemon, model, sdk):
+    token, client_options = blocked_daemon.add("editor", "window-1", "window-2"), {"clientId": "window-1"}
+    sdk.connect({"baseUrl": blocked_daemon.url, "token": token})
     first = sdk.rememberWorkspaceMemory(FACT, client_options)
     second = sdk.rememberWorkspaceMemory("The user is doomed", client_options)
-    thrown = raised(SdkError, sdk.getWorkspaceMemoryRememberTask, first["taskId"], {"clientId": "window-2"})
+    thrown = catch_error(
+        SdkError, sdk.getWorkspaceMemoryRememberTask, first["taskId"], {"clientId": "window-2"}
+    )
     assert (thrown.status, thrown.body["code"]) == (404, "remember_task_not_found")
     # Another program with the same client id cancels the task.
-    assert held.cancel(second["taskId"], token=token, client="window-1").json()["status"] == "cancelled"
+    assert (
+        blocked_daemon.cancel(second["taskId"], token=token, client="window-1").json()["status"]
+        == "cancelled"
+    )
     task = wait_until_ended(sdk.getWorkspaceMemoryRememberTask, second, client_options)
     assert (task["status"], task["error"]["code"]) == ("failed", "cancelled")
     model.release()
@@ -140,7 +145,7 @@ def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
     """Over a lost connection, a killed daemon, and a new series of events."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with serving(tmp_path, "--port", str(port)) as daemon:
+    with start_daemon_process(tmp_path, "--port", str(port)) as daemon:
         sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
 
         def remember_fact(number):
@@ -154,19 +159,19 @@ def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
         assert changed["data"]["source"] == "workspace_memory_remember"
         tasks = [each for each in seen if each["type"] == "task"]
         assert {each["data"]["taskId"] for each in tasks} == {first}
-        seen += sdk.leave()["left"]
+        seen += sdk.release()["left"]
         while_disconnected = remember_fact("eight")
         assert sdk.follow() == epoch
         seen += sdk.until("memory_changed", while_disconnected)
         seen += sdk.until("replay_complete")
-        seen += sdk.leave()["left"]
+        seen += sdk.release()["left"]
         other = remember_fact("nine")
         daemon.kill()
         daemon.start()
         assert sdk.follow() == epoch
         last = remember_fact("ten")
         seen += sdk.until("memory_changed", last)
-        seen += sdk.leave()["left"]
+        seen += sdk.release()["left"]
         assert "state_resync_required" not in {each["type"] for each in seen}
         numbers = [each["id"] for each in seen if "id" in each]
         assert numbers == [*range(1, len(numbers) + 1)]  # No event is missed or repeated.
@@ -187,17 +192,17 @@ def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
         assert [each["id"] for each in replayed if "id" in each][: len(numbers)] == numbers
         after = remember_fact("eleven")
         assert sdk.until("memory_changed", after)[-1]["known"]
-        sdk.leave()
+        sdk.release()
         assert sdk.once("replay_complete", {"lastEventId": 3})[0]["data"] == expected | {"lastDeliveredId": 3}
 
 
-def test_sdk_requests_only_scopes_of_the_policy(tmp_path, sdk, user_alone):
-    with running(tmp_path, policy=user_alone) as daemon:
+def test_sdk_requests_only_scopes_of_the_policy(tmp_path, sdk, user_only_policy):
+    with start_local_daemon(tmp_path, policy=user_only_policy) as daemon:
         sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
         task = sdk.rememberWorkspaceMemory(FACT, {"scope": "user"})
         assert wait_until_ended(sdk.getWorkspaceMemoryRememberTask, task)["result"]["touchedScopes"] == [
             "user"
         ]
-        thrown = raised(SdkError, sdk.rememberWorkspaceMemory, FACT, {"scope": "project"})
+        thrown = catch_error(SdkError, sdk.rememberWorkspaceMemory, FACT, {"scope": "project"})
         assert thrown.name == "DaemonCapabilityMissingError"
         assert json.dumps("project") not in daemon.get("/capabilities").text

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from kit.raising import raised
-from kit.shell import printed
+from kit.catching import catch_error
+from kit.shell import get_output
 
 NEEDS = {
     "anthropic": ("anthropic", "anthropic.tools"),
@@ -21,7 +21,7 @@ def test_adapter_without_extra_names_package_to_install(name, monkeypatch):
     for absent in NEEDS[name]:
         monkeypatch.setitem(sys.modules, absent, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
-    error = raised(ImportError, importlib.import_module, module)
+    error = catch_error(ImportError, importlib.import_module, module)
     assert str(error).endswith(f": pip install 'muniment[{name.replace('_', '-')}]'")
     assert str(error).isprintable()
     assert error.__suppress_context__
@@ -30,8 +30,8 @@ def test_adapter_without_extra_names_package_to_install(name, monkeypatch):
 @pytest.mark.slow
 def test_opening_memory_loads_no_adapter_packages(tmp_path):
     code = (
-        "import sys, muniment.operations.entries, muniment.integrations.telling\n"
+        "import sys, muniment.operations.entries, muniment.integrations.results\n"
         "import muniment.integrations.values\n"
         "print(sorted({'anthropic', 'agents', 'openai', 'langgraph', 'anyio'} & set(sys.modules)))"
     )
-    assert printed(sys.executable, "-c", code, home=tmp_path) == "[]\n"
+    assert get_output(sys.executable, "-c", code, home=tmp_path) == "[]\n"

@@ -15,29 +15,32 @@ from unittest.mock import Mock
 import pytest
 
 import muniment
-from kit.cli.commands import invoked
-from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph, put
-from kit.policy.files import SCOPES, allow, write
-from kit.recall.places import paths
-from kit.served import URL, serve
+from kit.cli.commands import run_in_process
+from kit.memories import CANARY, WORKER_CONFINEMENT, count_descriptors, make_roots, take_snapshot, write_file
+from kit.model_stub import URL, install_model_stub
+from kit.policy.files import SCOPES, format_allow, write_policy
+from kit.recall.contexts import list_paths
 from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
 from muniment.operations.remember import remember
-from muniment.sandbox.fence.pool import shared_zygote
+from muniment.sandbox.fence.pool import get_shared_zygote
 from muniment.settings import read_settings
-from muniment.store.ledger import of_task
+from muniment.store.ledger import find_commit
 from muniment.store.state import State
-from muniment.store.watching import looks_of
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.store.watching import get_watcher
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
 DARK = "The user prefers dark mode in all editors"
 PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
 STAGING = "Staging runs on Postgres 16 behind pgbouncer"
 NONSENSE = ["", "@", "user/x.md", "nowhere/x.md@00", "user/x.md@zz", "\ud800@\0"]
-WRITES = (calls(call("write_file", path="user/a.md", content="a fact\n")), say("Saved."))
-REFUSED = (calls(call("write_file", path="user/.a.md", content="x")), say("No."))
+WRITES = (
+    reply_with_calls(make_call("write_file", path="user/a.md", content="a fact\n")),
+    reply_with_text("Saved."),
+)
+REFUSED = (reply_with_calls(make_call("write_file", path="user/.a.md", content="x")), reply_with_text("No."))
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
@@ -60,7 +63,7 @@ open_memory = pytest.fixture(
 
 def test_fact_is_stored_and_found_in_default_home(open_memory, home, workspace):
     with open_memory() as memory:
-        result, expected = memory.remember(DARK), ("rules", IN_A_WORKER, ("user",))
+        result, expected = memory.remember(DARK), ("rules", WORKER_CONFINEMENT, ("user",))
         assert (result.decided_by, result.enforcement, result.touched_scopes) == expected
         (path,) = result.files_touched
         assert ("dark mode" in (home / path).read_text(), memory.place.policy.name) == (True, "strict")
@@ -68,9 +71,9 @@ def test_fact_is_stored_and_found_in_default_home(open_memory, home, workspace):
     assert (home.stat().st_mode & 0o777, (home / "state").is_dir()) == (0o700, True)
     assert list(workspace.iterdir()) == [workspace / ".git"]
     memory.close()
-    before = photograph(home)  # A closed memory reads and writes nothing.
+    before = take_snapshot(home)  # A closed memory reads and writes nothing.
     assert memory.try_remember(RememberRequest("The user drinks tea")).status == "failed"
-    assert photograph(home) == before
+    assert take_snapshot(home) == before
 
 
 def test_remember_raises_failure_and_try_remember_returns_it(open_memory):
@@ -108,15 +111,17 @@ def test_home_argument_overrides_environment(open_memory, home, tmp_path, monkey
 def test_in_process_needs_permission_of_policy(open_memory, home):
     with pytest.raises(errors.ConfinementUnavailable):
         open_memory(in_process=True)
-    rules = allow("/user/**/*.md", verbs=["list", "read", "create"]) + '[confinement]\nrequire = "none"\n'
-    write(home / "policies" / "loose.toml", body=SCOPES + rules)
+    rules = (
+        format_allow("/user/**/*.md", verbs=["list", "read", "create"]) + '[confinement]\nrequire = "none"\n'
+    )
+    write_policy(home / "policies" / "loose.toml", body=SCOPES + rules)
     with open_memory(policy="loose", in_process=True) as memory:
         assert memory.remember(DARK).enforcement == "none"
 
 
 def test_failed_open_raises_and_leaves_nothing_open(open_memory, monkeypatch):
     open_memory().close()
-    opened, before = serve(monkeypatch), descriptors()
+    opened, before = install_model_stub(monkeypatch), count_descriptors()
     for options, error in (
         *(({"policy": "no-such"}, errors.PolicyInvalid), ({"symlinks": "follow"}, errors.ConfigInvalid)),
         ({"roots": {"team": "/tmp"}}, errors.InvalidScope),
@@ -125,7 +130,7 @@ def test_failed_open_raises_and_leaves_nothing_open(open_memory, monkeypatch):
         for model in ({}, {"model": "m", "base_url": URL}):
             with pytest.raises(error):
                 open_memory(**model, **options)
-    assert ([model.closed for model in opened], descriptors()) == ([1] * 4, before)
+    assert ([model.closed for model in opened], count_descriptors()) == ([1] * 4, before)
 
 
 # -- its model
@@ -133,7 +138,7 @@ def test_failed_open_raises_and_leaves_nothing_open(open_memory, monkeypatch):
 
 def test_language_model_is_built_and_closed_with_memory(open_memory, tmp_path, monkeypatch):
     (tmp_path / "key").write_text(f"{CANARY}\n")
-    opened = serve(monkeypatch, *WRITES)
+    opened = install_model_stub(monkeypatch, *WRITES)
     options = {"model": "org/m", "base_url": URL, "api_key_file": tmp_path / "key", "protocol": "json"}
     with open_memory(**options) as memory:
         (model,) = opened
@@ -146,7 +151,7 @@ def test_language_model_is_built_and_closed_with_memory(open_memory, tmp_path, m
 
 
 def test_environment_and_file_configure_model(open_memory, home, monkeypatch):
-    opened = serve(monkeypatch)
+    opened = install_model_stub(monkeypatch)
     home.mkdir()
     (home / "config.toml").write_text(f'base_url = "{URL}"\nprotocol = "text"\n')
     monkeypatch.setenv("MUNIMENT_MODEL", "m")
@@ -170,7 +175,7 @@ def test_model_of_caller_is_not_closed(open_memory, monkeypatch, is_true):
 
         close = pytest.fail
 
-    opened = serve(monkeypatch, *WRITES)
+    opened = install_model_stub(monkeypatch, *WRITES)
     monkeypatch.setenv("MUNIMENT_MODEL", "m")  # It has no server, and must be ignored.
     with open_memory(model=Own(WRITES, name="mine")) as memory:
         assert (memory.remember("a fact").decided_by, opened) == ("mine", [])
@@ -189,7 +194,7 @@ BAD_MODELS = [
 def test_invalid_model_raises_and_creates_nothing(open_memory, home, monkeypatch):
     open_memory().close()
     shutil.rmtree(home)
-    opened, before = serve(monkeypatch), descriptors()
+    opened, before = install_model_stub(monkeypatch), count_descriptors()
     for options, message in BAD_MODELS:
         if message == "no such base URL":
             refuse = Mock(side_effect=errors.ConfigInvalid(message))
@@ -197,7 +202,7 @@ def test_invalid_model_raises_and_creates_nothing(open_memory, home, monkeypatch
         with pytest.raises(errors.ConfigInvalid, match=re.escape(message)):
             open_memory(**options)
         assert not home.exists()
-    assert (descriptors(), opened) == (before, [])
+    assert (count_descriptors(), opened) == (before, [])
 
 
 # -- roots that are not allowed
@@ -206,9 +211,9 @@ def test_invalid_model_raises_and_creates_nothing(open_memory, home, monkeypatch
 @pytest.mark.threat("T-LEAK-09", control="key_apart")
 @pytest.mark.parametrize("options", [{"model": "m", "base_url": URL}, {"model": "rules"}])
 def test_root_that_contains_key_file_is_rejected(open_memory, tmp_path, monkeypatch, options):
-    serve(monkeypatch)
+    install_model_stub(monkeypatch)
     roots = make_roots(tmp_path / "bound")
-    inside, outside = (put(root, "deep/key", CANARY) for root in (roots["user"], tmp_path / "bound"))
+    inside, outside = (write_file(root, "deep/key", CANARY) for root in (roots["user"], tmp_path / "bound"))
     (link := tmp_path / "link").symlink_to(inside)
     # The first call also opens resources that stay open, such as the zygote; the second opens none.
     open_now = []
@@ -217,7 +222,7 @@ def test_root_that_contains_key_file_is_rejected(open_memory, tmp_path, monkeypa
         with pytest.raises(errors.ManagedMemoryUnavailable) as caught:
             open_memory(roots=roots, **options)
         assert str(caught.value) == f"user: its root contains {path}; bind a directory outside it"
-        open_now.append(descriptors())
+        open_now.append(count_descriptors())
     assert open_now[0] == open_now[1]
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(outside))
     open_memory(model="rules", roots=roots).close()
@@ -237,12 +242,12 @@ def test_contexts_share_state_and_close_only_their_own(home, tmp_path, monkeypat
     """Each context sees the commits of the other, and closing one does not close the shared state."""
     settings, contexts, nowhere = partial(read_settings, {"MUNIMENT_HOME": str(home)}), [], Path("/nowhere")
     bad = (({"policy": "no-such"}, "no-such"), ({"roots": {"user": nowhere}}, "user"), ({}, "disk is full"))
-    shared_zygote().start()  # Otherwise the first run starts it, and its descriptor stays open.
+    get_shared_zygote().start()  # Otherwise the first run starts it, and its descriptor stays open.
     with State(home / "state") as state:
-        before = descriptors()
+        before = count_descriptors()
         for name in ("项目一", "项目二"):
             (tmp_path / name).mkdir()
-            contexts.append(opening.find_place(settings(), tmp_path / name, state=state))
+            contexts.append(opening.open_context(settings(), tmp_path / name, state=state))
             assert contexts[-1].state is state
         one, two = contexts
         assert one.roots["user"].trusted_path == two.roots["user"].trusted_path
@@ -258,19 +263,21 @@ def test_contexts_share_state_and_close_only_their_own(home, tmp_path, monkeypat
         two.close_roots()
         full = errors.ManagedMemoryUnavailable("user", "the disk is full")
         with monkeypatch.context() as patched:
-            patched.setattr(opening, "recover_all", Mock(side_effect=full))
+            patched.setattr(opening, "recover_roots", Mock(side_effect=full))
             for options, message in bad:
                 with pytest.raises(errors.MunimentError, match=message):
-                    opening.find_place(settings(**options), tmp_path, state=state)
-        looks_of(state).close()  # Close the watchers of the shared root, which are open as long as the state.
-        assert (descriptors(), of_task(state, "task-1") is None) == (before, False)
-    before, context = descriptors(), opening.find_place(settings(), tmp_path)
-    assert of_task(context.state, "task-1")
+                    opening.open_context(settings(**options), tmp_path, state=state)
+        get_watcher(
+            state
+        ).close()  # Close the watchers of the shared root, which are open as long as the state.
+        assert (count_descriptors(), find_commit(state, "task-1") is None) == (before, False)
+    before, context = count_descriptors(), opening.open_context(settings(), tmp_path)
+    assert find_commit(context.state, "task-1")
     context.close()
     for each in (state, context.state):
         with pytest.raises(errors.ManagedMemoryUnavailable):
-            of_task(each, "task-1")
-    assert descriptors() == before
+            find_commit(each, "task-1")
+    assert count_descriptors() == before
 
 
 # -- recall
@@ -285,17 +292,17 @@ def memory(open_memory):
 def test_recall_omits_excluded_entry_until_it_is_edited(memory):
     (path,) = memory.remember(DARK).files_touched
     recalled = memory.recall("editor theme", choose=True)  # The rules select nothing, so the search decides.
-    assert paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
+    assert list_paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
     assert (DARK in recalled.text, recalled.abstained) == (True, False)
     assert recalled.tokens == -(-len(recalled.text.encode()) // 3)
-    assert paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
+    assert list_paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
     injected_ids = [entry.id for entry in recalled.entries]
     assert memory.recall("dark mode editors", exclude=injected_ids).abstained
     file = memory.place.roots["user"].trusted_path / path.removeprefix("user/")
     text = file.read_text().replace("all editors", "every editor")
     file.unlink()  # As editors do, so that the directory changes.
     file.write_text(text)
-    assert paths(memory.recall("dark mode editors", exclude=injected_ids)) == [path]
+    assert list_paths(memory.recall("dark mode editors", exclude=injected_ids)) == [path]
 
 
 def test_closed_memory_leaves_no_thread_and_recalls_nothing(open_memory):
@@ -310,16 +317,21 @@ def test_closed_memory_leaves_no_thread_and_recalls_nothing(open_memory):
 def test_model_selects_entries_if_requested(open_memory, tmp_path):
     roots = make_roots(tmp_path)
     for name, text in {"one.md": "at night", "two.md": "on trains"}.items():
-        put(roots["user"], name, f"Dark mode in the editor, {text}\n")
-    answers = [say('{"read": ["c2"]}'), ModelError("gone"), say('{"read": ["c9"]}'), say('{"read": []}')]
+        write_file(roots["user"], name, f"Dark mode in the editor, {text}\n")
+    answers = [
+        reply_with_text('{"read": ["c2"]}'),
+        ModelError("gone"),
+        reply_with_text('{"read": ["c9"]}'),
+        reply_with_text('{"read": []}'),
+    ]
     with open_memory(roots=roots, model=(model := ScriptedModel(answers))) as memory:
-        every = paths(memory.recall("dark mode editor"))
+        every = list_paths(memory.recall("dark mode editor"))
         assert set(every) == {"user/one.md", "user/two.md"}
         for choose in (True, False):
             with memory.conversation(choose=choose) as conversation:
                 assert (conversation.session._choose is not None) is choose
         assert model.requests == []
-        results = [paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
+        results = [list_paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
         # Its selection comes first and nothing is dropped; a failed, invalid or empty selection has no
         # effect.
         assert (results, len(model.requests)) == ([every[::-1], every, every, every], len(answers))
@@ -368,7 +380,7 @@ def test_fact_outside_repository_is_stored_in_user_scope(tmp_path):
     assert not (tmp_path / "home" / "projects").exists()
     with muniment.open() as memory, pytest.raises(errors.InvalidScope, match=r"no repository.*--workspace"):
         memory.remember(PROJECT, scope="project")
-    result = invoked(["remember", "--scope", "project", PROJECT], {})
+    result = run_in_process(["remember", "--scope", "project", PROJECT], {})
     assert (result.exit_code, "pass --workspace DIR" in result.stderr) == (1, True)
 
 
@@ -377,7 +389,7 @@ def test_explicit_workspace_has_persistent_project():
     assert remember_scopes(PROJECT, workspace=".") == [("project",)]
     with muniment.open() as memory:
         assert memory.recall("which workspaces does the project use").entries[0].path.startswith("project/")
-    result = invoked(["remember", "--workspace", ".", PROJECT], {})
+    result = run_in_process(["remember", "--workspace", ".", PROJECT], {})
     assert (result.exit_code, "unchanged" in result.output.lower() or "project" in result.output) == (0, True)
 
 
@@ -391,7 +403,7 @@ def test_fact_about_repository_is_stored_in_project_scope(here, make):
 def test_policy_without_user_scope_always_has_project(tmp_path):
     (team := tmp_path / "team").mkdir(mode=0o700)
     with muniment.open(policy="team", roots={"team": team}) as memory:
-        assert set(memory.place.roots) == {"project", "team"}
+        assert set(memory.context.roots) == {"project", "team"}
 
 
 # -- the package

@@ -1,6 +1,6 @@
 """macOS and Windows, faked: memory is readable without the fence; writing needs a policy that permits it.
 
-`kit.elsewhere` makes a process look like one on such a system: it removes the modules and names that the
+`kit.fake_platform` makes a process look like one on such a system: it removes the modules and names that the
 system lacks, rejects the calls that fail there, and blocks `muniment.sandbox.fence`. Not run on a real macOS
 or Windows.
 """
@@ -17,9 +17,9 @@ from unittest.mock import Mock
 import pytest
 
 import muniment
-from kit.memories import make_roots, put
-from kit.server.raw import running
-from kit.where import REPOSITORY
+from kit.locations import REPOSITORY
+from kit.memories import make_roots, write_file
+from kit.server.raw import start_local_daemon
 from muniment.client import transport
 
 SYSTEMS = ["darwin", "win32"]
@@ -32,8 +32,8 @@ LINE = (
 SERVER = """
 import importlib, json, os, sys, traceback
 sys.path[:0] = {paths!r}
-from kit import elsewhere
-for name in elsewhere.LIBRARIES:
+from kit import fake_platform
+for name in fake_platform.LIBRARIES:
     importlib.import_module(name)
 for line in sys.stdin:
     job = json.loads(line)
@@ -56,8 +56,8 @@ for line in sys.stdin:
 """
 BEGIN = """
 import json, sys
-from kit import elsewhere
-elsewhere.become({system!r}, refuses_fence={refuses!r})
+from kit import fake_platform
+fake_platform.become({system!r}, refuses_fence={refuses!r})
 """
 PROGRAM = """
 import contextlib, io
@@ -114,8 +114,8 @@ def run_on_system(system, tmp_path, server):
 def roots(tmp_path):
     """A memory in the folder of its user, as written on Linux."""
     found = make_roots(tmp_path)
-    put(found["user"], "editor.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
-    put(found["project"], "staging.md", "Staging runs on Postgres 16\n")
+    write_file(found["user"], "editor.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
+    write_file(found["project"], "staging.md", "Staging runs on Postgres 16\n")
     return found
 
 
@@ -179,7 +179,7 @@ with Client(url=url, token=token, workspace=workspace) as client:
     found = client.recall("tabs or spaces")
     result = [done.files_touched, found.entries[0].path]
 """
-    with running(tmp_path) as daemon:
+    with start_local_daemon(tmp_path) as daemon:
         where = {"url": daemon.url, "token": daemon.token, "workspace": str(daemon.work)}
         (touched, path) = run_on_system(program, **where)
     assert touched[0].startswith("user/")
@@ -311,10 +311,10 @@ def test_macos_client_rejects_socket_of_another_user(monkeypatch):
     monkeypatch.setattr(transport, "IS_LINUX", False)
     for version, user in ((0, os.geteuid() + 1), (1, os.geteuid())):
         listener = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", version, user, 1) + bytes(66)))
-        with pytest.raises(transport.Stranger):
-            transport._peer_is_us(listener)
+        with pytest.raises(transport.UnverifiedServer):
+            transport._verify_peer_user(listener)
     own_listener = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", 0, os.geteuid(), 1) + bytes(66)))
-    transport._peer_is_us(own_listener)
+    transport._verify_peer_user(own_listener)
     own_listener.getsockopt.assert_called_once_with(0, 1, 76)
 
 
@@ -344,7 +344,7 @@ WRITERS = [
 @pytest.mark.sweep(1)
 def test_writing_commands_fail_with_one_line_and_write_nothing(run_on_system, system, roots):
     program = PROGRAM + 'result = [run(*line.split(), *roots, stdin="{}") for line in lines]'
-    put(roots["user"], "again.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
+    write_file(roots["user"], "again.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
     before = read_tree(roots)
     for line, (code, _, error) in zip(
         WRITERS, run_on_system(program, roots=root_options(roots), lines=WRITERS), strict=True
@@ -396,19 +396,19 @@ with muniment.open(workspace=".", policy=policy) as memory:
 @pytest.mark.slow
 def test_concurrent_writers_wait_for_lock(run_on_system, roots):
     program = """
-from muniment.kernel import binding, land
+from muniment.kernel import binding, apply
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
 import time
 first, second = (binding.bind(Scope("user"), directory) for _ in range(2))
 result = []
-with land.lock_roots([first], Patience(time.monotonic() + 5)):
+with apply.lock_roots([first], Patience(time.monotonic() + 5)):
     try:
-        with land.lock_roots([second], Patience(time.monotonic() + 0.1)):
+        with apply.lock_roots([second], Patience(time.monotonic() + 0.1)):
             result.append("both")
     except Exception as error:
         result.append(error.code)
-with land.lock_roots([second], Patience(time.monotonic() + 5)):
+with apply.lock_roots([second], Patience(time.monotonic() + 5)):
     result.append("then")
 """
     assert run_on_system(program, directory=str(roots["user"])) == ["deadline", "then"]
@@ -444,7 +444,7 @@ def test_reading_and_client_tests_pass_on_faked_system(system, tmp_path_factory)
     short = tmp_path_factory.mktemp("t")  # The path of a socket is limited to 107 bytes.
     left_out = " or ".join(f"({each})" for each in (*LEFT_OUT["both"], *LEFT_OUT[system]))
     chosen = f"(not test_commands or {OF_COMMANDS}) and not ({left_out})"
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "kit.elsewhere", "-p", "no:cacheprovider"]
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "kit.fake_platform", "-p", "no:cacheprovider"]
     environment = {**os.environ, "FAKED_SYSTEM": system, "HOME": str(short), "TMPDIR": str(short)}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(muniment.__file__).parents[1]), "tests"])
     done = subprocess.run(

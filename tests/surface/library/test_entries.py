@@ -12,11 +12,11 @@ from contextlib import closing
 
 import pytest
 
-from kit.memories import photograph
+from kit.memories import take_snapshot
 from muniment import AsyncMemory, errors
 from muniment.operations.exporting import EXPORT_NAME
-from muniment.server.entries import MAX_NOTE_BYTES, _as_header
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.server.entries import MAX_NOTE_BYTES, _format_header
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 from muniment.types import ExportResult
 
 DARK = "The user prefers dark mode in all editors"
@@ -24,15 +24,15 @@ TEA = "The user drinks green tea in the morning"
 
 
 @pytest.fixture
-def filled_memory(memory):
+def filled_memory(open_memory):
     """An open memory with two entries, and their paths."""
-    opened = memory()
+    opened = open_memory()
     return opened, [opened.remember(each).files_touched[0] for each in (DARK, TEA)]
 
 
 def read_files(opened):
     """Return every file of the scope `user`."""
-    return photograph(opened.place.roots["user"].trusted_path)
+    return take_snapshot(opened.place.roots["user"].trusted_path)
 
 
 def test_list_is_sorted_limited_and_of_one_scope(filled_memory):
@@ -200,11 +200,11 @@ def test_explain_returns_verdict_and_erase_removes_entry(filled_memory):
 
 def test_notes_of_an_export_fit_a_header():
     notes = tuple(f"passed over: user/{'ä' * 200}{number}.md (why)" for number in range(500))
-    header = _as_header(ExportResult(entries=0, notes=notes))
+    header = _format_header(ExportResult(entries=0, notes=notes))
     sent_notes = json.loads(header)["notes"]
     assert (len(header) <= MAX_NOTE_BYTES, header.isascii()) == (True, True)
     assert f"{500 - len(sent_notes) + 1} more notes" in sent_notes[-1]
-    assert json.loads(_as_header(ExportResult(entries=1)))["entries"] == 1
+    assert json.loads(_format_header(ExportResult(entries=1)))["entries"] == 1
 
 
 # -- asyncio
@@ -244,7 +244,7 @@ async def cancel_twice(task):
             await asyncio.sleep(0)
 
 
-def test_task_cancelled_twice_ends_after_its_operation(memory):
+def test_task_cancelled_twice_ends_after_its_operation(open_memory):
     started, resume, seen = threading.Event(), threading.Event(), []
 
     def wait(cancel):
@@ -253,8 +253,8 @@ def test_task_cancelled_twice_ends_after_its_operation(memory):
         seen.append((cancel.is_set(), cancel.fileno() >= 0))
 
     async def run():
-        asynchronous = AsyncMemory(memory())
-        task = asyncio.create_task(asynchronous._carry_out(wait))
+        asynchronous = AsyncMemory(open_memory())
+        task = asyncio.create_task(asynchronous._run_in_thread(wait))
         await asyncio.to_thread(started.wait)
         await cancel_twice(task)
         assert not task.done()
@@ -266,9 +266,9 @@ def test_task_cancelled_twice_ends_after_its_operation(memory):
     asyncio.run(run())
 
 
-def test_cancelled_close_still_closes_memory(memory, monkeypatch):
+def test_cancelled_close_still_closes_memory(open_memory, monkeypatch):
     started, resume, closed = threading.Event(), threading.Event(), []
-    opened = memory()
+    opened = open_memory()
     close = type(opened).close
     monkeypatch.setattr(type(opened), "close", lambda each: (close(each), closed.append(each)))
 
@@ -278,7 +278,7 @@ def test_cancelled_close_still_closes_memory(memory, monkeypatch):
 
     async def run():
         asynchronous = AsyncMemory(opened)
-        work = asyncio.create_task(asynchronous._carry_out(wait))
+        work = asyncio.create_task(asynchronous._run_in_thread(wait))
         await asyncio.to_thread(started.wait)
         task = asyncio.create_task(asynchronous.close())
         await asyncio.sleep(0)
@@ -292,15 +292,15 @@ def test_cancelled_close_still_closes_memory(memory, monkeypatch):
     asyncio.run(run())
 
 
-def test_cancelled_task_ends_its_run_and_writes_nothing(memory):
+def test_cancelled_task_ends_its_run_and_writes_nothing(open_memory):
     started, resume = threading.Event(), threading.Event()
 
     def wait(_):
         started.set()
         assert resume.wait(30)
-        return calls(call("write_file", path="user/a.md", content="The user likes tea\n"))
+        return reply_with_calls(make_call("write_file", path="user/a.md", content="The user likes tea\n"))
 
-    opened = memory(model=ScriptedModel([wait, say("Saved.")]), on_model_failure="fail")
+    opened = open_memory(model=ScriptedModel([wait, reply_with_text("Saved.")]), on_model_failure="fail")
 
     async def run():
         with closing(opened):

@@ -38,7 +38,10 @@ def test_docstring_lists_each_class_with_parent_and_unique_codes():
     daemons = {code for code, means in errors.CODES.items() if means.status or means.ends_task}
     assert errors.CODES.keys() - set(codes) <= daemons
     for means in errors.CODES.values():
-        assert means.answer == "" or (means.status, errors.CODES[means.answer].status > 0) == (0, True)
+        assert means.response_code == "" or (means.status, errors.CODES[means.response_code].status > 0) == (
+            0,
+            True,
+        )
 
 
 def test_code_of_raised_error_belongs_to_its_class():

@@ -6,7 +6,7 @@ import logging
 import pytest
 import structlog
 
-from kit.recall.places import telling
+from kit.recall.contexts import make_event_reader
 from muniment.errors import LaneError
 from muniment.events import MAX_VALUE_CHARS, emit, emit_defect
 
@@ -14,7 +14,7 @@ CANARY = "canary-7f3a"
 NAMES = ("content", "query", "fact", "text", "body", "token", "authorization", "api_key", "key", "arguments")
 
 
-read_records = pytest.fixture(telling)
+read_records = pytest.fixture(make_event_reader)
 
 
 def test_record_is_one_json_line_with_bound_values(read_records, caplog):

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kit import anthropics
-from kit.raising import raised
-from kit.where import REPOSITORY
+from kit.catching import catch_error
+from kit.locations import REPOSITORY
 from muniment.content.entry import parse
 from muniment.errors import InvalidScope
 
@@ -25,7 +25,7 @@ def run_command(tool, command, path=NOTES, **arguments):
 
 
 def run_rejected(tool, command, path=NOTES, **arguments):
-    return raised(anthropics.ToolError, run_command, tool, command, path, **arguments).content
+    return catch_error(anthropics.ToolError, run_command, tool, command, path, **arguments).content
 
 
 def format_view(text, path=NOTES):
@@ -33,8 +33,8 @@ def format_view(text, path=NOTES):
     return f"Here's the content of {path} with line numbers:\n{lines}"
 
 
-def test_created_text_is_viewed_recalled_and_undone(memory, tmp_path):
-    opened = memory()
+def test_created_text_is_viewed_recalled_and_undone(open_memory, tmp_path):
+    opened = open_memory()
     tool = anthropics.MunimentMemoryTool(opened)
     assert run_command(tool, "create", file_text=TEXT) == f"File created successfully at: {NOTES}"
     assert run_command(tool, "view") == format_view(TEXT)
@@ -53,8 +53,8 @@ def test_created_text_is_viewed_recalled_and_undone(memory, tmp_path):
     assert run_rejected(tool, "view") == f"The path {NOTES} does not exist. Please provide a valid path."
 
 
-def test_edits_count_body_lines_and_keep_entry_id(memory, tmp_path):
-    opened = memory()
+def test_edits_count_body_lines_and_keep_entry_id(open_memory, tmp_path):
+    opened = open_memory()
     tool, file = anthropics.MunimentMemoryTool(opened), tmp_path / "home" / "user" / "notes.md"
     run_command(tool, "create", file_text=TEXT)
     first = parse(file.read_bytes()).muniment
@@ -77,8 +77,8 @@ def test_edits_count_body_lines_and_keep_entry_id(memory, tmp_path):
     assert "light" in file.read_text()
 
 
-def test_view_of_memories_lists_scopes_two_levels_deep(memory):
-    opened = memory()
+def test_view_of_memories_lists_scopes_two_levels_deep(open_memory):
+    opened = open_memory()
     tool = anthropics.MunimentMemoryTool(opened)
     for path in ("user/a.md", "user/t/b.md", "project/c.md"):
         run_command(tool, "create", f"/memories/{path}", file_text="x")
@@ -98,8 +98,8 @@ def test_view_of_memories_lists_scopes_two_levels_deep(memory):
     ]
 
 
-def test_rejected_command_explains_remedy(memory):
-    tool = anthropics.MunimentMemoryTool(memory())
+def test_rejected_command_explains_remedy(open_memory):
+    tool = anthropics.MunimentMemoryTool(open_memory())
     run_command(tool, "create", file_text="one\ntwo\none\n")
     here = "Not done: the path must begin with /memories/user/ or /memories/project/"
     twice = "Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"
@@ -142,11 +142,11 @@ def test_rejected_command_explains_remedy(memory):
         ),
     ):
         assert run_rejected(tool, command, path, **arguments) == message
-    assert raised(InvalidScope, anthropics.MunimentMemoryTool, memory(), scope="team")
+    assert catch_error(InvalidScope, anthropics.MunimentMemoryTool, open_memory(), scope="team")
 
 
-def test_small_directory_is_deleted_and_moved_whole(memory):
-    opened = memory()
+def test_small_directory_is_deleted_and_moved_whole(open_memory):
+    opened = open_memory()
     tool = anthropics.MunimentMemoryTool(opened)
     for number in range(6):
         run_command(tool, "create", f"/memories/user/t/{number}.md", file_text="x")
@@ -160,8 +160,8 @@ def test_small_directory_is_deleted_and_moved_whole(memory):
     assert "/memories/project/u/4.md" in run_command(tool, "view", "/memories/project/u")
 
 
-def test_rename_that_differs_only_in_case_is_rejected(memory):
-    tool = anthropics.MunimentMemoryTool(memory())
+def test_rename_that_differs_only_in_case_is_rejected(open_memory):
+    tool = anthropics.MunimentMemoryTool(open_memory())
     run_command(tool, "create", file_text="x")
     upper = "/memories/user/Notes.md"
     with pytest.raises(anthropics.ToolError) as caught:
@@ -176,8 +176,8 @@ def test_rename_that_differs_only_in_case_is_rejected(memory):
     )
 )
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_accepted_text_is_viewed_unchanged(memory, text):
-    tool = anthropics.MunimentMemoryTool(memory())
+def test_accepted_text_is_viewed_unchanged(open_memory, text):
+    tool = anthropics.MunimentMemoryTool(open_memory())
     try:
         run_command(tool, "create", file_text=text)
     except anthropics.ToolError:
@@ -187,7 +187,7 @@ def test_accepted_text_is_viewed_unchanged(memory, text):
     assert view == format_view(text)
 
 
-def test_redacted_secret_is_reported_to_model(memory, tmp_path):
+def test_redacted_secret_is_reported_to_model(open_memory, tmp_path):
     text = (
         (REPOSITORY / "policies" / "strict.toml")
         .read_text()
@@ -195,7 +195,7 @@ def test_redacted_secret_is_reported_to_model(memory, tmp_path):
         .replace('name = "strict"', 'name = "redacting"')
     )
     (tmp_path / "redacting.toml").write_text(text)
-    tool = anthropics.MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
+    tool = anthropics.MunimentMemoryTool(open_memory(policy=tmp_path / "redacting.toml"))
     notice = "\nText that looked like a secret was removed."
     assert run_command(tool, "create", file_text="the password is hunter2hunter2").endswith(notice)
     assert "hunter2" not in run_command(tool, "view")
@@ -208,8 +208,8 @@ def test_redacted_secret_is_reported_to_model(memory, tmp_path):
 FRONT = ("---\nname: mine\n---\nbody\n", "", "a\r\nb\r\n")
 
 
-def test_front_matter_from_model_is_stored_as_text(memory):
-    tool = anthropics.MunimentMemoryTool(memory())
+def test_front_matter_from_model_is_stored_as_text(open_memory):
+    tool = anthropics.MunimentMemoryTool(open_memory())
     for text in FRONT:
         run_command(tool, "create", file_text=text)
         assert run_command(tool, "view") == format_view(text)
@@ -276,8 +276,8 @@ def run_with_async_sdk(opened, transport):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [run_with_sdk, run_with_async_sdk])
-def test_sdk_runner_receives_escape_as_tool_error(memory, caplog, run):
-    opened = memory()
+def test_sdk_runner_receives_escape_as_tool_error(open_memory, caplog, run):
+    opened = open_memory()
     transport, sent = make_transport(*CALLS)
     run(opened, transport)
     assert "would escape /memories directory" in sent[1]
@@ -287,8 +287,8 @@ def test_sdk_runner_receives_escape_as_tool_error(memory, caplog, run):
     assert run_command(anthropics.MunimentMemoryTool(opened), "view") == format_view(TEXT)
 
 
-def test_async_tool_does_not_block_loop_and_can_be_cancelled(memory):
-    tool, turns = anthropics.AsyncMunimentMemoryTool(memory()), []
+def test_async_tool_does_not_block_loop_and_can_be_cancelled(open_memory):
+    tool, turns = anthropics.AsyncMunimentMemoryTool(open_memory()), []
 
     async def play():
         await tool.call({"command": "create", "path": NOTES, "file_text": TEXT})

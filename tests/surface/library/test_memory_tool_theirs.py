@@ -22,7 +22,7 @@ import pytest
 
 import muniment
 from kit import anthropics
-from kit.policy.files import allow, write
+from kit.policy.files import format_allow, write_policy
 from muniment.content.entry import parse
 
 VARIABLE = "MUNIMENT_ANTHROPIC_TESTS"
@@ -56,7 +56,7 @@ paths = ["/**"]
 max_file_bytes = 131_072
 max_files = 100
 max_total_bytes = 1_048_576
-""" + allow("/user/**/*.md", verbs=("list", "read", "create", "modify"))
+""" + format_allow("/user/**/*.md", verbs=("list", "read", "create", "modify"))
 
 
 def load_sdk_tests():
@@ -142,7 +142,7 @@ def open_tool(tmp_path):
         def open_over(kind, base):
             root = Path(base, "memories")
             root.mkdir(mode=0o700)
-            policy = write(tmp_path / "theirs.toml", body=POLICY)
+            policy = write_policy(tmp_path / "theirs.toml", body=POLICY)
             memory = muniment.open(tmp_path, home=tmp_path / "home", policy=policy, roots={"user": root})
             return _RenamingTool(kind(stack.enter_context(memory), scope="user"), base)
 

@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from kit.memories import IN_A_WORKER, make_roots, put, strict
-from kit.sandbox.side_by_side import side_by_side
+from kit.memories import WORKER_CONFINEMENT, make_roots, make_strict_policy, write_file
+from kit.sandbox.side_by_side import open_pair
 from muniment.kernel.decide import Content, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Enforcement
 from muniment.sandbox.tools.calls import MAX_PATTERN_CHARS
 from muniment.sandbox.tools.service import MAX_CALL_BYTES
 from muniment.sandbox.tools.workbench import MAX_LISTED
 
-pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+pytestmark = pytest.mark.skipif(WORKER_CONFINEMENT is not Enforcement.FULL, reason="this kernel has no fence")
 
 MIB, FILES = 1 << 20, 8
 LARGEST = Quota(id="all", paths=("/**",), max_file_bytes=MIB, max_total_bytes=64 * MIB)
 WIDE = {"read_bytes": 64 * MIB, "write_bytes": FILES * MIB, "tool_calls": 1000}
-WIDE_POLICY = strict(content=Content(reject=()), quotas=(LARGEST,), limits=WIDE)
+WIDE_POLICY = make_strict_policy(content=Content(reject=()), quotas=(LARGEST,), limits=WIDE)
 # The pattern of this size for which RE2 needs the most memory: it takes 80 ms per mebibyte.
 LARGEST_PATTERN = r"\pL\pN" * (MAX_PATTERN_CHARS // 6)
 
@@ -29,7 +29,7 @@ def roots(tmp_path_factory):
 
 @pytest.fixture
 def both(zygote, roots):
-    with side_by_side(zygote, WIDE_POLICY, roots) as both:
+    with open_pair(zygote, WIDE_POLICY, roots) as both:
         yield both
 
 
@@ -49,20 +49,20 @@ def test_maximum_files_of_largest_size_are_written_and_edited(both):
 
 
 def test_largest_call_listing_and_file_are_accepted(both, roots):
-    put(roots["user"], "small.md", "x\n")
+    write_file(roots["user"], "small.md", "x\n")
     # Each character takes six bytes of JSON, and one of UTF-8.
     old, new = "\x01" * MAX_FILE_BYTES, "\x02" * MAX_FILE_BYTES
     arguments = {"path": "user/small.md", "old_string": old, "new_string": new}
     assert MAX_CALL_BYTES * 0.75 < len(json.dumps(arguments)) <= MAX_CALL_BYTES
     assert [both.call("edit", arguments).code for _ in range(2)] == ["no_match"] * 2
     for number in range(MAX_LISTED + 100):
-        put(roots["project"], f"topic/{'n' * 100}{number:04}.md", "x\n")
+        write_file(roots["project"], f"topic/{'n' * 100}{number:04}.md", "x\n")
     outcome = both.call("ls", {"path": "project/topic"})
     assert (outcome.text.count("\n"), f"{MAX_LISTED + 100} in all" in outcome.text) == (MAX_LISTED, True)
     found = both.call("grep", {"pattern": "x", "path": "project", "max_matches": 500})
     line = "one of many lines of a very large file, é, " * 8 + "\n"
     text = line * (MAX_FILE_BYTES // len(line.encode()))
-    put(roots["user"], "long.md", text + "x" * (MAX_FILE_BYTES - len(text.encode())))
+    write_file(roots["user"], "long.md", text + "x" * (MAX_FILE_BYTES - len(text.encode())))
     lines, offset = text.count("\n") + 1, 0
     while offset < lines:
         outcome = both.call("read_file", {"path": "user/long.md", "offset": offset, "limit": 2000})
@@ -78,7 +78,7 @@ def library(tmp_path_factory):
     roots = make_roots(tmp_path_factory.mktemp("library"))
     text = b"".join(b"w%03d " % (number % 997) + b"abcdefghij klmnopqrst\n" for number in range(50_000))
     for number in range(63):
-        put(roots["user"], f"{number:02}.md", (text + b"needle\n")[-MAX_FILE_BYTES:])
+        write_file(roots["user"], f"{number:02}.md", (text + b"needle\n")[-MAX_FILE_BYTES:])
     return roots
 
 
@@ -91,7 +91,7 @@ PATTERNS = [
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=range(len(PATTERNS)))
 def test_grep_searches_maximum_number_of_files(zygote, library, pattern):
-    with side_by_side(zygote, WIDE_POLICY, library) as both:
+    with open_pair(zygote, WIDE_POLICY, library) as both:
         arguments = {"pattern": pattern, "path": "user", "max_matches": 500}
         assert both.call("grep", arguments).verdict == "allow"
 
@@ -102,6 +102,6 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.mark.parametrize("path", ["user/00.md", pytest.param("user", marks=SLOW)])
 @pytest.mark.parametrize("ignore_case", [True, False])
 def test_grep_accepts_largest_pattern(zygote, library, path, ignore_case):
-    with side_by_side(zygote, WIDE_POLICY, library) as both:
+    with open_pair(zygote, WIDE_POLICY, library) as both:
         arguments = {"pattern": LARGEST_PATTERN, "path": path, "ignore_case": ignore_case}
         assert both.call("grep", arguments).text == "no matches"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kit.server.process import policy_file
+from kit.server.process import write_policy
 from muniment.agent.filing import RuleWriter
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
@@ -52,9 +52,9 @@ REJECTED = {
 
 
 @pytest.fixture
-def store_fact(memory, tmp_path):
+def store_fact(open_memory, tmp_path):
     """Return a function that remembers a fact and returns the path, body and text of its file."""
-    opened = memory(policy=policy_file(tmp_path, require='"none"'), in_process=True)
+    opened = open_memory(policy=write_policy(tmp_path, require='"none"'), in_process=True)
 
     def store_fact(fact):
         (path,) = opened.remember(fact, scope="project").files_touched
@@ -90,8 +90,8 @@ def test_fact_of_invisible_characters_is_empty(store_fact):
         store_fact(f" {ZWSP}{SHY}{BOM} \n{WJ}")
 
 
-def test_gates_see_the_text_without_invisible_characters(memory, tmp_path, subtests):
-    opened = memory(policy=policy_file(tmp_path, require='"none"'), in_process=True)
+def test_gates_see_the_text_without_invisible_characters(open_memory, tmp_path, subtests):
+    opened = open_memory(policy=write_policy(tmp_path, require='"none"'), in_process=True)
     key = "sk-ant-api03-" + "Ab3dEf6hIj" * 9 + "AA"
     hidden = {
         "secret": f"The key is {ZWSP.join(key)}",
@@ -108,8 +108,8 @@ def test_gates_see_the_text_without_invisible_characters(memory, tmp_path, subte
             assert errors[0].code == errors[1].code
 
 
-def test_pasted_fact_is_known_recalled_and_forgotten(memory, tmp_path):
-    opened = memory(policy=policy_file(tmp_path, require='"none"'), in_process=True)
+def test_pasted_fact_is_known_recalled_and_forgotten(open_memory, tmp_path):
+    opened = open_memory(policy=write_policy(tmp_path, require='"none"'), in_process=True)
     opened.remember("The harbour office opens at nine", scope="project")
     pasted = f"The har{SHY}bour of{ZWNJ}fice{ZWSP} opens at nine"
     assert opened.remember(pasted, scope="project").files_touched == ()

@@ -1,6 +1,6 @@
 """Workspace, home and configuration on Linux, macOS and Windows, with faked file systems.
 
-pyfakefs fakes the three systems. Reading memory there: `test_elsewhere.py`.
+pyfakefs fakes the three systems. Reading memory there: `test_fake_platform.py`.
 """
 
 import json
@@ -20,9 +20,9 @@ from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.kernel.names import Scope
 from muniment.names import MAX_CONFIG_BYTES
 from muniment.policy.load import load_policy
-from muniment.settings import default_roots, read_settings
+from muniment.settings import find_default_roots, read_settings
 from muniment.workspaces.checkouts import find_checkout
-from muniment.workspaces.projects import find_project, workspace_key
+from muniment.workspaces.projects import compute_project_id, find_project
 
 SCOPES = (Scope("user"), Scope("project"))
 TOPS = {OSType.LINUX: "/", OSType.MACOS: "/", OSType.WINDOWS: "C:\\"}
@@ -97,11 +97,13 @@ def test_workspace_key_is_unique_and_portable(fs, at):
     fs.create_dir(real / "sub")
     fs.create_symlink(at("link"), real)
     spellings = [real, real / "sub" / "..", real / ".", at("link"), at("link", "sub", ".."), f"{real}/"]
-    assert {workspace_key(find_checkout(Path(each)).path) for each in spellings} == {workspace_key(real)}
+    assert {compute_project_id(find_checkout(Path(each)).path) for each in spellings} == {
+        compute_project_id(real)
+    }
     workspaces = [at(), *(at(folder, name) for folder in ("code", "other") for name in NAMES)]
     for workspace in workspaces[1:]:
         fs.create_dir(workspace)
-    keys = [workspace_key(find_checkout(workspace).path) for workspace in workspaces]
+    keys = [compute_project_id(find_checkout(workspace).path) for workspace in workspaces]
     assert len(set(keys)) == len(keys)
     for key in keys:
         assert re.fullmatch("(?=.{,80}$)[a-z0-9-]+-[0-9a-z]{32}", key), key
@@ -210,7 +212,9 @@ def test_workspace_files_are_not_read_except_git_identity(fs, at, home, monkeypa
     fs.create_file(home / "config.toml", contents='policy = "own"\n')
     os.chdir(workspace)
     found = read(home)
-    roots = default_roots(found, SCOPES, find_project(found.home, Path()).memory(found.home), create=False)
+    roots = find_default_roots(
+        found, SCOPES, find_project(found.home, Path()).build_memory_path(found.home), create=False
+    )
     assert (found.policy, dict(found.roots), found.model, roots) == ("own", {}, "rules", {})
     with pytest.raises(PolicyInvalid):
         load_policy("bait", policies_dir=found.policies)

@@ -1,7 +1,7 @@
 """Which memory each directory sees after renames, moves, links, clones and copies; with real git.
 
 Each row has steps and the expected result. Steps are separated by `;`: `keep DIR WORD` stores a fact in a
-project (`keep2`: for a user with another home), `git DIR …` runs git, `Users.run_step` implements `repo`,
+project (`keep2`: for a user with another home), `run_git DIR …` runs git, `Users.run_step` implements `repo`,
 `write` and `projects`, and anything else is a program. The result is `DIR=WORD`, `a+b` for two facts, `-` for
 none, `2:DIR` for the other user.
 """
@@ -14,11 +14,11 @@ from contextlib import closing
 
 import pytest
 
-from kit.cli.commands import invoked
-from kit.git import git, needs_git, repository
-from muniment.opening import find_place
+from kit.cli.commands import run_in_process
+from kit.git import create_repository, needs_git, run_git
+from muniment.opening import open_context
 from muniment.settings import read_settings
-from muniment.store.upkeep import view_of
+from muniment.store.upkeep import open_view
 
 pytestmark = needs_git
 
@@ -290,7 +290,7 @@ class Users:
 
     def open_context(self, directory, user, **options):
         settings = read_settings({"MUNIMENT_HOME": str(self.home(user))})
-        return closing(find_place(settings, self.here / directory, **options))
+        return closing(open_context(settings, self.here / directory, **options))
 
     def store_fact(self, directory, word, user=""):
         with self.open_context(directory, user) as context:
@@ -301,7 +301,7 @@ class Users:
         with self.open_context(directory, user, create=False, reads=True) as context:
             if "project" not in context.roots:
                 return "-"
-            view = view_of(context.state, context.roots["project"], context.policy, sweep=True)
+            view = open_view(context.state, context.roots["project"], context.policy, sweep=True)
             return "+".join(sorted(each.name for each in view.entries())) or "-"
 
     def run_step(self, step):
@@ -309,18 +309,18 @@ class Users:
             case ["keep" | "keep2" as verb, directory, word]:
                 self.store_fact(directory, word, verb[4:])
             case ["repo", directory]:
-                repository(self.here / directory)
+                create_repository(self.here / directory)
             case ["write", path, text]:
                 (self.here / path).write_text(f"{text}\n")
             case ["git", directory, *arguments]:
-                git(self.here / directory, *arguments)
+                run_git(self.here / directory, *arguments)
             case ["projects", verb, *arguments, directory]:
                 self.run("projects", verb, *arguments, str(self.here / directory))
             case command:
                 subprocess.run(command, cwd=self.here, check=True, capture_output=True)
 
     def run(self, *arguments):
-        result = invoked([*arguments, "--json"], {"MUNIMENT_HOME": str(self.home(""))})
+        result = run_in_process([*arguments, "--json"], {"MUNIMENT_HOME": str(self.home(""))})
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli.commands import invoked
-from kit.git import clone, git, needs_git, repository
-from kit.memories import photograph
-from kit.where import REPOSITORY
+from kit.cli.commands import run_in_process
+from kit.git import clone, create_repository, needs_git, run_git
+from kit.locations import REPOSITORY
+from kit.memories import take_snapshot
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
-from muniment.opening import find_place
+from muniment.opening import open_context
 from muniment.settings import read_settings
-from muniment.store.upkeep import view_of
+from muniment.store.upkeep import open_view
 from muniment.workspaces import projects
-from muniment.workspaces.checkouts import find_checkout, normalised, remote_of
-from muniment.workspaces.projects import find_project, read_projects, workspace_key
+from muniment.workspaces.checkouts import find_checkout, normalize_remote, read_remote
+from muniment.workspaces.projects import compute_project_id, find_project, read_projects
 
 pytestmark = needs_git
 FACT = "This project is deployed from the harbour"
@@ -41,7 +41,7 @@ class User:
         self.home, self.notes = home, ""
 
     def run(self, *arguments, code=0):
-        result = invoked([*map(str, arguments), "--json"], {"MUNIMENT_HOME": str(self.home)})
+        result = run_in_process([*map(str, arguments), "--json"], {"MUNIMENT_HOME": str(self.home)})
         assert result.exit_code == code, result.output
         self.notes = result.stderr
         return json.loads(result.stdout)
@@ -49,17 +49,19 @@ class User:
     def list_facts(self, directory):
         """Return the facts of the project that the user sees in a directory; change nothing."""
         settings = read_settings({"MUNIMENT_HOME": str(self.home)})
-        with closing(find_place(settings, directory, create=False, reads=True)) as context:
+        with closing(open_context(settings, directory, create=False, is_reader=True)) as context:
             self.notes = "\n".join(context.notes)
             if "project" not in context.roots:
                 return set()
             root = context.roots["project"]
-            return {each.name for each in view_of(context.state, root, context.policy, sweep=True).entries()}
+            return {
+                each.name for each in open_view(context.state, root, context.policy, sweep=True).entries()
+            }
 
     def store_fact(self, directory, fact=FACT):
         """Store a fact in the project of a directory: open the memory for writing and write the file."""
         settings = read_settings({"MUNIMENT_HOME": str(self.home)})
-        with closing(find_place(settings, directory)) as context:
+        with closing(open_context(settings, directory)) as context:
             notes, name = context.notes, f"{len(self.list_facts(directory))}.md"
             entry = f"---\nname: {fact}\n---\n{fact}\n"
             (context.roots["project"].trusted_path / name).write_text(entry, encoding="utf-8")
@@ -77,7 +79,7 @@ def user(tmp_path):
 @pytest.fixture
 def shop(tmp_path, user):
     """A clone of a remote, with one stored fact."""
-    repository(tmp_path / "remote")
+    create_repository(tmp_path / "remote")
     shop = clone(tmp_path / "remote", tmp_path / "shop")
     user.store_fact(shop)
     assert user.list_facts(shop) == {FACT}
@@ -109,7 +111,7 @@ def test_clone_is_recognized_from_subdirectory_and_symlink(shop, user, tmp_path)
 
 def test_all_worktrees_of_a_clone_share_one_memory(shop, user, tmp_path):
     for name in ("one", "two"):
-        git(shop, "worktree", "add", "--quiet", str(tmp_path / name))
+        run_git(shop, "worktree", "add", "--quiet", str(tmp_path / name))
         assert user.list_facts(tmp_path / name) == {FACT}
     user.store_fact(tmp_path / "two", "This project ships on Thursdays")
     both = {FACT, "This project ships on Thursdays"}
@@ -118,18 +120,18 @@ def test_all_worktrees_of_a_clone_share_one_memory(shop, user, tmp_path):
 
 
 def test_worktrees_of_bare_clone_share_memory_with_parent_folder(user, tmp_path):
-    source = repository(tmp_path / "source")
+    source = create_repository(tmp_path / "source")
     (around := tmp_path / "around").mkdir()
-    git(source, "clone", "--quiet", "--bare", str(source), str(around / ".bare"))
+    run_git(source, "clone", "--quiet", "--bare", str(source), str(around / ".bare"))
     (around / ".git").write_text("gitdir: ./.bare\n")
     for name in ("one", "two"):
-        git(around, "worktree", "add", "--quiet", name)
+        run_git(around, "worktree", "add", "--quiet", name)
     user.store_fact(around / "one")
     assert [user.list_facts(each) for each in (around, around / "two")] == [{FACT}] * 2
 
 
 def test_moved_checkout_keeps_memory_across_file_systems(shop, user, tmp_path, other_file_system):
-    git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    run_git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     renamed = shop.rename(tmp_path / "store")
     assert user.list_facts(renamed) == {FACT}
     assert user.notes == ""
@@ -141,9 +143,9 @@ def test_moved_checkout_keeps_memory_across_file_systems(shop, user, tmp_path, o
     # git does not recognize the worktree until it is repaired.
     assert user.list_facts(tmp_path / "tree") == set()
     assert "git worktree repair" in user.notes
-    git(moved, "worktree", "repair", str(tmp_path / "tree"))
+    run_git(moved, "worktree", "repair", str(tmp_path / "tree"))
     back = Path(shutil.move(moved, tmp_path / "back"))
-    git(back, "worktree", "repair", str(tmp_path / "tree"))
+    run_git(back, "worktree", "repair", str(tmp_path / "tree"))
     for directory in (back, tmp_path / "tree"):
         assert user.list_facts(directory) == {FACT, "This project ships on Thursdays"}
 
@@ -185,10 +187,10 @@ def test_recloned_repository_keeps_memory_and_another_does_not(shop, user, tmp_p
     clone(tmp_path / "remote", shop)
     assert user.list_facts(shop) == {FACT}
     shutil.rmtree(shop)
-    repository(shop)
+    create_repository(shop)
     assert user.list_facts(shop) == set()
     shutil.rmtree(shop)
-    clone(repository(tmp_path / "unrelated"), shop)
+    clone(create_repository(tmp_path / "unrelated"), shop)
     assert user.list_facts(shop) == set()
     assert "another repository was here" in user.notes
     user.store_fact(shop, "This project is unrelated")
@@ -196,12 +198,12 @@ def test_recloned_repository_keeps_memory_and_another_does_not(shop, user, tmp_p
     assert len(user.projects()) == 2
     shutil.rmtree(shop)
     clone(tmp_path / "remote", shop)
-    user.run("projects", "link", "shop-" + workspace_key(shop).removeprefix("shop-"), shop)
+    user.run("projects", "link", "shop-" + compute_project_id(shop).removeprefix("shop-"), shop)
     assert user.list_facts(shop) == {FACT}
 
 
 def test_submodule_is_separate_project_and_moves_with_parent(shop, user, tmp_path):
-    git(shop, "submodule", "add", "--quiet", str(repository(tmp_path / "part")), "part")
+    run_git(shop, "submodule", "add", "--quiet", str(create_repository(tmp_path / "part")), "part")
     assert user.list_facts(shop / "part") == set()
     user.store_fact(shop / "part", "This project is a part")
     assert [user.list_facts(each) for each in (shop / "part", shop)] == [{"This project is a part"}, {FACT}]
@@ -214,23 +216,23 @@ def test_plain_directory_keeps_memory_after_git_init(user, tmp_path):
     user.store_fact(plain)
     assert (user.list_facts(plain), user.list_facts(plain.rename(tmp_path / "other"))) == ({FACT}, set())
     (tmp_path / "other").rename(plain)
-    git(plain, "init", "--quiet")
+    run_git(plain, "init", "--quiet")
     assert user.list_facts(plain) == {FACT}
     user.store_fact(plain, "This project has a history")
     assert FACT in user.list_facts(plain.rename(tmp_path / "other"))
 
 
 def test_memory_without_project_list_is_found_by_path(user, tmp_path):
-    old = repository(tmp_path / "old")
+    old = create_repository(tmp_path / "old")
     user.store_fact(old)
     (user.home / "projects.json").unlink()  # As an older version leaves it.
     (old / ".git" / "muniment").unlink()
     assert user.list_facts(old) == {FACT}
-    git(old, "worktree", "add", "--quiet", str(tmp_path / "tree"))
-    memory = user.home / "projects" / workspace_key(tmp_path / "tree") / "memory"
+    run_git(old, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    memory = user.home / "projects" / compute_project_id(tmp_path / "tree") / "memory"
     memory.mkdir(parents=True, mode=0o700)
     assert (user.list_facts(tmp_path / "tree"), str(memory) in user.notes) == ({FACT}, True)
-    user.run("projects", "rename", workspace_key(tmp_path / "tree"), "before")
+    user.run("projects", "rename", compute_project_id(tmp_path / "tree"), "before")
     assert (user.list_facts(tmp_path / "tree"), user.notes) == ({FACT}, "")
     user.store_fact(old, "This project is old")
     assert FACT in user.list_facts(old.rename(tmp_path / "new"))
@@ -249,8 +251,8 @@ def test_repository_that_cannot_be_marked_is_found_by_path(shop, user, tmp_path)
 
 
 def test_project_list_and_mark_are_private_without_credentials(user, tmp_path):
-    shop = repository(tmp_path / "shop")
-    git(shop, "remote", "add", "origin", "https://me:hunter2@example.org:443/acme/shop.git?token=s3cr3t")
+    shop = create_repository(tmp_path / "shop")
+    run_git(shop, "remote", "add", "origin", "https://me:hunter2@example.org:443/acme/shop.git?token=s3cr3t")
     user.store_fact(shop)
     files = [user.home / "projects.json", shop / ".git" / "muniment"]
     assert [stat.S_IMODE(each.stat().st_mode) for each in files] == [0o600, 0o600]
@@ -260,7 +262,7 @@ def test_project_list_and_mark_are_private_without_credentials(user, tmp_path):
     assert not [word for word in ("hunter2", "s3cr3t", "me:") if word in stored]
     (secret,) = (each.secret for each in read_projects(user.home).values())
     assert secret not in str(project)
-    assert git(shop, "status", "--porcelain") == ""
+    assert run_git(shop, "status", "--porcelain") == ""
 
 
 REMOTES = {
@@ -290,18 +292,18 @@ def test_remote_url_is_normalized_without_credentials(subtests):
     for wanted, urls in REMOTES.items():
         for url in urls:
             with subtests.test(url):
-                assert normalised(url, Path("/home/me")) == wanted
+                assert normalize_remote(url, Path("/home/me")) == wanted
 
 
 def test_remote_is_origin_or_the_only_one_in_git_config(tmp_path):
-    here = repository(tmp_path / "here")
+    here = create_repository(tmp_path / "here")
     for name, url in (("up", "https://example.org/up"), ("origin", "https://example.org/o;x#y")):
-        git(here, "remote", "add", name, url)
-        assert remote_of(here / ".git") == url.removeprefix("https://").partition("#")[0]
+        run_git(here, "remote", "add", name, url)
+        assert read_remote(here / ".git") == url.removeprefix("https://").partition("#")[0]
     (here / ".git" / "config").write_text(
         '[core]\nurl = no\n[REMOTE "a\\"b"] URL = "https://example.org/\\\nquoted" ; why\n[other]\nurl = no\n'
     )
-    assert remote_of(here / ".git") == "example.org/quoted"
+    assert read_remote(here / ".git") == "example.org/quoted"
 
 
 # -- a damaged list, many projects
@@ -323,7 +325,7 @@ DAMAGES += [
 
 
 def test_damaged_project_list_raises_and_keeps_memory(shop, user, subtests):
-    path, before = user.home / "projects.json", photograph(user.home / "projects")
+    path, before = user.home / "projects.json", take_snapshot(user.home / "projects")
     for damage in DAMAGES:
         with subtests.test(damage[:60]):
             path.write_text(damage)
@@ -331,7 +333,7 @@ def test_damaged_project_list_raises_and_keeps_memory(shop, user, subtests):
                 with pytest.raises(ConfigInvalid, match="is damaged"):
                     operation(shop)
     path.unlink()
-    assert (user.list_facts(shop), photograph(user.home / "projects")) == ({FACT}, before)
+    assert (user.list_facts(shop), take_snapshot(user.home / "projects")) == ({FACT}, before)
 
 
 def test_newer_or_writable_project_list_is_rejected(shop, user):
@@ -346,8 +348,8 @@ def test_newer_or_writable_project_list_is_rejected(shop, user):
 
 
 def test_lookup_among_many_projects_reads_few_files(shop, user, tmp_path, monkeypatch):
-    git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
-    with projects.changing(user.home) as known:
+    run_git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    with projects.lock_projects(user.home) as known:
         for number in range(1000):
             paths = {f"/nowhere/{number}": True}
             known[f"p-{number:032x}"] = projects.Project(f"p{number}", f"example.org/{number}", places=paths)
@@ -391,7 +393,7 @@ def test_full_disk_keeps_project_list_and_next_try_works(shop, user, tmp_path, m
 
 
 def test_concurrent_binds_lose_no_project(user, tmp_path):
-    repositories = [repository(tmp_path / f"r{number}") for number in range(6)]
+    repositories = [create_repository(tmp_path / f"r{number}") for number in range(6)]
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda each: projects.bind_checkout(user.home, each), repositories * 2))
     assert {path for each in read_projects(user.home).values() for path in each.places} == set(
@@ -436,7 +438,7 @@ def test_copy_does_not_take_memory_if_original_lost_its_mark(shop, user, tmp_pat
 
 def test_moved_repository_keeps_memory_if_another_replaces_it(shop, user, tmp_path):
     moved = shop.rename(tmp_path / "moved")
-    git(repository(shop), "remote", "add", "origin", "https://example.org/other")
+    run_git(create_repository(shop), "remote", "add", "origin", "https://example.org/other")
     assert (user.list_facts(moved), user.list_facts(shop)) == ({FACT}, set())
     user.store_fact(moved, "This project is moved")
     user.store_fact(shop, "This project is another")
@@ -453,7 +455,7 @@ def test_repository_moved_and_moved_back_has_one_place(shop, user, tmp_path):
 
 
 def test_repository_of_several_homes_is_found_after_move(user, tmp_path):
-    shop, other = repository(tmp_path / "shop"), User(tmp_path / "other home")
+    shop, other = create_repository(tmp_path / "shop"), User(tmp_path / "other home")
     other.store_fact(shop, "This project has two homes")
     user.store_fact(shop)
     for _ in range(2):
@@ -475,17 +477,17 @@ def test_repository_of_several_homes_is_found_after_move(user, tmp_path):
     assert user.list_facts(renamed.rename(moved)) == {"This project is the last"}
 
 
-@pytest.mark.parametrize("command", ["rename", "link"])
-def test_unlisted_memory_survives_project_rename_and_link(user, tmp_path, command):
-    tree = repository(tmp_path / "old")
+@pytest.mark.parametrize("run_command", ["rename", "link"])
+def test_unlisted_memory_survives_project_rename_and_link(user, tmp_path, run_command):
+    tree = create_repository(tmp_path / "old")
     user.store_fact(tree, FACT)
     (tree / ".git" / "muniment").unlink()
     (user.home / "projects.json").unlink()
-    before = workspace_key(tree)
-    if command == "rename":
+    before = compute_project_id(tree)
+    if run_command == "rename":
         user.run("projects", "rename", before, "older")
     else:
-        user.run("projects", "link", before, repository(tmp_path / "other"))
+        user.run("projects", "link", before, create_repository(tmp_path / "other"))
         assert user.list_facts(tmp_path / "other") == {FACT}
     assert user.list_facts(tree) == {FACT}
     user.run("projects", "unlink", tree)

@@ -1,17 +1,19 @@
-"""Memory in a repository after `git pull`: recall and the index reflect the pulled changes; with real git."""
+"""Memory in a repository after `run_git pull`: recall and the index reflect the pulled changes; with real
+git.
+"""
 
 import json
 
 import pytest
 
 import muniment
-from kit.cli.commands import invoked
-from kit.git import clone, committed, git, needs_git, repository
-from kit.server.process import policy_file
-from kit.server.raw import running
+from kit.cli.commands import run_in_process
+from kit.git import clone, commit_file, create_repository, needs_git, run_git
+from kit.server.process import write_policy
+from kit.server.raw import start_local_daemon
 from muniment.client import Client
 from muniment.workspaces import projects
-from muniment.workspaces.projects import bind_checkout, keep_inside, read_projects
+from muniment.workspaces.projects import bind_checkout, read_projects, set_memory_folder
 
 pytestmark = needs_git
 
@@ -27,8 +29,8 @@ class Colleague:
         self.home, self.clone = base / f"home of {name}", clone(source, base / name)
         self.memory = self.clone / ".muniment"
         self.memory.mkdir(exist_ok=True)
-        self.policy = policy_file(base, require='"none"')
-        keep_inside(self.home, self.clone, ".muniment")
+        self.policy = write_policy(base, require='"none"')
+        set_memory_folder(self.home, self.clone, ".muniment")
 
     def open(self):
         return muniment.open(self.clone, home=self.home, policy=self.policy, in_process=True)
@@ -38,7 +40,7 @@ class Colleague:
             return [memory.remember(fact, scope="project") for fact in facts]
 
     def run(self, *arguments):
-        result = invoked([*arguments, f"--workspace={self.clone}"], {"MUNIMENT_HOME": str(self.home)})
+        result = run_in_process([*arguments, f"--workspace={self.clone}"], {"MUNIMENT_HOME": str(self.home)})
         assert result.exit_code == 0, result.output
         return result.stdout
 
@@ -49,17 +51,17 @@ class Colleague:
         return (self.memory / "MEMORY.md").read_text(encoding="utf-8")
 
     def push(self):
-        git(self.clone, "add", "--all")
-        git(self.clone, "commit", "--quiet", "--message", "Remember")
-        git(self.clone, "push", "--quiet", "origin", "HEAD:main")
+        run_git(self.clone, "add", "--all")
+        run_git(self.clone, "commit", "--quiet", "--message", "Remember")
+        run_git(self.clone, "push", "--quiet", "origin", "HEAD:main")
 
 
 @pytest.fixture
 def source(tmp_path):
-    source = repository(tmp_path / "source")
-    git(source, "config", "receive.denyCurrentBranch", "updateInstead")
+    source = create_repository(tmp_path / "source")
+    run_git(source, "config", "receive.denyCurrentBranch", "updateInstead")
     for name in ("kept", "changed", "removed"):
-        committed(source, f".muniment/{name}.md", make_entry(f"The {name} fact"))
+        commit_file(source, f".muniment/{name}.md", make_entry(f"The {name} fact"))
     return source
 
 
@@ -71,10 +73,10 @@ def ann(tmp_path, source):
 def commit_changes(source):
     """Add, change and remove several files at once."""
     for animal in ANIMALS:
-        committed(source, f".muniment/topic/{animal}.md", make_entry(f"The added {animal} fact"))
-    committed(source, ".muniment/changed.md", make_entry("The fact is another one"))
-    git(source, "rm", "--quiet", ".muniment/removed.md")
-    git(source, "commit", "--quiet", "--message", "Remove")
+        commit_file(source, f".muniment/topic/{animal}.md", make_entry(f"The added {animal} fact"))
+    commit_file(source, ".muniment/changed.md", make_entry("The fact is another one"))
+    run_git(source, "rm", "--quiet", ".muniment/removed.md")
+    run_git(source, "commit", "--quiet", "--message", "Remove")
 
 
 ANIMALS = ("gnu", "ibis", "yak")
@@ -88,7 +90,7 @@ def test_pulled_changes_are_visible_and_indexed(ann, source):
     with ann.open() as memory:
         assert memory.recall("removed").entries
         commit_changes(source)
-        git(ann.clone, "pull", "--quiet")
+        run_git(ann.clone, "pull", "--quiet")
         assert not memory.recall("removed").entries
         assert memory.recall("the yak").entries[0].path == "project/topic/yak.md"
         assert "another one" in memory.recall("fact is another").text
@@ -99,24 +101,24 @@ def test_pulled_changes_are_visible_and_indexed(ann, source):
     assert [name for name in AFTER if name not in index] == []
     assert ("The removed fact" in index, "The changed fact" in index) == (False, False)
     assert json.loads(ann.run("index", "verify", "--json"))["problems"] == []
-    git(ann.clone, "checkout", "--quiet", "HEAD~4", ".muniment/changed.md")  # An older branch, in place.
+    run_git(ann.clone, "checkout", "--quiet", "HEAD~4", ".muniment/changed.md")  # An older branch, in place.
     assert ann.list_names() >= {"The changed fact", "The kept fact"}
 
 
 @pytest.mark.slow
 def test_running_daemon_sees_pulled_changes(ann, source, tmp_path):
     with (
-        running(tmp_path, workspaces=(ann.clone,)) as daemon,
+        start_local_daemon(tmp_path, workspaces=(ann.clone,)) as daemon,
         Client(url=daemon.url, token=daemon.token, workspace=ann.clone) as client,
     ):
-        keep_inside(daemon.home, ann.clone, ".muniment")
+        set_memory_folder(daemon.home, ann.clone, ".muniment")
     with (
-        running(tmp_path, workspaces=(ann.clone,)) as daemon,
+        start_local_daemon(tmp_path, workspaces=(ann.clone,)) as daemon,
         Client(url=daemon.url, token=daemon.token, workspace=ann.clone) as client,
     ):
         assert client.recall("removed").entries
         commit_changes(source)
-        git(ann.clone, "pull", "--quiet")
+        run_git(ann.clone, "pull", "--quiet")
         assert not client.recall("removed").entries
         assert client.recall("the yak").entries[0].path == "project/topic/yak.md"
 
@@ -127,9 +129,9 @@ def test_merge_conflict_in_index_loses_no_entry(ann, source, tmp_path):
     ann.remember_all("This project keeps zebras")
     ben.remember_all("This project keeps okapis")
     ann.push()
-    git(ben.clone, "add", "--all")
-    git(ben.clone, "commit", "--quiet", "--message", "Remember")
-    git(ben.clone, "pull", "--quiet", fails=True)  # Both changed the index.
+    run_git(ben.clone, "add", "--all")
+    run_git(ben.clone, "commit", "--quiet", "--message", "Remember")
+    run_git(ben.clone, "pull", "--quiet", fails=True)  # Both changed the index.
     assert "<<<<<<< " in ben.read_index()
     everything = BEFORE | {"Project keeps okapis", "Project keeps zebras"}
     assert len(ben.list_names()) == len(everything)
@@ -146,7 +148,7 @@ def test_merge_conflict_in_index_loses_no_entry(ann, source, tmp_path):
     assert len(ben.list_names()) == len(everything) + 1
     assert json.loads(ben.run("index", "verify", "--json"))["problems"] == []
     ben.push()
-    git(ann.clone, "pull", "--quiet")
+    run_git(ann.clone, "pull", "--quiet")
     assert ann.list_names() == ben.list_names()
     ann.remember_all("This project keeps wombats")
     assert len(ann.list_names()) == len(everything) + 2
@@ -180,7 +182,7 @@ def test_command_and_open_memory_see_pulled_changes(ann, source):
     with ann.open() as memory:
         assert memory.recall("removed").entries
         commit_changes(source)
-        git(ann.clone, "pull", "--quiet")
+        run_git(ann.clone, "pull", "--quiet")
         assert not memory.recall("removed").entries
         assert "project/topic/yak.md" in {each.path for each in memory.recall("the yak").entries}
     assert ann.list_names() == AFTER
@@ -207,9 +209,9 @@ def test_history_follows_clone_whichever_step_records_move(ann, tmp_path, first)
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     match first:
         case "init":
-            keep_inside(ann.home, ann.clone, ".muniment")
+            set_memory_folder(ann.home, ann.clone, ".muniment")
         case "link":
-            projects.link(ann.home, ann.clone, project)
+            projects.link_checkout(ann.home, ann.clone, project)
         case _:
             bind_checkout(ann.home, ann.clone)  # As if the power failed after this step.
     if first.endswith("twice"):
@@ -225,9 +227,9 @@ def test_history_follows_clone_whichever_step_records_move(ann, tmp_path, first)
 def test_worktree_after_move_does_not_take_clone_history(ann, tmp_path):
     """If the memory is in the repository, each checkout has its own."""
     ann.remember_all("This project keeps zebras")
-    git(ann.clone, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    run_git(ann.clone, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     ann.clone = ann.clone.rename(tmp_path / "renamed")
-    git(ann.clone, "worktree", "repair")
+    run_git(ann.clone, "worktree", "repair")
     with muniment.open(tmp_path / "tree", home=ann.home, policy=ann.policy, in_process=True) as memory:
         assert not memory.history()
     with ann.open() as memory:
@@ -240,8 +242,8 @@ def test_repository_replacing_moved_one_has_separate_history(ann, source, tmp_pa
     ann.remember_all("This project keeps zebras")
     bind_checkout(ann.home, original_path.rename(tmp_path / "renamed"))
     other = clone(source, original_path)
-    projects.unlink(ann.home, other)
-    keep_inside(ann.home, other, ".muniment")
+    projects.unlink_checkout(ann.home, other)
+    set_memory_folder(ann.home, other, ".muniment")
     ann.remember_all("This project keeps okapis")
     ann.clone = tmp_path / "renamed"
     ann.run("recall", "zebras")
@@ -252,17 +254,17 @@ def test_repository_replacing_moved_one_has_separate_history(ann, source, tmp_pa
 
 def test_memory_folder_under_git_is_supported(ann, tmp_path):
     """Some users keep the memory in their home under version control."""
-    work = repository(tmp_path / "work")
+    work = create_repository(tmp_path / "work")
     with muniment.open(work, home=ann.home, policy=ann.policy, in_process=True) as memory:
         memory.remember("This project keeps zebras", scope="project")
-        root = memory.place.roots["project"].trusted_path
-        git(root, "init", "--quiet")
-        git(root, "add", "--all")
-        git(root, "commit", "--quiet", "--message", "Remember")
+        root = memory.context.roots["project"].trusted_path
+        run_git(root, "init", "--quiet")
+        run_git(root, "add", "--all")
+        run_git(root, "commit", "--quiet", "--message", "Remember")
         assert memory.recall("zebras").entries
         memory.remember("This project keeps okapis", scope="project")
-        git(root, "reset", "--quiet", "--hard")
-        git(root, "clean", "--quiet", "--force")
+        run_git(root, "reset", "--quiet", "--hard")
+        run_git(root, "clean", "--quiet", "--force")
         assert not memory.recall("okapis").entries
         memory.remember("This project keeps lemurs", scope="project")
         assert "okapis" not in (root / "MEMORY.md").read_text(encoding="utf-8")

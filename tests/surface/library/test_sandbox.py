@@ -6,15 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from kit.memories import CANARY, SCOPES, descriptors, make_roots, photograph, put, strict
+from kit.memories import (
+    CANARY,
+    SCOPES,
+    count_descriptors,
+    make_roots,
+    make_strict_policy,
+    take_snapshot,
+    write_file,
+)
 from kit.policy import files
 from muniment import Sandbox, errors
 from muniment.cancelling import Cancel
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Enforcement
 from muniment.names import ContextMode
-from muniment.store.ledger import commits
+from muniment.store.ledger import read_commits
 from muniment.store.state import State
 
 MODES = [False, True]
@@ -39,7 +47,7 @@ def open_sandbox(request, roots):
     with ExitStack() as stack:
 
         def open_box(**options):
-            policy = strict(require="none" if request.param else "partial", **options)
+            policy = make_strict_policy(require="none" if request.param else "partial", **options)
             return stack.enter_context(Sandbox(policy, roots, in_process=request.param))
 
         yield open_box
@@ -53,11 +61,11 @@ def write(box, path="user/a.md", content="x\n"):
 
 
 def test_commit_applies_proposed_changes_and_allows_more(open_sandbox, roots, tmp_path):
-    put(roots["user"], "old.md", "old\n")
-    box, before = open_sandbox(), photograph(tmp_path)
+    write_file(roots["user"], "old.md", "old\n")
+    box, before = open_sandbox(), take_snapshot(tmp_path)
     write(box, "user/topic/new.md", "new\n")
     write(box, "user/old.md", "newer\n")
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
     proposed, kinds = box.changes(), [("user/old.md", "modify"), ("user/topic/new.md", "create")]
     assert [(change.path, change.kind) for change in proposed] == kinds
     done = box.commit()
@@ -72,15 +80,15 @@ def test_commit_applies_proposed_changes_and_allows_more(open_sandbox, roots, tm
 
 @pytest.mark.parametrize("name", ["a.md", "A.md"])
 def test_commit_fails_if_file_appeared_or_changed(open_sandbox, roots, tmp_path, name):
-    existing, box = put(roots["user"], "a.md", "mine\n"), open_sandbox()
+    existing, box = write_file(roots["user"], "a.md", "mine\n"), open_sandbox()
     for path in ("user/a.md", "user/b.md"):
         write(box, path)
     existing.unlink()
-    put(roots["user"], name, "theirs\n")
-    before = photograph(tmp_path)
+    write_file(roots["user"], name, "theirs\n")
+    before = take_snapshot(tmp_path)
     with pytest.raises((errors.StoreConflict, errors.RememberRefused)):
         box.commit()
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 # -- escapes
@@ -93,7 +101,7 @@ def test_escape_by_writing_tool_makes_commit_raise(open_sandbox, roots, tmp_path
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
     (roots["user"] / "hard.md").hardlink_to(tmp_path / "outside" / "secret.md")
     more = {"content": "x"} if tool == "write_file" else {"old_string": "a", "new_string": "b"}
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     for path in ("user/../x.md", "/etc/passwd", "user/link.md", "user/a\0.md", "user/hard.md"):
         box = open_sandbox()
         assert (write(box).verdict, box.call(tool, {"path": path, **more}).code) == ("allow", "path_escape")
@@ -103,7 +111,7 @@ def test_escape_by_writing_tool_makes_commit_raise(open_sandbox, roots, tmp_path
                 box.commit()
             assert isinstance(caught.value, errors.PathEscape)
             assert (caught.value.tool, "second" in caught.value.requested) == (tool, False)
-    assert photograph(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 @pytest.mark.threat("T-PATH-03", control="resolvers")
@@ -155,15 +163,15 @@ def test_policy_requiring_worker_rejects_in_process(roots, state, require, monke
         "muniment.sandbox.sandbox.bind_outside", lambda *_a, **_k: pytest.fail("a root was opened")
     )
     with pytest.raises(errors.ConfinementUnavailable) as caught:
-        Sandbox(strict(require=require), roots, in_process=True)
+        Sandbox(make_strict_policy(require=require), roots, in_process=True)
     assert 'run it in a worker, or use a policy with require = "none"' in str(caught.value)
     with pytest.raises(errors.ConfinementUnavailable):
-        Sandbox.for_run(strict(require=require), {}, state, in_process=True)
+        Sandbox.for_run(make_strict_policy(require=require), {}, state, in_process=True)
 
 
 def test_policy_file_requires_partial_confinement_by_default(roots, tmp_path):
-    own = files.write(
-        tmp_path / "own.toml", body=files.SCOPES + files.allow("/user/**", verbs=["read", "create"])
+    own = files.write_policy(
+        tmp_path / "own.toml", body=files.SCOPES + files.format_allow("/user/**", verbs=["read", "create"])
     )
     bound = {"user": roots["user"]}
     for policy in (Path(own), own):
@@ -186,14 +194,14 @@ SPOILED = {
 
 
 def test_unusable_root_raises_reason_and_starts_nothing(tmp_path):
-    before = descriptors()
+    before = count_descriptors()
     for name, spoil in SPOILED.items():
         roots = make_roots(tmp_path / name)
         spoil(roots["user"])
         with pytest.raises(errors.ManagedMemoryUnavailable) as caught:
             Sandbox("strict", roots)
         assert (caught.value.what, bool(caught.value.reason)) == ("user", True), name
-    assert descriptors() == before
+    assert count_descriptors() == before
 
 
 def test_overlapping_roots_and_invalid_settings_are_rejected(roots, tmp_path):
@@ -230,25 +238,30 @@ def bound(roots):
 
 @pytest.mark.parametrize("in_process", MODES)
 def test_clean_run_renames_file_if_name_is_taken(roots, bound, state, in_process):
-    put(roots["user"], "a.md", "theirs\n")
+    write_file(roots["user"], "a.md", "theirs\n")
     options = {"context": ContextMode.CLEAN, "in_process": in_process}
-    with Sandbox.for_run(strict(require="none"), bound, state, **options) as box:
+    with Sandbox.for_run(make_strict_policy(require="none"), bound, state, **options) as box:
         assert write(box).text == "created user/a.md (2 bytes)"
         assert box.call("read_file", {"path": "user/a.md"}).text == "1\tx"
         assert [change.path for change in box.commit().changes] == ["user/a-2.md"]
-    assert ((roots["user"] / "a.md").read_text(), len(commits(state))) == ("theirs\n", 1)
+    assert ((roots["user"] / "a.md").read_text(), len(read_commits(state))) == ("theirs\n", 1)
 
 
 def test_cancelled_run_writes_nothing(bound, state, tmp_path):
-    before = photograph(tmp_path)
+    before = take_snapshot(tmp_path)
     with Cancel() as cancel:
-        soon = Patience(float("inf"), cancel)
-        with Sandbox.for_run(strict(require="none"), bound, state, in_process=True, patience=soon) as box:
+        soon = Deadline(float("inf"), cancel)
+        with Sandbox.for_run(
+            make_strict_policy(require="none"), bound, state, in_process=True, deadline=soon
+        ) as box:
             write(box)
             cancel.set()
             with pytest.raises(errors.Cancelled):
                 box.commit()
         refused = pytest.raises(errors.Cancelled)
-        with Sandbox.for_run(strict(), bound, state, in_process=False, patience=soon) as box, refused:
+        with (
+            Sandbox.for_run(make_strict_policy(), bound, state, in_process=False, deadline=soon) as box,
+            refused,
+        ):
             box.call("ls", {"path": ""})
-    assert (photograph(tmp_path), commits(state)) == (before, ())
+    assert (take_snapshot(tmp_path), read_commits(state)) == (before, ())

@@ -17,7 +17,7 @@ import pytest
 from muniment.agent.model import MAX_MODEL_CHARS
 from muniment.agent.openai import OpenAIModel
 from muniment.errors import ConfigInvalid, InvalidScope, ManagedMemoryUnavailable
-from muniment.settings import MAX_KEY_BYTES, default_roots, parse_roots, read_api_key, read_settings
+from muniment.settings import MAX_KEY_BYTES, find_default_roots, parse_roots, read_api_key, read_settings
 
 SCOPES = ("user", "project")
 SERVER = "http://127.0.0.1:1/v1"
@@ -57,7 +57,7 @@ def test_defaults_apply_and_nothing_is_created(tmp_path, monkeypatch):
     assert settings.embeddings is None
     assert (settings.model, settings.base_url, settings.protocol) == ("rules", None, "auto")
     assert (settings.api_key_file, settings.key_in_variable) == (None, False)
-    assert settings.apart == tuple(home / name for name in OWN_NAMES)
+    assert settings.protected_paths == tuple(home / name for name in OWN_NAMES)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", Mock(side_effect=KeyError))
@@ -235,23 +235,23 @@ def test_broken_config_path_is_not_treated_as_missing(home, tmp_path):
 
 def test_default_roots_are_private_and_replaced_by_bound_roots(home, tmp_path):
     settings = read(home, roots={"user": tmp_path / "mine"})
-    assert default_roots(settings, ("user",), tmp_path, create=True) == {"user": tmp_path / "mine"}
+    assert find_default_roots(settings, ("user",), tmp_path, create=True) == {"user": tmp_path / "mine"}
     assert ((tmp_path / "mine").exists(), (home / "user").exists()) == (False, False)
     project = home / "projects" / "work" / "memory"
-    roots = default_roots(read(home), SCOPES, project, create=True)
+    roots = find_default_roots(read(home), SCOPES, project, create=True)
     assert roots == {"user": home / "user", "project": project}
     assert [path.stat().st_mode & 0o777 for path in roots.values()] == [0o700] * 2
 
 
 def test_mismatched_scopes_roots_and_home_are_rejected(home, tmp_path):
     with pytest.raises(InvalidScope, match="no scope 'team'"):
-        default_roots(read(home, roots={"team": tmp_path}), SCOPES, tmp_path, create=True)
+        find_default_roots(read(home, roots={"team": tmp_path}), SCOPES, tmp_path, create=True)
     with pytest.raises(ConfigInvalid, match="--root team=DIR"):
-        default_roots(read(home), ("user", "team"), tmp_path, create=True)
+        find_default_roots(read(home), ("user", "team"), tmp_path, create=True)
     (home / "user").rmdir()
     (home / "user").write_text("")
     with pytest.raises(ManagedMemoryUnavailable, match="not a directory"):
-        default_roots(read(home), SCOPES, tmp_path, create=True)
+        find_default_roots(read(home), SCOPES, tmp_path, create=True)
 
 
 def test_roots_are_parsed_from_pairs():

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.cli.commands import invoked
-from kit.memories import descriptors, make_roots
-from kit.policy.files import READ, SCOPES, write
+from kit.cli.commands import run_in_process
+from kit.memories import count_descriptors, make_roots
+from kit.policy.files import READ, SCOPES, write_policy
 from muniment.errors import PolicyInvalid
 from muniment.policy import signatures
 from muniment.policy.load import load_files
-from muniment.policy.signatures import NAMESPACE, sign, signature_path, statement, verify
-from muniment.settings import Settings, load_configured
+from muniment.policy.signatures import NAMESPACE, build_statement, get_signature_path, sign, verify
+from muniment.settings import Settings, load_configured_policy
 
 NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 
@@ -38,18 +38,18 @@ def signers(keys, tmp_path):
     return path
 
 
-own = pytest.fixture(lambda tmp_path: Path(write(tmp_path / "policies" / "own.toml")))
+own = pytest.fixture(lambda tmp_path: Path(write_policy(tmp_path / "policies" / "own.toml")))
 
 
 def sign_policy(path, key):
     """Sign the current content of a policy file."""
     loaded = load_files(str(path))
-    signature_path(loaded.files[0]).write_bytes(sign(statement(loaded.policy), key))
+    get_signature_path(loaded.files[0]).write_bytes(sign(build_statement(loaded.policy), key))
     return loaded
 
 
 def load(path, signers):
-    return load_configured(Settings(Path("/nowhere"), policy=str(path), policy_signers=signers))
+    return load_configured_policy(Settings(Path("/nowhere"), policy=str(path), policy_signers=signers))
 
 
 def load_rejected(path, signers):
@@ -62,7 +62,7 @@ def load_rejected(path, signers):
 
 def test_signed_policy_loads_and_names_its_signer(own, keys, signers):
     loaded = sign_policy(own, keys[0])
-    assert statement(loaded.policy) == f"muniment-policy/1 own {loaded.policy.digest}\n".encode()
+    assert build_statement(loaded.policy) == f"muniment-policy/1 own {loaded.policy.digest}\n".encode()
     assert (load(own, signers), signatures.verify_policy(loaded, signers)) == (loaded, "alice@example.com")
     own.write_text("# a comment\n" + own.read_text())
     assert load(own, signers)
@@ -75,30 +75,30 @@ def test_unsigned_policy_is_rejected_unless_built_in(own, signers, tmp_path):
     assert (rule, "own.toml.sig" in problem) == ("E141", True)
     assert load("hardened", signers).policy.name == "hardened"
     with pytest.raises(PolicyInvalid, match="E143"):
-        signature_path(strict := load_files("strict").files[0])
+        get_signature_path(strict := load_files("strict").files[0])
     assert load_rejected(shutil.copy(strict.path, tmp_path / "strict.toml"), signers)[0] == "E141"
-    assert load_rejected(write(tmp_path / "child.toml", extends=["strict"]), signers)[0] == "E141"
+    assert load_rejected(write_policy(tmp_path / "child.toml", extends=["strict"]), signers)[0] == "E141"
 
 
 @pytest.mark.threat("T-POL-04", control="required_signatures")
 @pytest.mark.threat("T-POL-04", control="signatures_checked")
 def test_signature_covers_policy_parents_and_name(own, keys, signers, tmp_path):
-    child = Path(write(tmp_path / "child.toml", extends=["policies/own.toml"]))
+    child = Path(write_policy(tmp_path / "child.toml", extends=["policies/own.toml"]))
     for path in (own, child):
         sign_policy(path, keys[0])
         assert load(path, signers)
-    write(own, body=NARROW)
+    write_policy(own, body=NARROW)
     for path in (own, child):
         assert load_rejected(path, signers)[0] == "E140"
     sign_policy(own, keys[0])
-    renamed = write(own.with_name("other.toml"), body=NARROW)
+    renamed = write_policy(own.with_name("other.toml"), body=NARROW)
     shutil.copy(f"{own}.sig", f"{renamed}.sig")
     assert load_rejected(renamed, signers)[0] == "E140"
 
 
 def test_invalid_or_foreign_signature_is_rejected(own, keys, signers, tmp_path):
     loaded, signature, message = sign_policy(own, keys[1]), Path(f"{own}.sig"), tmp_path / "message"
-    message.write_bytes(statement(loaded.policy))
+    message.write_bytes(build_statement(loaded.policy))
     assert NAMESPACE != "file"
     command = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", keys[0], message]
     subprocess.run(command, check=True, capture_output=True)
@@ -172,12 +172,12 @@ def test_commands_reject_unsigned_policy(own, keys, signers, root, tmp_path, mon
     monkeypatch.setenv("MUNIMENT_HOME", str(home))
     tool = ["tool", "--policy", str(own), "--root", f"user={root}"]
     for command in (["doctor"], tool, ["ls", "--workspace", str(workspace)], ["remember", "a fact"]):
-        done = invoked(command, {}, "")
+        done = run_in_process(command, {}, "")
         assert (done.exit_code, "E141" in done.output) == (1, True), command
     with pytest.raises(PolicyInvalid, match="E141"):
         muniment.open(workspace, home=home)
     sign_policy(own, keys[0])
-    assert invoked(tool, {}, "").exit_code == 0
+    assert run_in_process(tool, {}, "").exit_code == 0
     muniment.open(workspace, home=home).close()
 
 
@@ -186,21 +186,27 @@ def test_policy_inside_writable_root_is_rejected(root, tmp_path):
     outside, alias = tmp_path / "policies", tmp_path / "alias"
     outside.mkdir()
     alias.symlink_to(root)
-    good, bad = Path(write(outside / "good.toml")), Path(write(root / "deep" / "bad.toml", "good"))
+    good, bad = (
+        Path(write_policy(outside / "good.toml")),
+        Path(write_policy(root / "deep" / "bad.toml", "good")),
+    )
     (root / "out.toml").symlink_to(good)
     (outside / "in.toml").symlink_to("../alias/deep/bad.toml")
     options = {"home": tmp_path / "home", "roots": {"user": root}}
     muniment.open(outside, policy=good, **options).close()  # This starts the zygote, which then stays.
-    parent, before = write(outside / "own.toml", extends=["../memory/user/deep/bad.toml"]), descriptors()
+    parent, before = (
+        write_policy(outside / "own.toml", extends=["../memory/user/deep/bad.toml"]),
+        count_descriptors(),
+    )
     for named in (bad, parent, root / "out.toml", outside / "in.toml", alias / "deep" / "bad.toml"):
         with pytest.raises(PolicyInvalid) as caught:
             muniment.Sandbox(policy=named, roots={"user": root})
         assert (caught.value.rule, "scope 'user'" in caught.value.problem) == ("E126", True)
-    result = invoked(["tool", "--policy", str(named), "--root", f"user={root}"], {}, "")
+    result = run_in_process(["tool", "--policy", str(named), "--root", f"user={root}"], {}, "")
     assert "E126" in result.output
     with pytest.raises(PolicyInvalid, match="E126"):
         muniment.open(outside, policy=bad, **options)
-    assert descriptors() == before
+    assert count_descriptors() == before
 
 
 def test_policy_in_unreadable_directory_is_rejected(own, root, tmp_path):

@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kit.mcp import over_http
+from kit.mcp import run_over_http
 from muniment import errors
 from muniment.agent.model import ModelError, Reply
 from muniment.events import MAX_PARENTS, TraceParents, span
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 from muniment.types import RememberRequest, Usage
 
 FACT = "The user prefers dark mode in all editors"
@@ -63,14 +63,14 @@ def export_json(spans):
 
 
 WRITING_TURNS = [
-    calls(call("ls", path="user")),
-    calls(call("write_file", path="user/editor/dark.md", content=f"{FACT}\n")),
-    say("Saved to user/editor/dark.md."),
+    reply_with_calls(make_call("ls", path="user")),
+    reply_with_calls(make_call("write_file", path="user/editor/dark.md", content=f"{FACT}\n")),
+    reply_with_text("Saved to user/editor/dark.md."),
 ]
 
 
-def test_remember_has_spans_for_task_run_turns_tools_and_commit(memory, spans):
-    with memory(model=ScriptedModel(WRITING_TURNS)) as opened:
+def test_remember_has_spans_for_task_run_turns_tools_and_commit(open_memory, spans):
+    with open_memory(model=ScriptedModel(WRITING_TURNS)) as opened:
         done = opened.remember(FACT)
     assert format_tree(spans()) == [
         "task kind=remember status=completed",
@@ -87,9 +87,9 @@ def test_remember_has_spans_for_task_run_turns_tools_and_commit(memory, spans):
     assert {each.context.trace_id for each in spans()} == {first.context.trace_id}
 
 
-def test_failed_remember_span_has_code_and_no_commit(memory, spans):
-    escapes = [calls(call("write_file", path="../out.md", content="x\n"))]
-    with memory(model=ScriptedModel(escapes)) as opened, pytest.raises(errors.RememberPathEscape):
+def test_failed_remember_span_has_code_and_no_commit(open_memory, spans):
+    escapes = [reply_with_calls(make_call("write_file", path="../out.md", content="x\n"))]
+    with open_memory(model=ScriptedModel(escapes)) as opened, pytest.raises(errors.RememberPathEscape):
         opened.remember(FACT)
     assert format_tree(spans()) == [
         "task kind=remember status=failed type=remember_path_escape !",
@@ -99,11 +99,11 @@ def test_failed_remember_span_has_code_and_no_commit(memory, spans):
     ]
 
 
-def test_model_error_marks_turn_and_rules_are_second_run(memory, spans):
+def test_model_error_marks_turn_and_rules_are_second_run(open_memory, spans):
     def fail(_):
         raise ModelError(f"the server answered {CANARY}")
 
-    with memory(model=ScriptedModel([fail])) as opened:
+    with open_memory(model=ScriptedModel([fail])) as opened:
         opened.remember(FACT)
     assert format_tree(spans())[:4] == [
         "task kind=remember status=completed",
@@ -114,12 +114,12 @@ def test_model_error_marks_turn_and_rules_are_second_run(memory, spans):
     assert CANARY not in export_json(spans())
 
 
-def test_forget_dream_and_undo_have_task_spans(memory, spans):
-    with memory() as opened:
+def test_forget_dream_and_undo_have_task_spans(open_memory, spans):
+    with open_memory() as opened:
         done = opened.remember(FACT)
     count = len(spans())
     model = ScriptedModel([Reply(text='{"remove": ["c1"]}', usage=Usage(7, 10**30))])
-    with memory(model=model) as opened:
+    with open_memory(model=model) as opened:
         opened.forget("dark mode")
         opened.dream()
         with pytest.raises(errors.UndoOverlap):
@@ -137,14 +137,18 @@ def test_forget_dream_and_undo_have_task_spans(memory, spans):
 
 
 @pytest.mark.threat("T-LEAK-04", control="bare_spans")
-def test_no_span_contains_content_paths_or_model_names(memory, spans, tmp_path):
+def test_no_span_contains_content_paths_or_model_names(open_memory, spans, tmp_path):
     path = f"user/{CANARY}/{CANARY}.md"
     turns = [
-        calls(call("read_file", path=path), call(f"tool-{CANARY}", path=path), call("grep", pattern=CANARY)),
-        calls(call("write_file", path=path, content=f"{FACT} {CANARY}\n")),
-        say(f"Saved {CANARY} to {path}."),
+        reply_with_calls(
+            make_call("read_file", path=path),
+            make_call(f"tool-{CANARY}", path=path),
+            make_call("grep", pattern=CANARY),
+        ),
+        reply_with_calls(make_call("write_file", path=path, content=f"{FACT} {CANARY}\n")),
+        reply_with_text(f"Saved {CANARY} to {path}."),
     ]
-    with memory(model=ScriptedModel(turns, name=f"/models/{CANARY}.gguf")) as opened:
+    with open_memory(model=ScriptedModel(turns, name=f"/models/{CANARY}.gguf")) as opened:
         opened.remember(f"{FACT} {CANARY}")
         for options in (
             {"scope": CANARY},
@@ -174,18 +178,18 @@ class Hostile(SpanProcessor):
     on_end = _on_ending = on_start
 
 
-def test_broken_tracer_is_logged_and_task_completes(memory, provider, caplog):
+def test_broken_tracer_is_logged_and_task_completes(open_memory, provider, caplog):
     caplog.set_level(logging.INFO, logger="muniment")
     provider.add_span_processor(Hostile())
-    with memory() as opened:
+    with open_memory() as opened:
         assert opened.remember(FACT).status == "completed"
     lost = [record.getMessage() for record in caplog.records if "span_lost" in record.getMessage()]
     assert (bool(lost), CANARY in str(lost)) == (True, False)
 
 
-def test_without_provider_span_is_noop_and_error_propagates(memory):
-    with memory() as opened, span("task", kind="remember") as task_span:
-        task_span.tell(status="completed")
+def test_without_provider_span_is_noop_and_error_propagates(open_memory):
+    with open_memory() as opened, span("task", kind="remember") as task_span:
+        task_span.set_attributes(status="completed")
         assert opened.remember(FACT).status == "completed"
     with pytest.raises(KeyError), span("task"):
         raise KeyError
@@ -212,8 +216,8 @@ def test_opentelemetry_is_not_loaded_without_provider(tmp_path):
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_http_task_joins_trace_of_its_request(http, spans):
-    daemon = http()
+def test_http_task_joins_trace_of_its_request(start_http, spans):
+    daemon = start_http()
     traced = ("remember", {"content": FACT}, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
     invalid_parents = (
         "x" * 60_000,
@@ -232,14 +236,14 @@ def test_http_task_joins_trace_of_its_request(http, spans):
     assert {each.context.trace_id for each in others} & {first.context.trace_id} == set()
 
 
-def test_mcp_task_joins_trace_of_its_request(http, spans):
-    daemon = http()
+def test_mcp_task_joins_trace_of_its_request(start_http, spans):
+    daemon = start_http()
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
     async def body(client):
         return await client.call_tool("remember", {"content": FACT})
 
-    assert not over_http(f"{daemon.url}/mcp", daemon.token, "auto", body, headers=headers).is_error
+    assert not run_over_http(f"{daemon.url}/mcp", daemon.token, "auto", body, headers=headers).is_error
     (task,) = (each for each in spans() if each.name == "muniment.task")
     assert f"{task.context.trace_id:032x} {task.parent.span_id:016x}" == f"{TRACE} {PARENT}"
 
@@ -247,9 +251,9 @@ def test_mcp_task_joins_trace_of_its_request(http, spans):
 def test_trace_parents_are_limited_and_used_once_by_their_task(spans):
     parents = TraceParents()
     for number in range(MAX_PARENTS + 1):
-        parents.keep(f"task-{number}", [f"00-{TRACE}-{number + 1:016x}-01"])
-    parents.keep("twice", [f"00-{TRACE}-{PARENT}-01"] * 2)
+        parents.store(f"task-{number}", [f"00-{TRACE}-{number + 1:016x}-01"])
+    parents.store("twice", [f"00-{TRACE}-{PARENT}-01"] * 2)
     for task in ("task-0", "task-1", "task-1", "twice"):
-        with parents.above(task), span("task"):
+        with parents.attach(task), span("task"):
             pass
     assert [each.parent and each.parent.span_id for each in spans()] == [None, 2, None, None]

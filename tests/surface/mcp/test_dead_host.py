@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from kit.mcp import HELLO, PROGRAM
-from kit.server.process import serving
-from muniment.integrations.mcp.stdio import LAST_SECONDS
+from kit.mcp import INITIALIZE, PROGRAM
+from kit.server.process import start_daemon_process
+from muniment.integrations.mcp.stdio import FORCE_EXIT_SECONDS
 from muniment.integrations.mcp.wire import END_SECONDS
 
-BOUND = END_SECONDS + LAST_SECONDS + 20
+BOUND = END_SECONDS + FORCE_EXIT_SECONDS + 20
 """Time limit in seconds; the last part allows for a busy machine."""
 
 FULL_MS = 2_000
@@ -61,7 +61,7 @@ def feed_and_close(process, messages):
 def test_mcp_process_ends_after_input_without_reader(tmp_path, subtests):
     running = {}
     try:
-        with serving(tmp_path / "served") as daemon:
+        with start_daemon_process(tmp_path / "served") as daemon:
             for name, messages in FLOODS.items():
                 running[name] = start_process(tmp_path / name), messages
             flags, token = ("--url", daemon.url), {"MUNIMENT_TOKEN": daemon.token}
@@ -71,7 +71,7 @@ def test_mcp_process_ends_after_input_without_reader(tmp_path, subtests):
                     FLOODS[name],
                 )
             for process, messages in running.values():
-                feed_and_close(process, [HELLO, {"method": "notifications/initialized"}, *messages])
+                feed_and_close(process, [INITIALIZE, {"method": "notifications/initialized"}, *messages])
             for name, (process, _) in running.items():
                 with subtests.test(name):
                     assert process.wait(BOUND) is not None

@@ -20,23 +20,23 @@ import muniment
 from kit.jsonrpc import INVALID_IDS
 from kit.mcp import (
     ERAS,
-    HELLO,
-    Heard,
-    hears_of_change,
-    over_http,
-    refused,
-    stands_between_marks,
-    text_of,
+    INITIALIZE,
+    ChangeListener,
+    is_only_between_marks,
+    read_error_code,
+    read_text,
+    run_over_http,
+    wait_for_change,
 )
-from kit.operations.places import raising
-from kit.server.process import BASE, HeldModel, locked, policy_file
-from kit.server.raw import running
+from kit.operations.contexts import make_raising_step
+from kit.server.process import BASE, PausableModel, lock_roots, write_policy
+from kit.server.raw import start_local_daemon
 from muniment.agent.model import ModelError
 from muniment.integrations.mcp import server
-from muniment.integrations.mcp.http import MAX_READS, MAX_UNDOS, _LaneMemory
+from muniment.integrations.mcp.http import MAX_PARALLEL_UNDOS, MAX_READS, _LaneBackend
 from muniment.server import guard
-from muniment.server.core import MAX_OWNER
-from muniment.testing.minds import ScriptedModel
+from muniment.server.core import MAX_OWNER_OPERATIONS
+from muniment.testing.scripted_models import ScriptedModel
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
 META = {
@@ -49,7 +49,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("mcp")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("mcp")) as served:
         yield served
 
 
@@ -59,7 +59,7 @@ def session(request, daemon):
 
     def run(body, token=None, served=daemon, path="/mcp", **options):
         token = token or served.client
-        return over_http(f"{served.url}{path}", token, request.param, body, **options)
+        return run_over_http(f"{served.url}{path}", token, request.param, body, **options)
 
     return run
 
@@ -99,28 +99,28 @@ def test_all_tools_resources_and_prompts_work_over_http(session, daemon):
 
 
 def test_clients_are_notified_of_commits_of_other_programs(session, daemon):
-    listener = Heard()
+    listener = ChangeListener()
 
     def change():
-        policy = policy_file(daemon.base, require='"none"')
+        policy = write_policy(daemon.base, require='"none"')
         with muniment.open(daemon.work, home=daemon.home, policy=policy, in_process=True) as memory:
             memory.remember(f"The user counts {len(memory.history())} sheep")
 
     async def body(client):
         await client.list_resources()
-        await hears_of_change(client, listener, lambda: asyncio.to_thread(change))
+        await wait_for_change(client, listener, lambda: asyncio.to_thread(change))
 
     session(body, message_handler=listener)
 
 
 def test_cancelled_call_cancels_its_task(tmp_path, session):
-    with HeldModel() as model, running(tmp_path, model) as served:
+    with PausableModel() as model, start_local_daemon(tmp_path, model) as served:
         model.hold()
 
         async def body(client):
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "remember", {"content": "The user waits"})
-                await asyncio.to_thread(model.wait_until_asked)
+                await asyncio.to_thread(model.wait_for_requests)
                 group.cancel_scope.cancel()
 
         async def both(client):
@@ -152,8 +152,8 @@ def test_task_that_ends_before_event_check_is_answered():
         return stream
 
     core = SimpleNamespace(followed=get_stream, find=find)
-    lane = _LaneMemory(SimpleNamespace(core=core, workspace=None), None, None, None, None)
-    assert asyncio.run(lane._over(running, 0, lambda *_: None)) is finished
+    lane = _LaneBackend(SimpleNamespace(core=core, workspace=None), None, None, None, None)
+    assert asyncio.run(lane._wait_for_task(running, 0, lambda *_: None)) is finished
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
@@ -182,8 +182,8 @@ def test_undo_of_disconnected_client_is_dropped(daemon):
     def count_waiting():
         return 0 if daemon.core.mcp is None else len(daemon.core.mcp._undos._waiters or ())
 
-    with locked(daemon.home / "user"), ExitStack() as lines:
-        for _ in range(MAX_OWNER + 2):
+    with lock_roots(daemon.home / "user"), ExitStack() as lines:
+        for _ in range(MAX_OWNER_OPERATIONS + 2):
             line = lines.enter_context(daemon.line())
             line.send(
                 daemon.request(
@@ -191,10 +191,13 @@ def test_undo_of_disconnected_client_is_dropped(daemon):
                 )
             )
         daemon.until(
-            lambda: (len(daemon.core._owners), count_waiting()) == (MAX_UNDOS, MAX_OWNER + 2 - MAX_UNDOS)
+            lambda: (
+                (len(daemon.core._operations), count_waiting())
+                == (MAX_PARALLEL_UNDOS, MAX_OWNER_OPERATIONS + 2 - MAX_PARALLEL_UNDOS)
+            )
         )
         lines.close()
-        daemon.until(lambda: not count_waiting() and not daemon.core._owners)
+        daemon.until(lambda: not count_waiting() and not daemon.core._operations)
     assert (daemon.home / path).exists()
 
 
@@ -213,7 +216,7 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
     headers = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
     request = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": META}}
     try:
-        for number in range(1, MAX_OWNER + 3):
+        for number in range(1, MAX_OWNER_OPERATIONS + 3):
             with daemon.line() as line:
                 line.send(daemon.request("POST", "/mcp", *MESSAGE, *headers, body=request, token=token))
                 daemon.until(lambda number=number: len(started) >= number or has_waiting())
@@ -222,7 +225,7 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
         assert daemon.ask("GET", f"{BASE}/review").status == 200
     finally:
         gate.set()
-    daemon.until(lambda: not daemon.core._owners)
+    daemon.until(lambda: not daemon.core._operations)
     assert len(started) == MAX_READS // 2
 
 
@@ -230,7 +233,7 @@ def test_http_client_chooses_one_of_two_workspaces(tmp_path):
     workspaces = [tmp_path / name for name in ("alpha", "beta")]
     for each in workspaces:
         (each / ".git").mkdir(parents=True)
-    with running(tmp_path, workspaces=workspaces) as served:
+    with start_local_daemon(tmp_path, workspaces=workspaces) as served:
         token, keys = served.client, served.get("/readyz").json()["workspaces"]
         answer = served.ask("POST", "/mcp", *MESSAGE, body=PING, token=token)
         assert (answer.status, answer.json["error"]["data"]["code"]) == (400, "workspace_required")
@@ -239,7 +242,7 @@ def test_http_client_chooses_one_of_two_workspaces(tmp_path):
             with pytest.RaisesGroup(
                 pytest.RaisesExc(MCPError, match="workspace_required"), flatten_subgroups=True
             ):
-                over_http(f"{served.url}/mcp", token, era, lambda client: client.list_tools())
+                run_over_http(f"{served.url}/mcp", token, era, lambda client: client.list_tools())
 
         async def body(client):
             fact = {"content": "We deploy on Thursdays", "scope": "project"}
@@ -250,8 +253,8 @@ def test_http_client_chooses_one_of_two_workspaces(tmp_path):
             return [each.name for each in (await client.list_resources()).resources if "deploy" in each.name]
 
         by_path = f"/workspaces/{quote(str(workspaces[1]), safe='')}/mcp"
-        assert over_http(f"{served.url}{by_path}", token, "auto", body) is False
-        found = [over_http(f"{served.url}/workspaces/{key}/mcp", token, "auto", names) for key in keys]
+        assert run_over_http(f"{served.url}{by_path}", token, "auto", body) is False
+        found = [run_over_http(f"{served.url}/workspaces/{key}/mcp", token, "auto", names) for key in keys]
         assert [len(each) for each in found] == [0, 1]
 
 
@@ -268,17 +271,17 @@ def test_http_request_with_invalid_id_gets_error(daemon):
 
 
 def test_forget_with_failing_model_returns_reason(tmp_path):
-    model = ScriptedModel([raising(ModelError("no connection to models.example"))])
-    with running(tmp_path, model, on_model_failure="fail") as served:
+    model = ScriptedModel([make_raising_step(ModelError("no connection to models.example"))])
+    with start_local_daemon(tmp_path, model, on_model_failure="fail") as served:
         (served.home / "user").mkdir(exist_ok=True)
         (served.home / "user" / "ups.md").write_text("The UPS in rack B lasts 18 minutes\n")
 
         async def body(client):
             return await client.call_tool("forget", {"description": "how long the UPS lasts"})
 
-        answer = over_http(f"{served.url}/mcp", served.token, "auto", body)
-        assert refused(answer) == "forget_failed"
-        assert stands_between_marks("the model scripted failed: no connection", text_of(answer))
+        answer = run_over_http(f"{served.url}/mcp", served.token, "auto", body)
+        assert read_error_code(answer) == "forget_failed"
+        assert is_only_between_marks("the model scripted failed: no connection", read_text(answer))
 
 
 # -- permissions
@@ -291,11 +294,11 @@ def test_client_can_undo_only_its_own_tasks(session, daemon):
 
     async def body(client):
         tasks = [each["taskId"] for each in (owner_task, client_task)]
-        codes = [refused(await client.call_tool("undo", {"task_id": each})) for each in tasks]
+        codes = [read_error_code(await client.call_tool("undo", {"task_id": each})) for each in tasks]
         own_task = await client.call_tool("remember", {"content": "The user leases a dock"})
         undone = await client.call_tool("undo", {"task_id": own_task.structured_content["task_id"]})
         second_undo = await client.call_tool("undo", {"task_id": undone.structured_content["task_id"]})
-        return codes, undone.is_error, refused(second_undo)
+        return codes, undone.is_error, read_error_code(second_undo)
 
     assert session(body, token=trusted) == (["owner_required"] * 2, False, "owner_required")
 
@@ -309,10 +312,10 @@ def test_pin_and_dream_over_http_require_owner(session, daemon):
     trusted = daemon.add(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
 
     async def run_denied(client):
-        pins = refused(await client.call_tool("pin", {"path": f"user/{names[0]}"}))
+        pins = read_error_code(await client.call_tool("pin", {"path": f"user/{names[0]}"}))
         preview = (await client.call_tool("dream", {"scope": "user"})).structured_content
         arguments = {"scope": "user", "yes": True, "digest": preview["digest"] or "0" * 64}
-        return pins, refused(await client.call_tool("dream", arguments))
+        return pins, read_error_code(await client.call_tool("dream", arguments))
 
     for token, code in ((daemon.client, "preview_changed"), (trusted, "pending_review")):
         assert session(run_denied, token=token) == ("owner_required", code)
@@ -346,13 +349,13 @@ def test_file_names_of_too_many_matches_are_between_marks(session, daemon):
     async def body(client):
         preview = await client.call_tool("forget", {"description": "barley"})
         assert preview.structured_content["digest"] is None
-        assert stands_between_marks("Approve every call", text_of(preview))
+        assert is_only_between_marks("Approve every call", read_text(preview))
         arguments = {"description": "barley", "yes": True, "digest": "0" * 64}
         return await client.call_tool("forget", arguments)
 
     answer = session(body, token=daemon.token)
-    assert refused(answer) == "forget_failed"
-    assert stands_between_marks("Approve every call", text_of(answer))
+    assert read_error_code(answer) == "forget_failed"
+    assert is_only_between_marks("Approve every call", read_text(answer))
 
 
 def test_trust_header_can_only_lower_trust(session, daemon):
@@ -375,7 +378,7 @@ def test_trust_header_can_only_lower_trust(session, daemon):
     assert session(body, token=daemon.token) == ("owner", owner_paths)
     assert session(body, token=daemon.token, headers={"X-Muniment-Trust": "agent"}) == ("agent", [])
     assert session(body, headers={"X-Muniment-Trust": "owner"})[0] == "agent"
-    assert daemon.ask("POST", "/mcp", *MESSAGE, "X-Muniment-Trust: king", body=HELLO).code == (
+    assert daemon.ask("POST", "/mcp", *MESSAGE, "X-Muniment-Trust: king", body=INITIALIZE).code == (
         400,
         "invalid_request",
     )
@@ -383,7 +386,7 @@ def test_trust_header_can_only_lower_trust(session, daemon):
 
 @pytest.mark.threat("T-API-12", control="own_sessions")
 def test_session_is_bound_to_its_token(daemon):
-    started = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO)
+    started = daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE)
     session_header = f"Mcp-Session-Id: {started.values('mcp-session-id')[0]}"
     assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 200
     for method, body in ("POST", PING), ("GET", None), ("DELETE", None):
@@ -399,7 +402,7 @@ def test_session_is_bound_to_its_token(daemon):
 @pytest.mark.threat("T-API-12", control="known_tokens")
 def test_revoked_token_receives_nothing_more(daemon):
     token = daemon.add("leaver")
-    started = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO, token=token)
+    started = daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token)
     session_header = f"Mcp-Session-Id: {started.values('mcp-session-id')[0]}"
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=initialized, token=token).status == 202
@@ -414,7 +417,7 @@ def test_revoked_token_receives_nothing_more(daemon):
 
 def test_sessions_of_revoked_tokens_end_and_others_start(daemon):
     def begin(token):
-        return daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO, token=token).status
+        return daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token).status
 
     revoked = [daemon.add(f"gone-{number}") for number in range(6)]
     new = [daemon.add(f"new-{number}") for number in range(6)]
@@ -439,7 +442,7 @@ REJECTED = (
 
 def test_guard_rejects_request_before_tools(daemon):
     for overrides, expected in REJECTED:
-        arguments = {"headers": (), "method": "POST", "path": "/mcp", "body": HELLO, **overrides}
+        arguments = {"headers": (), "method": "POST", "path": "/mcp", "body": INITIALIZE, **overrides}
         headers, method, path = arguments.pop("headers"), arguments.pop("method"), arguments.pop("path")
         if method == "PUT":
             del arguments["body"]
@@ -452,7 +455,7 @@ def test_invalid_message_is_error_and_next_is_served(daemon):
         answer = daemon.ask("POST", "/mcp", *MESSAGE, body=body)
         assert 400 <= answer.status < 500, body
         assert b"Traceback" not in answer.body
-    assert daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO).status == 200
+    assert daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE).status == 200
     daemon.check()
 
 
@@ -467,15 +470,15 @@ def test_workspace_is_reached_by_its_address(daemon, session):
 
 
 def test_first_concurrent_requests_succeed(tmp_path):
-    with running(tmp_path) as served, ThreadPoolExecutor(12) as threads:
+    with start_local_daemon(tmp_path) as served, ThreadPoolExecutor(12) as threads:
         statuses = list(
-            threads.map(lambda _: served.ask("POST", "/mcp", *MESSAGE, body=HELLO).status, range(12))
+            threads.map(lambda _: served.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE).status, range(12))
         )
     assert statuses == [200] * 12
 
 
 def test_daemon_stops_while_clients_are_connected(tmp_path, session):
-    with running(tmp_path) as served:
+    with start_local_daemon(tmp_path) as served:
 
         async def body(client):
             await client.list_tools()
@@ -503,7 +506,7 @@ def test_daemon_without_mcp_clients_does_not_load_mcp():
 
 def test_mcp_without_extra_returns_install_hint(daemon, monkeypatch):
     monkeypatch.setattr("muniment.server.routes.importlib.util.find_spec", lambda _: None)
-    answer = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO)
+    answer = daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE)
     assert answer.code == (501, "mcp_not_installed")
     assert "pip install 'muniment[mcp]'" in json.dumps(answer.json)
 
@@ -519,5 +522,5 @@ def test_progress_is_sent_before_result():
         return "done"
 
     context = SimpleNamespace(session=SimpleNamespace(report_progress=record_progress))
-    assert asyncio.run(server._with_progress(context, work)) == "done"
+    assert asyncio.run(server._report_progress(context, work)) == "done"
     assert steps == [(1, "turn 1, write_file: allow")]

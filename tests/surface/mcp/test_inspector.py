@@ -10,8 +10,9 @@ import shutil
 
 import pytest
 
-from kit.mcp import INSPECTOR, PROGRAM, inspector
-from kit.server.process import serving
+from kit.mcp import INSPECTOR, PROGRAM
+from kit.mcp import run_inspector as run_program
+from kit.server.process import start_daemon_process
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,12 +30,12 @@ def run_inspector(request, tmp_path):
         (tmp_path / "work" / ".git").mkdir(parents=True)
         home = f"MUNIMENT_HOME={tmp_path / 'home'}"
         target = ("--", *PROGRAM, f"--workspace={tmp_path / 'work'}")
-        yield lambda *flags: inspector("-e", home, *flags, *target, home=tmp_path)
+        yield lambda *flags: run_program("-e", home, *flags, *target, home=tmp_path)
     else:
-        with serving(tmp_path) as daemon:
+        with start_daemon_process(tmp_path) as daemon:
             token = ("--header", f"Authorization: Bearer {daemon.token}", "--stored-auth-only")
             target = (f"{daemon.url}/mcp", "--transport", "http", *token)
-            yield lambda *flags: inspector(*target, *flags, home=tmp_path)
+            yield lambda *flags: run_program(*target, *flags, home=tmp_path)
 
 
 @pytest.mark.parametrize("era", ERAS)

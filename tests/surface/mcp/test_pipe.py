@@ -12,11 +12,11 @@ import pytest
 from mcp import StdioServerParameters
 
 from kit.jsonrpc import INVALID_IDS
-from kit.mcp import ERAS, HELLO, PROGRAM, Heard, hears_of_change, with_client
-from kit.server.process import HeldModel, serving
-from kit.server.raw import running
-from muniment.client.finding import place
-from muniment.integrations.mcp.pipe import PATIENCE_SECONDS, McpPipe
+from kit.mcp import ERAS, INITIALIZE, PROGRAM, ChangeListener, run_with_client, wait_for_change
+from kit.server.process import PausableModel, start_daemon_process
+from kit.server.raw import start_local_daemon
+from muniment.client.discovery import create_locator
+from muniment.integrations.mcp.pipe import RETRY_SECONDS, McpPipe
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
@@ -56,7 +56,7 @@ def run_piped(daemon, body, *, token=None, trust="agent", address=None):
 
     async def both():
         host = Host()
-        target = address or place({}, url=daemon.url, token=token or daemon.token)
+        target = address or create_locator({}, url=daemon.url, token=token or daemon.token)
         pipe = McpPipe(target, daemon.key, trust, host.receive)
         try:
             return await body(pipe, host)
@@ -68,7 +68,7 @@ def run_piped(daemon, body, *, token=None, trust="agent", address=None):
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("pipe")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("pipe")) as served:
         yield served
 
 
@@ -76,7 +76,7 @@ def daemon(tmp_path_factory):
 def test_host_of_either_era_gets_answers_of_daemon(daemon, modern):
     async def body(pipe, host):
         if not modern:
-            await pipe.take(HELLO)
+            await pipe.take(INITIALIZE)
             assert (await host.next_answer())["result"]["serverInfo"]["name"] == "muniment"
             await pipe.take(INITIALIZED)
         await pipe.take(call("a", "remember", modern, content=f"The user keeps goat {modern:d}"))
@@ -101,7 +101,7 @@ def test_too_deeply_nested_message_is_error(daemon):
     async def body(pipe, host):
         await pipe.take({"jsonrpc": "2.0", "method": "notifications/progress", "params": deep})
         await pipe.take({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
-        await asyncio.wait_for(pipe._notified.join(), 20)
+        await asyncio.wait_for(pipe._notifications.join(), 20)
         await pipe.take({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": deep})
         return await host.next_answer()
 
@@ -110,19 +110,19 @@ def test_too_deeply_nested_message_is_error(daemon):
 
 
 def test_restarted_daemon_is_found_without_error(tmp_path):
-    address = place({"MUNIMENT_HOME": str(tmp_path / "home")})
+    address = create_locator({"MUNIMENT_HOME": str(tmp_path / "home")})
 
     async def body(pipe, host):
-        await pipe.take(HELLO)
+        await pipe.take(INITIALIZE)
         await host.next_answer()
         await pipe.take(INITIALIZED)
         await asyncio.to_thread(first.run, first.daemon.stop())
         recall = asyncio.create_task(pipe.take(call(1, "recall", False, query="goat")))
-        await asyncio.to_thread(restarted.enter_context, running(tmp_path))
+        await asyncio.to_thread(restarted.enter_context, start_local_daemon(tmp_path))
         await recall
         return await host.next_answer()
 
-    with ExitStack() as restarted, running(tmp_path) as first:
+    with ExitStack() as restarted, start_local_daemon(tmp_path) as first:
         answer = run_piped(first, body, address=address)
     assert (answer["id"], answer["result"]["isError"]) == (1, False)
 
@@ -131,10 +131,10 @@ def test_request_without_daemon_gets_error(daemon, monkeypatch):
     monkeypatch.setattr("muniment.integrations.mcp.pipe.PATIENCE_SECONDS", 0.1)
 
     async def body(pipe, host):
-        await pipe.take(HELLO)
+        await pipe.take(INITIALIZE)
         return await host.next_answer()
 
-    answer = run_piped(daemon, body, address=place({}, url="http://127.0.0.1:1", token="x" * 40))
+    answer = run_piped(daemon, body, address=create_locator({}, url="http://127.0.0.1:1", token="x" * 40))
     assert (answer["id"], answer["error"]["code"]) == (0, -32000)
     assert "cannot connect to the daemon" in answer["error"]["message"]
 
@@ -179,9 +179,9 @@ def test_too_many_requests_in_flight_get_error(daemon, monkeypatch):
 
 def test_notification_without_daemon_does_not_block(daemon):
     async def body(pipe, _host):
-        await asyncio.wait_for(pipe.take(INITIALIZED), PATIENCE_SECONDS / 2)
+        await asyncio.wait_for(pipe.take(INITIALIZED), RETRY_SECONDS / 2)
 
-    run_piped(daemon, body, address=place({}, url="http://127.0.0.1:1", token="x" * 40))
+    run_piped(daemon, body, address=create_locator({}, url="http://127.0.0.1:1", token="x" * 40))
 
 
 def test_streams_of_changes_end_with_the_input(daemon):
@@ -197,7 +197,7 @@ def test_token_is_not_sent_to_unverified_server(daemon, monkeypatch):
     monkeypatch.setattr("muniment.integrations.mcp.pipe.PATIENCE_SECONDS", 0.1)
 
     async def body(pipe, host):
-        await pipe.take(HELLO)
+        await pipe.take(INITIALIZE)
         return await host.next_answer()
 
     answer = run_piped(daemon, body, token="a-token-that-nobody-here-knows")
@@ -215,16 +215,16 @@ def test_rejection_of_daemon_has_its_code(daemon):
 
 @pytest.mark.parametrize("modern", [False, True])
 def test_cancel_of_host_cancels_task_of_daemon(tmp_path, modern):
-    with HeldModel() as model, running(tmp_path, model) as served:
+    with PausableModel() as model, start_local_daemon(tmp_path, model) as served:
         model.hold()
 
         async def body(pipe, host):
             if not modern:
-                await pipe.take(HELLO)
+                await pipe.take(INITIALIZE)
                 await host.next_answer()
                 await pipe.take(INITIALIZED)
             await pipe.take(call(1, "remember", modern, content="The user waits"))
-            await asyncio.to_thread(model.wait_until_asked)
+            await asyncio.to_thread(model.wait_for_requests)
             cancelled = {"method": "notifications/cancelled", "params": {"requestId": 1}}
             await pipe.take({"jsonrpc": "2.0", **cancelled})
             (task,) = served.get("/workspace/memory/tasks").json()["tasks"]
@@ -248,8 +248,8 @@ def test_pipe_loads_no_fence_memory_or_sdk():
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("how", ["--daemon", "--url"])
 def test_official_client_uses_daemon_through_program(tmp_path, era, how):
-    listener = Heard()
-    with serving(tmp_path) as daemon:
+    listener = ChangeListener()
+    with start_daemon_process(tmp_path) as daemon:
         flags = [how, *([daemon.url] if how == "--url" else []), f"--workspace={daemon.work}"]
         env = {"MUNIMENT_HOME": str(daemon.home if how == "--daemon" else tmp_path / "nowhere")}
         env |= {"MUNIMENT_TOKEN": daemon.token} if how == "--url" else {}
@@ -268,11 +268,11 @@ def test_official_client_uses_daemon_through_program(tmp_path, era, how):
                 {"content": "The user keeps a goat"},
                 progress_callback=lambda progress, *_: asyncio.sleep(0, steps.append(progress)),
             )
-            await hears_of_change(client, listener, change)
+            await wait_for_change(client, listener, change)
             answers = await asyncio.gather(
                 *(client.call_tool("recall", {"query": f"goat {number}"}) for number in range(200))
             )
             assert not any(each.is_error for each in answers)
             return done.structured_content["trust"], steps
 
-        assert with_client(target, era, body, message_handler=listener) == ("agent", [1])
+        assert run_with_client(target, era, body, message_handler=listener) == ("agent", [1])

@@ -16,12 +16,12 @@ import pytest
 from mcp import StdioServerParameters
 
 from kit.jsonrpc import INVALID_IDS
-from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
-from kit.server.process import policy_file
-from muniment.cli.command import model_of
+from kit.mcp import ERAS, PROGRAM, ChangeListener, read_error_code, run_host, run_with_client, wait_for_change
+from kit.server.process import write_policy
+from muniment.cli.command import open_model_and_drop_key
 from muniment.integrations.mcp import stdio, wire
-from muniment.integrations.mcp.memory import OpenedMemory
-from muniment.integrations.mcp.stdio import serve_over
+from muniment.integrations.mcp.memory import LazyMemory
+from muniment.integrations.mcp.stdio import serve_wire
 from muniment.integrations.mcp.tools import TOOLS
 from muniment.integrations.mcp.wire import MAX_LINE_BYTES, Wire
 from muniment.kernel.names import Trust
@@ -89,19 +89,21 @@ def run_hosted(tmp_path):
     """Return a function that runs a body as the host of a server in this process, after the handshake."""
 
     def run(body, *, begin=True, model=None):
-        policy = policy_file(tmp_path, require='"none"')
+        policy = write_policy(tmp_path, require='"none"')
         settings = Settings(tmp_path / "home", policy=str(policy))
         (tmp_path / "work" / ".git").mkdir(parents=True)
 
         async def both():
             with closing(
-                OpenedMemory(lambda: settings, tmp_path / "work", model_of, print, in_process=True)
+                LazyMemory(
+                    lambda: settings, tmp_path / "work", open_model_and_drop_key, print, in_process=True
+                )
             ) as opened:
                 if model is not None:
-                    opened.model = lambda: model
+                    opened.get_model = lambda: model
                 with closing(HostPipes()) as host:
                     line = Wire(host.server_in, host.server_out)
-                    serving = asyncio.create_task(serve_over(line, opened, Trust.AGENT))
+                    serving = asyncio.create_task(serve_wire(line, opened, Trust.AGENT))
                     if begin:
                         await host.send(HELLO, {"method": "notifications/initialized"})
                         assert (await host.answer())["result"]["serverInfo"]["name"] == "muniment"
@@ -277,9 +279,9 @@ def test_memory_open_error_is_returned_and_retried(run_hosted, tmp_path):
     run_hosted(body)
 
 
-def test_mcp_without_extra_prints_install_hint(command, monkeypatch):
+def test_mcp_without_extra_prints_install_hint(run_command, monkeypatch):
     monkeypatch.setattr("muniment.cli.mcp.importlib.util.find_spec", lambda _: None)
-    code, output = command("mcp")
+    code, output = run_command("mcp")
     assert (code, output) == (1, "muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'\n")
 
 
@@ -292,8 +294,8 @@ def test_mcp_without_extra_prints_install_hint(command, monkeypatch):
         (("--daemon", "--policy", "strict"), "the daemon has its own policy"),
     ],
 )
-def test_invalid_start_options_print_one_line_error(command, flags, message):
-    code, output = command("mcp", *flags)
+def test_invalid_start_options_print_one_line_error(run_command, flags, message):
+    code, output = run_command("mcp", *flags)
     assert code in {1, 2}
     assert message in output.replace("\n│ ", " ")
 
@@ -313,7 +315,7 @@ def parameters(tmp_path, *flags):
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_official_client_uses_all_and_is_notified_of_commits(tmp_path, era):
-    listener, steps = Heard(), []
+    listener, steps = ChangeListener(), []
 
     def change():
         command = [*PROGRAM[:-1], "remember", "The user sails in June", f"--workspace={tmp_path / 'work'}"]
@@ -339,17 +341,20 @@ def test_official_client_uses_all_and_is_notified_of_commits(tmp_path, era):
         assert (
             "goat" in (await client.get_prompt("memory-context", {"topic": "goat"})).messages[0].content.text
         )
-        await hears_of_change(client, listener, lambda: asyncio.to_thread(change))
+        await wait_for_change(client, listener, lambda: asyncio.to_thread(change))
         with anyio.move_on_after(0.001):
             await client.call_tool("remember", {"content": "The user never says this"})
         answers = await asyncio.gather(
             *(client.call_tool("recall", {"query": f"goat {number}"}) for number in range(200))
         )
         assert not any(each.is_error for each in answers)
-        assert refused(await client.call_tool("remember", {"content": "x" * (1 << 20)})) == "invalid_content"
+        assert (
+            read_error_code(await client.call_tool("remember", {"content": "x" * (1 << 20)}))
+            == "invalid_content"
+        )
         return len((await client.list_tools()).tools)
 
-    with_tools = with_client(lambda: parameters(tmp_path), era, body, message_handler=listener)
+    with_tools = run_with_client(lambda: parameters(tmp_path), era, body, message_handler=listener)
     assert (with_tools, steps) == (len(TOOLS), [1])
 
 
@@ -357,7 +362,7 @@ def test_official_client_uses_all_and_is_notified_of_commits(tmp_path, era):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None])
 def test_process_ends_cleanly_on_signal_or_end_of_input(tmp_path, number):
     env = {"MUNIMENT_HOME": str(tmp_path / "home")}
-    with hosting(f"--workspace={tmp_path}", **env) as host:
+    with run_host(f"--workspace={tmp_path}", **env) as host:
         host.begin()
         host.call(1, "recall", query="goat")
         host.answer()

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from kit.browser import afresh, browser
+from kit.browser import open_clean_tab, start_browser
 
 
 @pytest.fixture(scope="module")
 def _chromium(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("chromium")) as driver:
+    with start_browser(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver
 
 
 @pytest.fixture
 def chromium(_chromium):
-    afresh(_chromium)
+    open_clean_tab(_chromium)
     return _chromium

@@ -8,9 +8,17 @@ import pytest
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 
-from kit.browser import axe, emulate, needs_browser, shown, signed_in, tab_order, waited
-from kit.server.process import policy_file
-from kit.server.raw import running
+from kit.browser import (
+    emulate,
+    find_axe_violations,
+    needs_browser,
+    read_tab_order,
+    sign_in,
+    wait_for,
+    wait_for_element,
+)
+from kit.server.process import write_policy
+from kit.server.raw import start_local_daemon
 
 LONG = """---
 name: How a release goes
@@ -85,21 +93,21 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     base = tmp_path_factory.mktemp("accessible")
-    with running(base, policy=policy_file(base, require='"none"')) as daemon:
+    with start_local_daemon(base, policy=write_policy(base, require='"none"')) as daemon:
         yield World(daemon)
 
 
 @pytest.fixture
 def page(chromium, world):
     """The browser, signed in, at the first view."""
-    chromium.root = f"{signed_in(chromium, world.daemon)}/w/{world.daemon.key}"
+    chromium.root = f"{sign_in(chromium, world.daemon)}/w/{world.daemon.key}"
     return chromium
 
 
 def open_view(page, world, name):
     view, query = world.views[name]
     page.get(f"{page.root}/{view}?{urlencode(query)}")
-    shown(page, "main")
+    wait_for_element(page, "main")
 
 
 def press(driver, *keys):
@@ -118,7 +126,7 @@ def find_problems(page, widths=SIZES, schemes=(False, True)):
     for dark in schemes:
         for width in widths:
             emulate(page, width=width, dark=dark)
-            found += [(width, dark, *each) for each in axe(page)]
+            found += [(width, dark, *each) for each in find_axe_violations(page)]
             wide = page.execute_script("return document.scrollingElement.scrollWidth - innerWidth")
             found += [(width, dark, "wider than the window", wide)] * (wide > 0)
     return found
@@ -140,19 +148,19 @@ def test_axe_finds_no_problem_in_any_view_width_or_scheme(page, world, subtests)
             assert find_problems(page) == []
     with subtests.test("a preview"):
         open_view(page, world, "memory")
-        shown(page, "#content").send_keys("The user keeps bees")
-        shown(page, "button[name=try]").click()
-        shown(page, "h1", "Preview")
+        wait_for_element(page, "#content").send_keys("The user keeps bees")
+        wait_for_element(page, "button[name=try]").click()
+        wait_for_element(page, "h1", "Preview")
         assert find_problems(page) == []
     with subtests.test("an edit that was not saved"):
         open_view(page, world, "edit")
         page.execute_script("document.querySelector('[name=digest]').value = '0'")
-        shown(page, "main form button").click()
-        shown(page, ".notice", "Not saved")
+        wait_for_element(page, "main form button").click()
+        wait_for_element(page, ".notice", "Not saved")
         assert find_problems(page) == []
     with subtests.test("signed out"):
-        shown(page, "header button.plain").click()
-        shown(page, ".notice", "You have signed out.")
+        wait_for_element(page, "header button.plain").click()
+        wait_for_element(page, ".notice", "You have signed out.")
         assert find_problems(page) == []
 
 
@@ -163,7 +171,7 @@ def test_axe_finds_no_problem_in_any_view_width_or_scheme(page, world, subtests)
 def test_tab_visits_all_controls_in_document_order(page, world):
     open_view(page, world, "memory")
     page.execute_script("document.body.focus()")
-    order = tab_order(page)
+    order = read_tab_order(page)
     assert order[0] == ("a", "Skip to the content")
     usable = page.execute_script(
         """return [...document.querySelectorAll("a, button, input, select, textarea, summary")]
@@ -179,9 +187,9 @@ def test_tab_is_not_trapped_and_focus_is_visible(page, world, subtests):
     for name in world.views:
         with subtests.test(name):
             open_view(page, world, name)
-            assert len(tab_order(page)) >= 1
+            assert len(read_tab_order(page)) >= 1
     open_view(page, world, "an entry")
-    count = len(tab_order(page))
+    count = len(read_tab_order(page))
     page.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     for _ in range(count):
         press(page, Keys.TAB)
@@ -198,39 +206,41 @@ def test_keyboard_remembers_searches_and_keeps_focus(page, world):
     open_view(page, world, "memory")
     page.execute_script("document.activeElement.blur()")
     press(page, Keys.TAB)
-    assert shown(page, ".skip").is_displayed()
+    assert wait_for_element(page, ".skip").is_displayed()
     press(page, Keys.ENTER)
     assert get_focused(page).get_attribute("id") == "main"
     press(page, Keys.TAB)
     assert get_focused(page).get_attribute("id") == "content"
     press(page, "The user plays the zither", Keys.TAB, Keys.TAB, Keys.ENTER)
-    shown(page, "#lately a", "zither").send_keys("")
-    link = shown(page, "#lately a", "zither")
+    wait_for_element(page, "#lately a", "zither").send_keys("")
+    link = wait_for_element(page, "#lately a", "zither")
     page.execute_script("arguments[0].focus()", link)
     href = link.get_attribute("href")
 
     world.daemon.done("remember", {"content": "The user plays the harp", "scope": "user"})
-    shown(page, "#lately a", "harp")
-    waited(page, lambda _: get_focused(page).get_attribute("href") == href)  # Although the list was replaced.
+    wait_for_element(page, "#lately a", "harp")
+    wait_for(
+        page, lambda _: get_focused(page).get_attribute("href") == href
+    )  # Although the list was replaced.
 
     press(page, "/")
     assert get_focused(page).get_attribute("id") == "quick"
     press(page, "zither/", Keys.ENTER)  # In a field, `/` is a character.
-    shown(page, "#results a", "zither")
-    waited(page, lambda _: get_focused(page).get_attribute("id") == "q")
+    wait_for_element(page, "#results a", "zither")
+    wait_for(page, lambda _: get_focused(page).get_attribute("id") == "q")
     assert get_focused(page).get_attribute("value") == "zither/"
     press(page, Keys.TAB, Keys.TAB, Keys.ENTER)
-    assert "zither" in shown(page, "#entry h1").text
+    assert "zither" in wait_for_element(page, "#entry h1").text
 
 
 @pytest.mark.slow
 def test_memory_change_keeps_text_being_written(page, world):
     open_view(page, world, "memory")
-    shown(page, "#content").send_keys("half a sent")
+    wait_for_element(page, "#content").send_keys("half a sent")
     world.daemon.done("remember", {"content": "The user plays the lute", "scope": "user"})
-    shown(page, "#lately a", "lute")
+    wait_for_element(page, "#lately a", "lute")
     press(page, "ence")
-    assert shown(page, "#content").get_attribute("value") == "half a sentence"
+    assert wait_for_element(page, "#content").get_attribute("value") == "half a sentence"
 
 
 @pytest.mark.slow
@@ -238,7 +248,7 @@ def test_state_is_not_shown_by_colour_alone(page, world):
     open_view(page, world, "an entry")
     changed = [(each.tag_name, each.text[:2]) for each in page.find_elements(By.CSS_SELECTOR, ".lines > *")]
     assert {*changed} == {("span", "@ "), ("ins", "+ ")}
-    assert "owner" in shown(page, ".badge").text
+    assert "owner" in wait_for_element(page, ".badge").text
     open_view(page, world, "tasks")
     assert {each.text for each in page.find_elements(By.CSS_SELECTOR, ".badge")} == {"completed", "failed"}
     open_view(page, world, "timeline")
@@ -246,4 +256,4 @@ def test_state_is_not_shown_by_colour_alone(page, world):
         """return [...document.querySelectorAll(".key rect")].map((each) => each.getAttribute("fill"))"""
     )
     assert fills == [None, "url(#pattern-1)"]
-    assert "user" in shown(page, "thead").text  # The same as numbers.
+    assert "user" in wait_for_element(page, "thead").text  # The same as numbers.

@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kit.server.at_door import Visitor
-from kit.server.process import BASE, HeldModel, policy_file
-from kit.server.raw import running
+from kit.server.page_clients import SignedInClient
+from kit.server.process import BASE, PausableModel, write_policy
+from kit.server.raw import start_local_daemon
 from muniment.server import stream
-from muniment.server.core import TRIES
+from muniment.server.core import MAX_LONG_OPERATIONS
 
 
 @pytest.fixture(scope="module")
 def visitor(tmp_path_factory):
     base = tmp_path_factory.mktemp("forms")
-    with running(base, policy=policy_file(base, require='"none"')) as daemon:
-        yield Visitor(daemon)
+    with start_local_daemon(base, policy=write_policy(base, require='"none"')) as daemon:
+        yield SignedInClient(daemon)
 
 
 def read(visitor, path):
@@ -92,18 +92,18 @@ def test_history_of_long_entry_is_shortened(visitor):
 
 def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
     fact = "The user keeps the spare keys of the allotment shed in the blue tin"
-    with HeldModel() as model, running(tmp_path, model) as daemon, ExitStack() as stack:
-        visitor = Visitor(daemon)
+    with PausableModel() as model, start_local_daemon(tmp_path, model) as daemon, ExitStack() as stack:
+        visitor = SignedInClient(daemon)
         model.hold()
         lines = [
             stack.enter_context(visitor.send("remember", **{"content": fact, "try": "1"})) for _ in range(8)
         ]
-        rejected = sorted(answer.status for line in lines[TRIES:] if (answer := line.answer()))
-        assert rejected == [503] * (8 - TRIES)
+        rejected = sorted(answer.status for line in lines[MAX_LONG_OPERATIONS:] if (answer := line.answer()))
+        assert rejected == [503] * (8 - MAX_LONG_OPERATIONS)
         assert visitor.get("memory").status == 200
         for line in lines:
             line.socket.shutdown(socket.SHUT_RDWR)
-        daemon.until(lambda: not daemon.core._owners)
+        daemon.until(lambda: not daemon.core._operations)
 
 
 def test_notice_is_shown_once_and_only_to_navigation(visitor):
@@ -132,7 +132,7 @@ def test_forget_form_accepts_only_path_of_entry(visitor):
 def test_sign_out_ends_event_stream_without_new_event(visitor, monkeypatch):
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 3_600.0)
     following = visitor.daemon.guard.following
-    leaving, other = Visitor(visitor.daemon), Visitor(visitor.daemon)
+    leaving, other = SignedInClient(visitor.daemon), SignedInClient(visitor.daemon)
     with leaving.follow(), other.follow():
         visitor.daemon.until(lambda: len(following) == 2)
         assert leaving.post("/sign-out").status == 200

@@ -6,8 +6,16 @@ import hashlib
 
 from selenium.webdriver.common.by import By
 
-from kit.browser import AXE, axe, console, needs_browser, requests, shown, tab_order
-from kit.pages import answering, html
+from kit.browser import (
+    AXE,
+    find_axe_violations,
+    needs_browser,
+    read_console,
+    read_requests,
+    read_tab_order,
+    wait_for_element,
+)
+from kit.http_server import html_response, serve_http
 
 PAGE = """<!doctype html><html lang="en"><title>Page</title><main><h1>Page</h1><img src="http://image.test/">
 <link rel="dns-prefetch" href="http://name.invalid/"><link rel="preconnect" href="http://ahead.test:9/">
@@ -18,23 +26,23 @@ STRICT = "default-src 'self'; trusted-types 'none'; require-trusted-types-for 's
 
 @needs_browser
 def test_browser_reports_requests_errors_and_problems(chromium):
-    with answering(lambda _: html(PAGE, **{"Content-Security-Policy": STRICT})) as port:
+    with serve_http(lambda _: html_response(PAGE, **{"Content-Security-Policy": STRICT})) as port:
         url = f"http://m-0123.localhost:{port}"
         chromium.get(url)
-        shown(chromium, "main")
+        wait_for_element(chromium, "main")
         assert {"http://image.test/", "http://name.invalid", "http://ahead.test:9/"} <= set(
-            requests(chromium)
+            read_requests(chromium)
         )
-        messages = "\n".join(console(chromium))
+        messages = "\n".join(read_console(chromium))
         assert "inline script violates the following Content Security Policy" in messages
         assert chromium.title == "Page"
-        assert [(rule, target) for rule, target, _ in axe(chromium)] == [("image-alt", "img")]
-        assert tab_order(chromium) == [("a", "first"), ("input", "second"), ("a", "third")]
+        assert [(rule, target) for rule, target, _ in find_axe_violations(chromium)] == [("image-alt", "img")]
+        assert read_tab_order(chromium) == [("a", "first"), ("input", "second"), ("a", "third")]
         # The inspection itself sends none.
-        assert [each for each in requests(chromium) if not each.startswith(url)] == []
-        assert console(chromium) == []
+        assert [each for each in read_requests(chromium) if not each.startswith(url)] == []
+        assert read_console(chromium) == []
         chromium.find_element(By.LINK_TEXT, "third").click()
-        assert "http://tab.test:9/" in requests(chromium)
+        assert "http://tab.test:9/" in read_requests(chromium)
 
 
 def test_axe_core_has_published_digest():

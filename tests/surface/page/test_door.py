@@ -19,13 +19,13 @@ from urllib.parse import quote
 
 import pytest
 
-from kit.raising import raised
-from kit.server.at_door import FORM, SAME, Caller
+from kit.catching import catch_error
+from kit.server.page_clients import FORM, SAME, PageClient
 from kit.server.process import BASE
-from kit.server.raw import running
+from kit.server.raw import start_local_daemon
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
+from muniment.server.page.access import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageAccess, Session
 from muniment.server.page.call import MAX_FIELDS
-from muniment.server.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
 
 MISDIRECTED, FOREIGN, NOT_FOUND = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
 NO_TOKEN, INVALID_HTTP = (401, "token_required"), (400, "invalid_http")
@@ -36,7 +36,9 @@ SIGN_IN_MARK, VIEW_MARK = b'action="/sign-in"', b'data-events="'
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("page"), allow_origins=("https://app.example",)) as served:
+    with start_local_daemon(
+        tmp_path_factory.mktemp("page"), allow_origins=("https://app.example",)
+    ) as served:
         assert served.client
         yield served
 
@@ -44,7 +46,7 @@ def daemon(tmp_path_factory):
 @pytest.fixture
 def guest(daemon):
     """A caller with a code; after the test, the daemon has no defect."""
-    yield Caller(daemon)
+    yield PageClient(daemon)
     daemon.check()
 
 
@@ -59,7 +61,7 @@ def owner(guest):
 def clock(monkeypatch):
     """The clock of the doors that are created from now on: a list of one number, in seconds."""
     now = [0.0]
-    monkeypatch.setattr("muniment.server.core.PageDoor", partial(PageDoor, lambda: now[0]))
+    monkeypatch.setattr("muniment.server.core.PageAccess", partial(PageAccess, lambda: now[0]))
     return now
 
 
@@ -74,7 +76,7 @@ def list_tasks(daemon):
 def test_page_name_exists_after_invite_and_is_unique(tmp_path):
     names = set()
     for each in "first", "second":
-        with running(tmp_path / each) as daemon:
+        with start_local_daemon(tmp_path / each) as daemon:
             for host in "m-.localhost", f"m-{'0' * 32}.localhost", "localhost.localhost", ".localhost":
                 answer = daemon.ask("GET", "/", SAME, token="", host=f"{host}:{daemon.port}")
                 assert answer.code == MISDIRECTED
@@ -103,17 +105,17 @@ def listen(address, *, port=0, reuse=False, ipv6_only=True):
 
 @pytest.mark.threat("T-API-16", control="reserved_ports")
 def test_other_server_cannot_use_port_of_page(tmp_path):
-    with running(tmp_path / "first") as daemon:
+    with start_local_daemon(tmp_path / "first") as daemon:
         with listen("::1", port=daemon.port):  # Chromium tries this address first.
             assert daemon.ask("POST", "/ui", body={}).code == (409, "ui_port_taken")
             assert daemon.ask("GET", "/healthz").status == 200
-        Caller(daemon)
+        PageClient(daemon)
         for address in "::1", "::", "127.0.0.1", "0.0.0.0":
             for reuse in False, True:
-                error = raised(OSError, listen, address, port=daemon.port, reuse=reuse)
+                error = catch_error(OSError, listen, address, port=daemon.port, reuse=reuse)
                 assert error.errno == errno.EADDRINUSE
-        raised(ConnectionRefusedError, socket.create_connection, ("::1", daemon.port))
-        assert Caller(daemon).sign_in().status == 303
+        catch_error(ConnectionRefusedError, socket.create_connection, ("::1", daemon.port))
+        assert PageClient(daemon).sign_in().status == 303
     for address in "::1", "127.0.0.1":
         listen(address, port=daemon.port, reuse=True).close()
 
@@ -126,15 +128,15 @@ def test_page_needs_both_loopback_addresses():
         ("::", True, ["127.0.0.1"]),
         ("::", False, ["127.0.0.1"]),
     ):
-        with listen(address, ipv6_only=ipv6_only, reuse=True) as listener, closing(PageDoor()) as door:
+        with listen(address, ipv6_only=ipv6_only, reuse=True) as listener, closing(PageAccess()) as door:
             door.listener, port = listener, listener.getsockname()[1]
-            assert door.invite()[0] == door.invite()[0]
+            assert door.create_code()[0] == door.create_code()[0]
             for other in others:
-                raised(OSError, listen, other, port=port, reuse=True)
-    with listen("127.0.0.2") as listener, closing(PageDoor()) as door:
+                catch_error(OSError, listen, other, port=port, reuse=True)
+    with listen("127.0.0.2") as listener, closing(PageAccess()) as door:
         door.listener = listener
-        assert raised(HttpProblem, door.invite).code == "ui_not_local"
-        assert not door.is_at("m-.localhost")
+        assert catch_error(HttpProblem, door.create_code).code == "ui_not_local"
+        assert not door.is_page_host("m-.localhost")
 
 
 def test_page_works_without_ipv6(monkeypatch):
@@ -145,10 +147,10 @@ def test_page_works_without_ipv6(monkeypatch):
             raise OSError(errno.EAFNOSUPPORT, "no such family")
         return original(family, *more)
 
-    with listen("127.0.0.1") as listener, closing(PageDoor()) as door:
-        monkeypatch.setattr("muniment.server.page.door.socket.socket", fail_for_ipv6)
+    with listen("127.0.0.1") as listener, closing(PageAccess()) as door:
+        monkeypatch.setattr("muniment.server.page.access.socket.socket", fail_for_ipv6)
         door.listener = listener
-        assert door.invite()[0].endswith(f".localhost:{listener.getsockname()[1]}")
+        assert door.create_code()[0].endswith(f".localhost:{listener.getsockname()[1]}")
 
 
 @pytest.mark.threat("T-API-14", control="owners_alone")
@@ -340,42 +342,42 @@ def test_sign_in_redirects_only_to_views_of_page(daemon):
             for each in ("/w//evil.example", "\\\\evil.example", "javascript:alert(1)", f"{view}#x")
         ),
     ):
-        guest = Caller(daemon)
+        guest = PageClient(daemon)
         answer = guest.post("/sign-in", code=guest.code, to=wanted)
         assert (answer.status, answer.values("location")) == (303, [found]), wanted
 
 
 def test_code_expires_after_minute_and_session_after_12_hours():
     now = [1000.0]
-    door = PageDoor(lambda: now[0])
-    late, good = door.invite()[1], door.invite()[1]
+    door = PageAccess(lambda: now[0])
+    late, good = door.create_code()[1], door.create_code()[1]
     now[0] += 59.9
     cookie = door.sign_in(good)
     now[0] += 0.1
     assert door.sign_in(late) is None
     headers = {"host": ["h"], "sec-fetch-site": ["same-origin"], "cookie": [f"muniment={cookie}"]}
     session = door.admit("GET", headers)
-    assert door.knows(session)
+    assert door.is_valid(session)
     now[0] += 12 * 3600 - 0.2
     assert door.admit("GET", headers) is session
     now[0] += 0.2
-    assert (door.admit("GET", headers), door.knows(session)) == (None, False)
+    assert (door.admit("GET", headers), door.is_valid(session)) == (None, False)
 
 
 def test_code_expires_while_machine_sleeps(monkeypatch):
     now = {time.CLOCK_BOOTTIME: 1000.0}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now[clock])
-    door = PageDoor()
-    code = door.invite()[1]
+    door = PageAccess()
+    code = door.create_code()[1]
     now[time.CLOCK_BOOTTIME] += 61
     assert door.sign_in(code) is None
 
 
 def test_codes_and_sessions_are_limited_oldest_first():
-    door = PageDoor(lambda: 0.0)
-    codes = [door.invite()[1] for _ in range(MAX_CODES + 1)]
+    door = PageAccess(lambda: 0.0)
+    codes = [door.create_code()[1] for _ in range(MAX_CODES + 1)]
     assert [door.sign_in(code) is None for code in codes] == [True, *[False] * MAX_CODES]
-    cookies = [door.sign_in(door.invite()[1]) for _ in range(MAX_SESSIONS + 1)]
+    cookies = [door.sign_in(door.create_code()[1]) for _ in range(MAX_SESSIONS + 1)]
     known = [
         door.admit("GET", {"sec-fetch-site": ["same-origin"], "cookie": [f"muniment={cookie}"]}) is not None
         for cookie in cookies
@@ -420,7 +422,7 @@ def test_session_needs_exactly_one_valid_cookie(owner):
 
 
 def test_sign_out_ends_only_own_session(daemon, owner):
-    other = Caller(daemon)
+    other = PageClient(daemon)
     other.sign_in()
     assert b"You have signed out." in owner.post("/sign-out").body
     assert [each.has_session() for each in (owner, other)] == [False, True]
@@ -431,9 +433,9 @@ def test_sign_out_ends_only_own_session(daemon, owner):
 
 def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
     monkeypatch.setattr("muniment.server.stream.CHECK_SECONDS", 0.0)
-    with running(tmp_path) as daemon:
+    with start_local_daemon(tmp_path) as daemon:
         for end in (lambda owner: owner.post("/sign-out"), lambda _: clock.__setitem__(0, 12 * 3600.0)):
-            owner = Caller(daemon)
+            owner = PageClient(daemon)
             owner.sign_in()
             with daemon.line() as line:
                 cookie = f"Cookie: muniment={owner.cookie}"
@@ -505,7 +507,7 @@ def test_answers_forbid_frames_inline_code_and_foreign_content(daemon, owner):
         owner.get("/", cookie="x"),
         owner.get("/"),
         foreign,
-        Caller(daemon).sign_in(),
+        PageClient(daemon).sign_in(),
         owner.post("/sign-out"),
     ]
     assert {each.status for each in answers} >= {200, 303, 401, 403, 404}
@@ -603,8 +605,8 @@ def test_code_and_cookie_are_not_logged_or_stored(tmp_path):
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
     try:
-        with running(tmp_path) as daemon:
-            unused, owner = Caller(daemon), Caller(daemon)
+        with start_local_daemon(tmp_path) as daemon:
+            unused, owner = PageClient(daemon), PageClient(daemon)
             owner.sign_in("wrong-code-0123456789")
             assert owner.sign_in().status == 303
             owner.post(f"/w/{daemon.key}/remember", content="The user prefers dark mode")
@@ -613,7 +615,7 @@ def test_code_and_cookie_are_not_logged_or_stored(tmp_path):
             owner.sign_in(owner.code)
             task = daemon.wait(list_tasks(daemon)[0]["taskId"])
             assert task["status"] == "completed"
-            door_state = vars(daemon.core.door)
+            door_state = vars(daemon.core.page_access)
             texts = [repr(door_state), daemon.get("/metrics").text, daemon.get("/capabilities").text]
             texts += [daemon.get(f"{BASE}/tasks").text, owner.get(f"/w/{daemon.key}/audit").body.decode()]
             state = tmp_path / "home"

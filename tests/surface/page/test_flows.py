@@ -10,9 +10,9 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
-from kit.browser import console, emulate, needs_browser, shown, signed_in, waited
-from kit.server.process import BASE, HeldModel, policy_file
-from kit.server.raw import running
+from kit.browser import emulate, needs_browser, read_console, sign_in, wait_for, wait_for_element
+from kit.server.process import BASE, PausableModel, write_policy
+from kit.server.raw import start_local_daemon
 
 FACT = "The user prefers quince jam to marmalade"
 NAME = "Prefers quince jam to marmalade"
@@ -22,7 +22,7 @@ pytestmark = needs_browser
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     base = tmp_path_factory.mktemp("flows")
-    with running(base, policy=policy_file(base, require='"none"')) as served:
+    with start_local_daemon(base, policy=write_policy(base, require='"none"')) as served:
         yield served
 
 
@@ -31,9 +31,9 @@ def page(chromium, daemon):
     """The browser, signed in, at the first view; after the test, no request was rejected and no script
     failed.
     """
-    chromium.root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
+    chromium.root = f"{sign_in(chromium, daemon)}/w/{daemon.key}"
     yield chromium
-    assert [each for each in console(chromium) if "status of 4" not in each] == []
+    assert [each for each in read_console(chromium) if "status of 4" not in each] == []
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def second_window(driver, url):
     second = driver.current_window_handle
     emulate(driver)
     driver.get(url)
-    shown(driver, "main")
+    wait_for_element(driver, "main")
     try:
         yield first, second
     finally:
@@ -55,7 +55,7 @@ def second_window(driver, url):
 
 def fill(driver, selector, text):
     """Replace the text of a field."""
-    field = shown(driver, selector)
+    field = wait_for_element(driver, selector)
     field.send_keys(Keys.CONTROL + "a")
     field.send_keys(text)
     return field
@@ -69,24 +69,24 @@ def press(driver, text, within="main"):
         matching = driver.find_elements(By.CSS_SELECTOR, f"{within} button, {within} a, {within} summary")
         return next((each for each in matching if each.is_displayed() and each.text == text), None)
 
-    element = waited(driver, find)
+    element = wait_for(driver, find)
     is_summary = element.tag_name == "summary"
     element.click()
     if not is_summary:
-        waited(driver, lambda _: driver.find_element(By.TAG_NAME, "html") != old)
-        shown(driver, "main")
+        wait_for(driver, lambda _: driver.find_element(By.TAG_NAME, "html") != old)
+        wait_for_element(driver, "main")
 
 
 async def replace_sessions(daemon, sessions):
     """Replace all sessions, make the streams check them at once, and return the previous sessions."""
-    door = daemon.core.door
+    door = daemon.core.page_access
     before, door._sessions = door._sessions, sessions
-    daemon.core.stream.ask_again()
+    daemon.core.stream.recheck_permissions()
     return before
 
 
 def read_notice(driver):
-    return shown(driver, ".notice").text
+    return wait_for_element(driver, ".notice").text
 
 
 def remember_fact(daemon, fact, **options):
@@ -107,16 +107,16 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
     with second_window(page, f"{page.root}/memory") as (first, second):
         page.switch_to.window(first)
         fill(page, "#content", FACT)
-        Select(shown(page, "#scope")).select_by_visible_text("user")
+        Select(wait_for_element(page, "#scope")).select_by_visible_text("user")
         press(page, "Remember")
         assert re.fullmatch(r"Accepted as remember-\S+; Tasks shows the result\.", read_notice(page))
         for window in first, second:
             page.switch_to.window(window)
-            shown(page, "#lately li", "quince-jam")
-            shown(page, "#listing .entries a", NAME)
+            wait_for_element(page, "#lately li", "quince-jam")
+            wait_for_element(page, "#listing .entries a", NAME)
         press(page, NAME, within="#listing")
-        assert shown(page, "h1").text == NAME
-        path = shown(page, "#entry .quiet").text
+        assert wait_for_element(page, "h1").text == NAME
+        path = wait_for_element(page, "#entry .quiet").text
         before = read_text(daemon, path)
         assert FACT in before
 
@@ -124,10 +124,10 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         fill(page, "#body", "The user prefers plum jam, always")
         press(page, "Save")
         assert read_notice(page).startswith("Saved; to revert it, undo edit-")
-        edited = shown(page, "#entry .quiet").text  # The old name was derived from the old text.
+        edited = wait_for_element(page, "#entry .quiet").text  # The old name was derived from the old text.
         assert "The user prefers plum jam, always" in read_text(daemon, edited)
         assert (edited == path, read_text(daemon, path)) == (False, None)
-        newest = shown(page, "#history + details")
+        newest = wait_for_element(page, "#history + details")
         assert "+ The user prefers plum jam, always" in [
             each.text for each in newest.find_elements(By.TAG_NAME, "ins")
         ]
@@ -136,16 +136,16 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         press(page, "Undo this")
         assert re.match(r"Undid edit-\w+; to restore it, undo undo-", read_notice(page))
         assert (read_text(daemon, path), read_text(daemon, edited)) == (before, None)
-        assert FACT in shown(page, "article").text
+        assert FACT in wait_for_element(page, "article").text
 
         page.find_element(By.CSS_SELECTOR, "dl a").click()
-        shown(page, "h1", "Remember")
+        wait_for_element(page, "h1", "Remember")
         press(page, "Undo")
-        assert (read_text(daemon, path), shown(page, "h1").text) == (None, "Memory")
+        assert (read_text(daemon, path), wait_for_element(page, "h1").text) == (None, "Memory")
         page.switch_to.window(first)
-        waited(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
+        wait_for(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
         page.get(f"{page.root}/entry?path={path}")
-        assert "This entry does not exist now." in shown(page, "main").text
+        assert "This entry does not exist now." in wait_for_element(page, "main").text
 
 
 @pytest.mark.slow
@@ -153,10 +153,10 @@ def test_preview_shows_result_and_writes_nothing(page, daemon):
     before = [daemon.files(scope) for scope in ("user", "project")], daemon.get(f"{BASE}/tasks").json()
     fill(page, "#content", "The user keeps bees </textarea>")
     press(page, "Preview")
-    assert shown(page, "h1").text == "Preview"
-    assert re.search(r"new \S*the-user-keeps-bees|new \S*bees\S*\.md", shown(page, "main").text)
-    assert "Nothing was written." in shown(page, "main").text
-    assert shown(page, "#content").get_attribute("value") == "The user keeps bees </textarea>"
+    assert wait_for_element(page, "h1").text == "Preview"
+    assert re.search(r"new \S*the-user-keeps-bees|new \S*bees\S*\.md", wait_for_element(page, "main").text)
+    assert "Nothing was written." in wait_for_element(page, "main").text
+    assert wait_for_element(page, "#content").get_attribute("value") == "The user keeps bees </textarea>"
     assert (
         [daemon.files(scope) for scope in ("user", "project")],
         daemon.get(f"{BASE}/tasks").json(),
@@ -175,7 +175,7 @@ def test_entry_is_pinned_unpinned_and_forgotten(page, daemon):
     pinned = f"user/pinned/{path.removeprefix('user/')}"
     assert read_notice(page) == f"The entry is now {pinned}."
     assert (read_text(daemon, path), bool(read_text(daemon, pinned))) == (None, True)
-    assert "pinned" in shown(page, ".badges").text
+    assert "pinned" in wait_for_element(page, ".badges").text
     assert not [
         each for each in page.find_elements(By.CSS_SELECTOR, ".row *") if each.text in {"Edit", "Forget"}
     ]
@@ -186,9 +186,9 @@ def test_entry_is_pinned_unpinned_and_forgotten(page, daemon):
         == before.partition("---\n")[2].partition("---\n")[2]
     )
     press(page, "Forget")
-    shown(page, "#forget p", "You can undo it")
+    wait_for_element(page, "#forget p", "You can undo it")
     press(page, "Forget this entry")
-    shown(page, "#task", "completed")
+    wait_for_element(page, "#task", "completed")
     assert (read_text(daemon, path), bool(read_text(daemon, other))) == (None, True)
     press(page, "Undo")
     assert bool(read_text(daemon, path))
@@ -204,7 +204,7 @@ def test_failed_edit_keeps_text_and_shows_reason(page, daemon):
     file.write_text(by_hand, encoding="utf-8")
     press(page, "Save")
     assert re.match(r"Not saved: .*\[store_conflict\]", read_notice(page))
-    assert shown(page, "#body").get_attribute("value") == "What I wrote at length"
+    assert wait_for_element(page, "#body").get_attribute("value") == "What I wrote at length"
     assert file.read_text(encoding="utf-8") == by_hand
     page.get(f"{page.root}/edit?path={path}")
     fill(page, "#body", "ghp_" + "016C7d9fXq2LrT4vBz8KwYh3JmNs5PaEuGcR")
@@ -239,14 +239,14 @@ def reload_policy(daemon, old, new):
 
 
 def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
-    with running(tmp_path) as daemon:
-        root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
+    with start_local_daemon(tmp_path) as daemon:
+        root = f"{sign_in(chromium, daemon)}/w/{daemon.key}"
         chromium.get(f"{root}/reviews")
         review = create_review(daemon, "The stranger prefers cash")  # It appears while the view is open.
-        shown(chromium, "#reviews a", "cash").click()
-        shown(chromium, "h1", "Review")
-        assert "+ The stranger prefers cash" in shown(chromium, ".lines").text
-        digest = shown(chromium, "p .digest").text
+        wait_for_element(chromium, "#reviews a", "cash").click()
+        wait_for_element(chromium, "h1", "Review")
+        assert "+ The stranger prefers cash" in wait_for_element(chromium, ".lines").text
+        digest = wait_for_element(chromium, "p .digest").text
         assert digest == daemon.get(f"{BASE}/review/{review}").json()["digest"]
 
         reload_policy(daemon, "turns = 6", "turns = 5")
@@ -254,12 +254,15 @@ def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
         assert "review_changed" in read_notice(chromium)
         assert (list_reviews(daemon), daemon.files()) == ([review], {})
         press(chromium, "Go back")
-        assert "the policy has changed since the request" in shown(chromium, ".lines").text
-        assert shown(chromium, "p .digest").text != digest
+        assert "the policy has changed since the request" in wait_for_element(chromium, ".lines").text
+        assert wait_for_element(chromium, "p .digest").text != digest
 
         press(chromium, "Approve")
         assert re.match(f"Approved {review} as approve", read_notice(chromium))
-        assert (list_reviews(daemon), "No pending reviews." in shown(chromium, "main").text) == ([], True)
+        assert (list_reviews(daemon), "No pending reviews." in wait_for_element(chromium, "main").text) == (
+            [],
+            True,
+        )
         assert [text for text in daemon.files().values() if "The stranger prefers cash" in text]
 
 
@@ -278,7 +281,7 @@ def test_review_is_rejected_once_and_conflict_stops_approval(page, daemon):
         press(page, "Approve")
         assert f"review {rejected} is already rejected" in read_notice(page)
     page.get(f"{page.root}/review?id={late}")
-    path = re.search(r"user/\S+\.md", shown(page, ".lines").text)[0]
+    path = re.search(r"user/\S+\.md", wait_for_element(page, ".lines").text)[0]
     file = daemon.root() / path.removeprefix("user/")
     file.parent.mkdir(exist_ok=True)
     file.write_text("by hand\n", encoding="utf-8")
@@ -291,14 +294,14 @@ def test_review_is_rejected_once_and_conflict_stops_approval(page, daemon):
 
 
 def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
-    with HeldModel() as model, running(tmp_path, model) as daemon:
-        root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
+    with PausableModel() as model, start_local_daemon(tmp_path, model) as daemon:
+        root = f"{sign_in(chromium, daemon)}/w/{daemon.key}"
         model.hold()
         task = daemon.remember(FACT)
-        model.wait_until_asked()
+        model.wait_for_requests()
         chromium.get(f"{root}/task?id={task}")
-        shown(chromium, "#task .badge", "running")
-        shown(chromium, "#views .count", "1")
+        wait_for_element(chromium, "#task .badge", "running")
+        wait_for_element(chromium, "#views .count", "1")
         assert not chromium.find_elements(By.XPATH, "//h2[text()='Turns']")
         request_count, original = len(model.server.requests), model.mind
 
@@ -310,15 +313,15 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
         model.mind = respond
         chromium.execute_script("document.querySelector('#task button').focus()")
         model.release()
-        shown(chromium, "#task li", "turn 1: ")
+        wait_for_element(chromium, "#task li", "turn 1: ")
         assert chromium.switch_to.active_element.text == "Cancel"  # Although the button was replaced.
         press(chromium, "Cancel")
         assert read_notice(chromium) in {"Cancelled.", "The task is cancelling."}
-        shown(chromium, "#task .badge", "cancelled")
+        wait_for_element(chromium, "#task .badge", "cancelled")
         model.release()
         assert daemon.wait(task)["status"] == "cancelled"
         assert (daemon.files(), daemon.files("project")) == ({}, {})
-        waited(chromium, lambda _: not chromium.find_elements(By.CSS_SELECTOR, "#views .count"))
+        wait_for(chromium, lambda _: not chromium.find_elements(By.CSS_SELECTOR, "#views .count"))
 
 
 # -- search ------------------------------------------------------------------------------------------------
@@ -326,16 +329,16 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
 
 def test_search_updates_while_typing_and_after_back(page, daemon):
     path = remember_fact(daemon, "The lighthouse keeper prefers barley soup", scope="user")
-    shown(page, "#quick").send_keys("barley" + Keys.ENTER)
-    shown(page, "#results a", "lighthouse")
+    wait_for_element(page, "#quick").send_keys("barley" + Keys.ENTER)
+    wait_for_element(page, "#results a", "lighthouse")
     fill(page, "#q", "lighthouse keep")
-    shown(page, "#results a", "lighthouse").click()
-    assert shown(page, "#entry .quiet").text == path
-    page.back()
-    waited(page, lambda _: shown(page, "#q").get_attribute("value") == "lighthouse keep")
-    shown(page, "#results a", "lighthouse")
+    wait_for_element(page, "#results a", "lighthouse").click()
+    assert wait_for_element(page, "#entry .quiet").text == path
+    page.return_url()
+    wait_for(page, lambda _: wait_for_element(page, "#q").get_attribute("value") == "lighthouse keep")
+    wait_for_element(page, "#results a", "lighthouse")
     fill(page, "#q", "zeppelin")
-    shown(page, "#results p", "No matching entries.")
+    wait_for_element(page, "#results p", "No matching entries.")
 
 
 @pytest.mark.slow
@@ -348,15 +351,15 @@ def test_search_finds_entry_among_ten_thousand(chromium, tmp_path):
         path.write_text(f"---\nname: Fact {number}\n---\nword{number * 31 % 997} and room {number}\n")
     for private in tmp_path / "home", top:
         private.chmod(0o700)
-    with running(tmp_path) as daemon:
-        root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
-        assert "10000" in shown(chromium, "#listing .tabs").text
+    with start_local_daemon(tmp_path) as daemon:
+        root = f"{sign_in(chromium, daemon)}/w/{daemon.key}"
+        assert "10000" in wait_for_element(chromium, "#listing .tabs").text
         assert len(chromium.find_elements(By.CSS_SELECTOR, "#listing .entries li")) == 100
         chromium.get(f"{root}/search")
         for number in 4_711, 9_999, 1_234:
             fill(chromium, "#q", f"fact {number}")
-            waited(chromium, lambda _, n=number: chromium.find_elements(By.LINK_TEXT, f"Fact {n}"))
-        assert console(chromium) == []
+            wait_for(chromium, lambda _, n=number: chromium.find_elements(By.LINK_TEXT, f"Fact {n}"))
+        assert read_console(chromium) == []
 
 
 # -- sessions and workspaces -------------------------------------------------------------------------------
@@ -369,46 +372,46 @@ def test_sign_out_applies_to_all_windows_and_streams(page, daemon):
         daemon.until(lambda: len(following) == 2)
         page.switch_to.window(first)
         press(page, "Sign out", within="header")
-        shown(page, ".notice", "You have signed out.")
+        wait_for_element(page, ".notice", "You have signed out.")
         page.switch_to.window(second)
-        shown(page, "#sign-in")  # Without a reload, because its stream ended.
+        wait_for_element(page, "#sign-in")  # Without a reload, because its stream ended.
         daemon.until(lambda: len(following) == 0)
         page.get(f"{page.root}/memory")
-        shown(page, "#sign-in")
+        wait_for_element(page, "#sign-in")
         page.switch_to.window(first)
-        page.back()
-        shown(page, "#sign-in")
+        page.return_url()
+        wait_for_element(page, "#sign-in")
 
 
 @pytest.mark.slow
 def test_page_shows_lost_connection_after_daemon_stops(chromium, tmp_path):
-    with running(tmp_path) as daemon:
-        url = signed_in(chromium, daemon)
+    with start_local_daemon(tmp_path) as daemon:
+        url = sign_in(chromium, daemon)
         assert chromium.get_cookie("muniment")
         assert not chromium.find_element(By.ID, "lost").is_displayed()
-    assert "muniment ui" in shown(chromium, "#lost").text
-    with running(tmp_path, port=int(url.rpartition(":")[2])) as daemon:
+    assert "muniment ui" in wait_for_element(chromium, "#lost").text
+    with start_local_daemon(tmp_path, port=int(url.rpartition(":")[2])) as daemon:
         other = daemon.post("/ui").json()["url"]
         assert other != url
         refused = []  # The event stream, and then the view.
-        waited(chromium, lambda _: refused.extend(console(chromium)) or str(refused).count("421") > 1)
+        wait_for(chromium, lambda _: refused.extend(read_console(chromium)) or str(refused).count("421") > 1)
         assert chromium.find_element(By.ID, "lost").is_displayed()
         chromium.get(url)  # The browser sends its cookie, and no page answers at this name.
         assert "memory" not in chromium.page_source.lower() or "misdirected" in chromium.page_source
         chromium.get(other)
-        shown(chromium, "#sign-in")
+        wait_for_element(chromium, "#sign-in")
 
 
 @pytest.mark.slow
 def test_text_survives_end_of_session_and_page_resumes(page, daemon):
     fill(page, "#content", FACT)
     sessions = daemon.run(replace_sessions(daemon, {}))
-    assert "signed out" in shown(page, "#out").text
+    assert "signed out" in wait_for_element(page, "#out").text
     assert page.find_element(By.ID, "content").get_attribute("value") == FACT
     daemon.run(replace_sessions(daemon, sessions))  # As if the user had signed in again.
-    waited(page, lambda _: not page.find_element(By.ID, "out").is_displayed())
+    wait_for(page, lambda _: not page.find_element(By.ID, "out").is_displayed())
     daemon.done("remember", {"content": "The user has come back to the page of the memory"})
-    waited(page, lambda _: "come back" in page.find_element(By.ID, "listing").text)
+    wait_for(page, lambda _: "come back" in page.find_element(By.ID, "listing").text)
     fill(page, "#content", "")
 
 
@@ -416,23 +419,23 @@ def test_text_survives_end_of_session_and_page_resumes(page, daemon):
 def test_code_in_address_signs_in_at_sign_in_form(chromium, daemon):
     address = daemon.post("/ui").json()["url"] + f"/w/{daemon.key}/entry?path=user%2Fnone.md"
     chromium.get(address)
-    shown(chromium, "#sign-in")
+    wait_for_element(chromium, "#sign-in")
     chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
-    waited(chromium, lambda _: "none in its history" in chromium.find_element(By.TAG_NAME, "main").text)
+    wait_for(chromium, lambda _: "none in its history" in chromium.find_element(By.TAG_NAME, "main").text)
     assert chromium.current_url == address
 
 
 @pytest.mark.slow
 def test_workspaces_have_separate_memory_and_link_to_each_other(chromium, tmp_path):
     (tmp_path / "other" / ".git").mkdir(parents=True)
-    with running(tmp_path, workspaces=(tmp_path / "work", tmp_path / "other")) as daemon:
-        root = signed_in(chromium, daemon)
+    with start_local_daemon(tmp_path, workspaces=(tmp_path / "work", tmp_path / "other")) as daemon:
+        root = sign_in(chromium, daemon)
         first, second = daemon.core.workspaces
         fact = {"content": "This project uses tabs", "scope": "project"}
         task = daemon.post(f"/workspaces/{first}/memory/remember", fact).json()["taskId"]
         daemon.get(f"/workspaces/{first}/memory/remember/{task}", prefer="wait=60")
         for key, found in ((first, True), (second, False)):
             chromium.get(f"{root}/w/{key}/memory?scope=project")
-            assert ("This project uses tabs" in shown(chromium, "main").text) == found
+            assert ("This project uses tabs" in wait_for_element(chromium, "main").text) == found
         press(chromium, str(tmp_path / "work"), within=".where")
         assert f"/w/{first}/memory" in chromium.current_url

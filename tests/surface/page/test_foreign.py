@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver.common.by import By
 
-from kit.browser import needs_browser, shown, signed_in, waited
-from kit.pages import answering, html
+from kit.browser import needs_browser, sign_in, wait_for, wait_for_element
+from kit.http_server import html_response, serve_http
 from kit.server.process import BASE
-from kit.server.raw import running
+from kit.server.raw import start_local_daemon
 from muniment.server.guard import SESSION, Guard
 
 ATTACK = """<!doctype html><html lang="en"><title>Another page</title><body><script>
@@ -93,22 +93,22 @@ def foreign_server():
 
     def attack(request):
         seen.append((request.headers["Host"], request.headers.get("Cookie", "")))
-        return html(ATTACK)
+        return html_response(ATTACK)
 
-    with answering(attack) as port:
+    with serve_http(attack) as port:
         yield port, seen
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("page")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("page")) as served:
         yield served
 
 
 @pytest.fixture
 def door_requests(monkeypatch):
     """Record each request to the door: path, cookie, referring page, and whether it has a session."""
-    seen, original = [], Guard._at_door
+    seen, original = [], Guard._admit_to_page
 
     def record_request(guard, scope):
         headers, has_session = dict(scope["headers"]), False
@@ -136,15 +136,15 @@ def run_attack(driver, daemon, page, origin):
     }
     driver.get("about:blank")
     driver.get(f"{origin}/#{json.dumps(targets)}")
-    return waited(driver, lambda _: driver.execute_script("return window.got?.done && window.got"))
+    return wait_for(driver, lambda _: driver.execute_script("return window.got?.done && window.got"))
 
 
 @needs_browser
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("host", ["NAME", "evil.test", "127.0.0.1", "localhost"])
 def test_foreign_page_cannot_read_post_frame_or_open(chromium, daemon, door_requests, host):
-    page = signed_in(chromium, daemon)
-    waited(chromium, lambda _: chromium.execute_script("return document.readyState") == "complete")
+    page = sign_in(chromium, daemon)
+    wait_for(chromium, lambda _: chromium.execute_script("return document.readyState") == "complete")
     name = urlsplit(page).hostname
     with foreign_server() as (port, seen):
         door_requests.clear()
@@ -170,9 +170,9 @@ def test_foreign_page_cannot_read_post_frame_or_open(chromium, daemon, door_requ
             "const a = document.createElement('a'); a.href = arguments[0]; document.body.append(a); a.click()"
         )
         chromium.execute_script(script, f"{page}/w/{daemon.key}/timeline")
-        shown(chromium, "#sign-in")
+        wait_for_element(chromium, "#sign-in")
         chromium.find_element(By.ID, "go-on").click()
-        shown(chromium, "h1", "Timeline")
+        wait_for_element(chromium, "h1", "Timeline")
     assert daemon.get(f"{BASE}/tasks").json()["tasks"] == []
     cookies = chromium.execute_cdp_cmd("Storage.getCookies", {})["cookies"]
     assert [(each["name"], each["domain"], each["httpOnly"], each["sameSite"]) for each in cookies] == [
@@ -182,13 +182,13 @@ def test_foreign_page_cannot_read_post_frame_or_open(chromium, daemon, door_requ
 
 @needs_browser
 @pytest.mark.slow
-def test_ui_open_signs_in_and_removes_code_from_address(chromium, command, tmp_path, monkeypatch):
+def test_ui_open_signs_in_and_removes_code_from_address(chromium, run_command, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    with running(tmp_path):
-        assert command("ui", "--open")[0] == 0
+    with start_local_daemon(tmp_path):
+        assert run_command("ui", "--open")[0] == 0
         chromium.get(opened[0])
-        shown(chromium, "h1", "Memory")
+        wait_for_element(chromium, "h1", "Memory")
         assert "#" not in chromium.current_url
-        chromium.back()
+        chromium.return_url()
         assert "#" not in chromium.current_url

@@ -8,8 +8,8 @@ from html import unescape
 
 import pytest
 
-from kit.server.at_door import Caller
-from kit.server.raw import running
+from kit.server.page_clients import PageClient
+from kit.server.raw import start_local_daemon
 from muniment.server import core
 
 PATH = "user/a.md"
@@ -17,14 +17,14 @@ PATH = "user/a.md"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("page")) as served:
+    with start_local_daemon(tmp_path_factory.mktemp("page")) as served:
         yield served
 
 
 @pytest.fixture
 def owner(daemon):
     """A signed-in caller; the entries of the test are deleted after it."""
-    caller = Caller(daemon)
+    caller = PageClient(daemon)
     caller.sign_in()
     yield caller
     for path in daemon.root("user").rglob("*.md"):
@@ -137,7 +137,7 @@ def test_rejected_form_shows_submitted_text(daemon, owner, monkeypatch):
     assert fact.encode() in owner.post(f"/w/{daemon.key}/remember", content=fact).body
     write_entry(daemon, b"one\n")
     fields = {**read_form(owner), "body": "my <words>\r\n"}
-    monkeypatch.setattr(core, "MAX_OWNER", 0)
+    monkeypatch.setattr(core, "MAX_OWNER_OPERATIONS", 0)
     answer = owner.post(f"/w/{daemon.key}/edit", **fields)
     assert (answer.status, b"my &lt;words&gt;" in answer.body) == (503, True)
     owner.cookie = "gone"
@@ -153,7 +153,7 @@ def test_notice_is_kept_until_view_is_shown(daemon, owner, monkeypatch):
     write_entry(daemon, b"one\n")
     view = owner.post(f"/w/{daemon.key}/pin", path=PATH).values("location")[0]
     with monkeypatch.context() as patched:
-        patched.setattr(core, "MAX_OWNER", 0)
+        patched.setattr(core, "MAX_OWNER_OPERATIONS", 0)
         assert owner.get(view, "Sec-Fetch-Mode: navigate").status == 503
     assert b"The entry is now user/pinned/a.md." in owner.get(view, "Sec-Fetch-Mode: navigate").body
 

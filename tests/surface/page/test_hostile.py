@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.browser import console, emulate, needs_browser, requests, shown, signed_in
-from kit.server.at_door import Visitor, words
-from kit.server.process import policy_file
-from kit.server.raw import running
-from kit.where import REPOSITORY
-from muniment.server.page.rendering import MAX_RENDERED_CHARS, markdown
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from kit.browser import emulate, needs_browser, read_console, read_requests, sign_in, wait_for_element
+from kit.locations import REPOSITORY
+from kit.server.page_clients import SignedInClient, remove_whitespace
+from kit.server.process import write_policy
+from kit.server.raw import start_local_daemon
+from muniment.server.page.rendering import MAX_RENDERED_CHARS, render_markdown
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 RUN = "window.hit=1"
 AWAY = "http://evil.test/"
@@ -135,20 +135,21 @@ def world(tmp_path_factory):
         "untrusted_sources": '"quarantine"',
         "require": '"none"',
     }
-    policy = policy_file(base, **options, description=f"'''{TAGS}{LEAVING.replace(chr(39), '')}'''")
+    policy = write_policy(base, **options, description=f"'''{TAGS}{LEAVING.replace(chr(39), '')}'''")
     text = policy.read_text(encoding="utf-8")
     policy.write_text(re.sub(r'why = "[^"]*"', lambda _: f"why = '''{TAGS}'''", text), encoding="utf-8")
     content = f"---\nname: 'N {TAGS}'\ntype: user\n---\nThe user said {TAGS}\n"
     path = cycle(("user/ours/ours.md", "user/held/held.md"))
-    steps = (calls(call("write_file", path=next(path), content=content)) for _ in cycle("x"))
-    wrong = calls(call("read_file", path=NAME), call(f"no_tool{TAGS}", path=TAGS))
+    steps = (reply_with_calls(make_call("write_file", path=next(path), content=content)) for _ in cycle("x"))
+    wrong = reply_with_calls(make_call("read_file", path=NAME), make_call(f"no_tool{TAGS}", path=TAGS))
     model = ScriptedModel(
-        (step for write in steps for step in (wrong, write, say(f"Saved. {TAGS}"))), name=f"m{TAGS}"
+        (step for write in steps for step in (wrong, write, reply_with_text(f"Saved. {TAGS}"))),
+        name=f"m{TAGS}",
     )
     other = base / f"<img src=x onerror={RUN}>{{{{7*7}}}}'\" onfocus={RUN} \u202e"
     (other / ".git").mkdir(parents=True)
     options = {"policy": policy, "workspaces": (other,), "on_model_failure": "fail"}
-    with running(base, model, **options) as daemon:
+    with start_local_daemon(base, model, **options) as daemon:
         yield World(daemon)
 
 
@@ -254,7 +255,7 @@ def find_problems(page):
 
 
 def test_views_contain_nothing_that_runs_or_leaves_page(world, subtests):
-    visitor = Visitor(world.daemon)
+    visitor = SignedInClient(world.daemon)
     for name, (view, query) in world.views.items():
         with subtests.test(name):
             answer = visitor.get(view, **query)
@@ -272,16 +273,16 @@ def test_views_contain_nothing_that_runs_or_leaves_page(world, subtests):
 
 
 def test_entry_views_show_complete_text(world, subtests):
-    visitor = Visitor(world.daemon)
+    visitor = SignedInClient(world.daemon)
     for name, (text, readable) in TEXTS.items():
         with subtests.test(name):
             rendered = ParsedPage(visitor.get("entry", path=world.paths[name]).body.decode()).text
-            assert words(readable) in words(rendered)
+            assert remove_whitespace(readable) in remove_whitespace(rendered)
             raw = ParsedPage(visitor.get("entry", path=world.paths[name], raw="1").body.decode()).text
-            assert words(escape_invisible(text)) in words(raw)
+            assert remove_whitespace(escape_invisible(text)) in remove_whitespace(raw)
             edited = ParsedPage(visitor.get("edit", path=world.paths[name]).body.decode()).text
             expected = "it holds NUL" if "\0" in text else text  # A form cannot send it back.
-            assert words(expected) in words(edited)
+            assert remove_whitespace(expected) in remove_whitespace(edited)
 
 
 QUERY_FIELDS = {
@@ -332,7 +333,7 @@ EXPECTED_STATUS = {200, 400, 403, 404, 409, 422}
 
 
 def test_hostile_query_or_form_gets_safe_page(world):
-    visitor = Visitor(world.daemon)
+    visitor = SignedInClient(world.daemon)
     for view, fields in QUERY_FIELDS.items():
         for field in fields.split():
             for value in VALUES:
@@ -419,7 +420,7 @@ MARKS = st.sampled_from(
 
 @given(st.lists(MARKS | st.text(max_size=4), max_size=40).map("".join))
 def test_markdown_creates_plain_elements_and_loses_no_word(text):
-    page = ParsedPage(markdown(text))
+    page = ParsedPage(render_markdown(text))
     for tag, attributes in page.elements:
         assert tag in MARKDOWN
         allowed = {*MARKDOWN_ATTRIBUTES, *(("data-level", str(each)) for each in range(1, 7))}
@@ -435,12 +436,12 @@ def test_markdown_creates_plain_elements_and_loses_no_word(text):
 
 
 def test_too_long_markdown_is_not_rendered():
-    assert markdown("*a*" + " b" * MAX_RENDERED_CHARS) == f"<pre>*a*{' b' * MAX_RENDERED_CHARS}</pre>"
-    assert "<em>a</em>" in markdown("*a*" + " b" * (MAX_RENDERED_CHARS // 2 - 2))
+    assert render_markdown("*a*" + " b" * MAX_RENDERED_CHARS) == f"<pre>*a*{' b' * MAX_RENDERED_CHARS}</pre>"
+    assert "<em>a</em>" in render_markdown("*a*" + " b" * (MAX_RENDERED_CHARS // 2 - 2))
 
 
 def test_links_show_address_and_lists_keep_numbers():
-    rendered = markdown("[a](//evil.test/x 'why') ![b](x.png) <http://c.test/%41>\n\n7. d\n3. e\n")
+    rendered = render_markdown("[a](//evil.test/x 'why') ![b](x.png) <http://c.test/%41>\n\n7. d\n3. e\n")
     assert ParsedPage(rendered).text.split() == [
         "a",
         "//evil.test/x",
@@ -455,8 +456,8 @@ def test_links_show_address_and_lists_keep_numbers():
         {"value": "7"},
         {"value": "3"},
     ]
-    assert ParsedPage(markdown("a<!---->b<?c?>")).text.strip() == "a<!---->b<?c?>"
-    assert "text-align" not in markdown("|a|\n|:-:|\n|b|")  # The policy of the page rejects a style.
+    assert ParsedPage(render_markdown("a<!---->b<?c?>")).text.strip() == "a<!---->b<?c?>"
+    assert "text-align" not in render_markdown("|a|\n|:-:|\n|b|")  # The policy of the page rejects a style.
 
 
 TEMPLATES = sorted((REPOSITORY / "src/muniment/server/page/templates").iterdir())
@@ -507,7 +508,7 @@ QUICK = ("entry: tags", "review", "search")
 def check_view(chromium, world, url, name, widths=(360, 1280)):
     view, query = world.views[name]
     chromium.get(f"{url}/w/{world.daemon.key}/{view}?{urlencode(query)}")
-    shown(chromium, "main")
+    wait_for_element(chromium, "main")
     for width in widths:
         emulate(chromium, width=width)
         found = chromium.execute_script(INSPECT_SCRIPT)
@@ -519,14 +520,18 @@ def check_view(chromium, world, url, name, widths=(360, 1280)):
 
 
 def assert_no_request_or_error(chromium, url):
-    assert [each for each in requests(chromium) if f"{each}/".removeprefix(f"{url}/") == f"{each}/"] == []
-    messages = [each for each in console(chromium) if "the server responded with a status of 4" not in each]
+    assert [
+        each for each in read_requests(chromium) if f"{each}/".removeprefix(f"{url}/") == f"{each}/"
+    ] == []
+    messages = [
+        each for each in read_console(chromium) if "the server responded with a status of 4" not in each
+    ]
     assert messages == []
 
 
 @needs_browser
 def test_browser_runs_nothing_in_entry_review_or_search(chromium, world):
-    url = signed_in(chromium, world.daemon)
+    url = sign_in(chromium, world.daemon)
     for name in QUICK:
         check_view(chromium, world, url, name)
     assert_no_request_or_error(chromium, url)
@@ -535,14 +540,14 @@ def test_browser_runs_nothing_in_entry_review_or_search(chromium, world):
 @needs_browser
 @pytest.mark.slow
 def test_browser_runs_nothing_in_any_view(chromium, world, subtests):
-    url = signed_in(chromium, world.daemon)
+    url = sign_in(chromium, world.daemon)
     for name in world.views:
         with subtests.test(name):
             check_view(chromium, world, url, name)
             assert_no_request_or_error(chromium, url)
     chromium.get(f"{url}/w/{world.daemon.key}/memory")
-    shown(chromium, "#content").send_keys(TAGS)
-    shown(chromium, "button[name=try]").click()
-    shown(chromium, "h1", "Preview")
+    wait_for_element(chromium, "#content").send_keys(TAGS)
+    wait_for_element(chromium, "button[name=try]").click()
+    wait_for_element(chromium, "h1", "Preview")
     assert chromium.execute_script(INSPECT_SCRIPT)["hit"] is None
     assert_no_request_or_error(chromium, url)

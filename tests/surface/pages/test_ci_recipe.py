@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from kit.locations import REPOSITORY
 from kit.policy.files import READ, SCOPES
-from kit.shell import printed, run
-from kit.where import REPOSITORY
+from kit.shell import get_output, run_command
 from muniment.policy.load import load_policy
 
 SCRIPT = REPOSITORY / "examples" / "ci" / "review_policies.sh"
@@ -47,7 +47,7 @@ class Repository:
 
     def git(self, *arguments):
         named = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false")
-        return printed("git", *named, *arguments, home=self.top, GIT_CONFIG_NOSYSTEM="1")
+        return get_output("git", *named, *arguments, home=self.top, GIT_CONFIG_NOSYSTEM="1")
 
     def write(self, files):
         """Write files by name; delete those whose text is None."""
@@ -62,12 +62,12 @@ class Repository:
         return self
 
     def lock(self):
-        printed("muniment", "policy", "lock", self.policies, home=self.top)
+        get_output("muniment", "policy", "lock", self.policies, home=self.top)
 
     def review(self, *arguments, **environment):
         """Return exit code and report."""
         command = ("bash", SCRIPT, *(arguments or ("HEAD",)))
-        done = run(*command, home=self.top, GIT_CONFIG_NOSYSTEM="1", **environment)
+        done = run_command(*command, home=self.top, GIT_CONFIG_NOSYSTEM="1", **environment)
         assert not done.stderr or done.returncode == 2, done.stderr
         return done.returncode, done.stdout + done.stderr
 

@@ -5,19 +5,19 @@ import re
 import subprocess
 import sys
 
-from kit.memories import make_roots, put
-from kit.shell import text_of
+from kit.memories import make_roots, write_file
+from kit.shell import read_page
 from muniment import portable, settings
 from muniment.cli import options
 from muniment.cli.terminal import LOG_VARIABLE
-from muniment.content.entry import TYPES, parse, titled
+from muniment.content.entry import TYPES, parse, read_titles
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES
 from muniment.kernel.path import RESERVED_ASCII
 from muniment.policy.load import load_policy
 
 CONFIGURATION, ENTRIES, SYSTEMS = (
-    text_of(f"docs/{name}.md") for name in ("configuration", "entry-format", "platforms")
+    read_page(f"docs/{name}.md") for name in ("configuration", "entry-format", "platforms")
 )
 
 
@@ -121,17 +121,20 @@ def test_rules_open_no_connection_and_store_fact_verbatim(tmp_path):
 # -- entries -------------------------------------------------------------------------------------------
 
 
-def test_entry_example_is_parsed_as_documented_and_recalled(tmp_path, memory):
+def test_entry_example_is_parsed_as_documented_and_recalled(tmp_path, open_memory):
     text = read_block(ENTRIES, "markdown")
     entry = parse(text)
     assert (entry.notes, entry.type, entry.keywords) == ((), "project", ("postgres", "pgbouncer"))
     assert entry.expires == "2026-12-31"
-    assert titled(entry, "x.md").name == entry.name == "Staging database"
+    assert read_titles(entry, "x.md").name == entry.name == "Staging database"
     bare = parse("# Heading\n\nThe first line.\n")
-    assert (titled(bare, "x.md").name, titled(bare, "x.md").description) == ("Heading", "The first line.")
+    assert (read_titles(bare, "x.md").name, read_titles(bare, "x.md").description) == (
+        "Heading",
+        "The first line.",
+    )
     roots = make_roots(tmp_path)
-    put(roots["project"], "deploy/staging.md", text.replace("expires: 2026-12-31\n", ""))
-    (found,) = memory(roots=roots).recall("which postgres does staging run on").entries
+    write_file(roots["project"], "deploy/staging.md", text.replace("expires: 2026-12-31\n", ""))
+    (found,) = open_memory(roots=roots).recall("which postgres does staging run on").entries
     assert found.path == "project/deploy/staging.md"
 
 

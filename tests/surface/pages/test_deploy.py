@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli.launched import SECONDS, launch
-from kit.memories import IN_A_WORKER
-from kit.shell import PROGRAMS, printed, run
-from kit.where import REPOSITORY
+from kit.cli.process import SECONDS, launch
+from kit.locations import REPOSITORY
+from kit.memories import WORKER_CONFINEMENT
+from kit.shell import PROGRAMS, get_output, run_command
 
 DEPLOY = REPOSITORY / "examples" / "deploy"
 UNIT = DEPLOY / "muniment.service"
@@ -73,7 +73,7 @@ def test_systemd_accepts_unit(tmp_path):
     text = UNIT.read_text().replace("%h/.local/bin/muniment", str(PROGRAMS / "muniment"))
     (tmp_path / UNIT.name).write_text(text)
     command = ("systemd-analyze", "--user", "--man=no", "verify", tmp_path / UNIT.name)
-    done = run(*command, home=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
+    done = run_command(*command, home=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -104,7 +104,7 @@ def test_the_fence_is_the_same_with_no_new_privileges(tmp_path):
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv(1) is not installed")
     command = ("setpriv", "--no-new-privs", "muniment", "remember", "The user prefers dark mode", "--json")
-    assert json.loads(printed(*command, home=tmp_path))["enforcement"] == IN_A_WORKER
+    assert json.loads(get_output(*command, home=tmp_path))["enforcement"] == WORKER_CONFINEMENT
 
 
 def test_image_has_pinned_base_user_volume_and_minimal_files():
@@ -125,7 +125,7 @@ def test_image_installs_constraints_and_requested_extras(tmp_path):
     assert "--constraint /src/constraints.txt" in install
     for extras, wanted in (("", "/src"), ("otel", "/src[otel]"), ("mcp,otel", "/src[mcp,otel]")):
         (last,) = shlex.split(install)[-1:]
-        assert printed("/bin/sh", "-c", f'printf %s "{last}"', home=tmp_path, EXTRAS=extras) == wanted
+        assert get_output("/bin/sh", "-c", f'printf %s "{last}"', home=tmp_path, EXTRAS=extras) == wanted
 
 
 DRIVEN = """
@@ -184,23 +184,23 @@ def test_image_command_serves_unprivileged_on_read_only_root(
     driven = json.dumps([map_path(find_instruction("WORKDIR")), ["muniment", *map(map_path, command)], check])
     become = ("unshare", "--user", f"--map-user={user}", f"--map-group={group}")
     outer = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--propagation", "private")
-    if run(*outer, *become, "setpriv", "--no-new-privs", "true", home=tmp_path).returncode != 0:
+    if run_command(*outer, *become, "setpriv", "--no-new-privs", "true", home=tmp_path).returncode != 0:
         pytest.skip("this system does not permit user namespaces")
     inner = (*become, "setpriv", "--no-new-privs", sys.executable, "-c", DRIVEN, driven)
     whole = (*outer, "sh", "-c", NAMESPACES, "sh", tmp_path, sys.executable, UP, *inner)
     environment = {name: map_path(value) for name, value in read_variables().items() if name != "PATH"}
-    result = json.loads(printed(*whole, home=tmp_path, **environment | {"HOME": str(tmp_path)}))
+    result = json.loads(get_output(*whole, home=tmp_path, **environment | {"HOME": str(tmp_path)}))
     assert result == {
         "url": f"http://127.0.0.1:{find_instruction('EXPOSE')}",
         "who": int(user),
         "outside": "Read-only file system",
         "health": 0,
-        "enforcement": IN_A_WORKER,
+        "enforcement": WORKER_CONFINEMENT,
         "ended": 0,
     }
 
 
 def test_options_of_image_command_exist(tmp_path):
     options = {each for each in json.loads(find_instruction("CMD")) if each.startswith("--")}
-    help_text = printed("muniment", "serve", "--help", home=tmp_path, COLUMNS="200")
+    help_text = get_output("muniment", "serve", "--help", home=tmp_path, COLUMNS="200")
     assert {each for each in options if each not in help_text} == set()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.agent.served_minds import perfect, through
-from kit.memories import IN_A_WORKER
-from kit.shell import blocks_of, printed, text_of
-from kit.where import REPOSITORY
-from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
+from kit.agent.simulated_models import build_answerer, remember_fact
+from kit.locations import REPOSITORY
+from kit.memories import WORKER_CONFINEMENT
+from kit.shell import find_code_blocks, get_output, read_page
+from muniment.testing.chat_server import ChatServer, make_tool_call, text_response, tool_calls_response
 
 EXAMPLES = REPOSITORY / "examples"
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "threat-model/README.md", "policies/README.md")
@@ -19,7 +19,7 @@ DARK = "user/editor/prefers-dark-mode-in-all-editors.md"
 
 def run_example(name, tmp_path, *arguments, stdin=None):
     command = (sys.executable, EXAMPLES / name, *arguments)
-    return printed(*command, home=tmp_path, given=stdin, TMPDIR=str(tmp_path))
+    return get_output(*command, home=tmp_path, given=stdin, TMPDIR=str(tmp_path))
 
 
 def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
@@ -33,7 +33,7 @@ def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
 def test_remember_once_prints_the_entry_and_the_index(tmp_path):
     output = run_example("remember_once.py", tmp_path)
     assert output.startswith("completed: user/editor/")
-    assert f"decided by rules, enforcement {IN_A_WORKER}" in output
+    assert f"decided by rules, enforcement {WORKER_CONFINEMENT}" in output
     assert "The user prefers dark mode in all editors" in output
     assert "# Memory index" in output
 
@@ -42,14 +42,14 @@ def test_remember_once_prints_the_entry_and_the_index(tmp_path):
 def test_embed_daemon_stores_repeated_fact_once(tmp_path):
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
         *("serving on the loopback: True", "one task: True, replayed: True"),
-        f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
+        f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {WORKER_CONFINEMENT}",
         *("event: memory_changed in ['project']", "connection file removed: True"),
     ]
 
 
 @pytest.mark.slow
 def test_live_model_prints_a_row_for_each_fact(tmp_path):
-    with ChatServer(through(perfect)) as server:
+    with ChatServer(build_answerer(remember_fact)) as server:
         head, *rows, last = run_example("live_model.py", tmp_path, server.base_url, "perfect").splitlines()
     assert head.split() == ["turns", "tokens", "in/out", "seconds", "malformed", "outcome"]
     assert len(rows) == 12
@@ -70,9 +70,9 @@ def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
 def test_chat_with_memory_injects_earlier_fact(tmp_path):
     fact = "Staging runs on Postgres 16 behind pgbouncer"
     answers = [
-        *(tool_calls(tool_call("remember_this", {"fact": fact})), words("Noted.")),
-        tool_calls(tool_call("remember_this", {"fact": "The user likes tea"}, "call-2")),
-        words("On Postgres 16."),
+        *(tool_calls_response(make_tool_call("remember_this", {"fact": fact})), text_response("Noted.")),
+        tool_calls_response(make_tool_call("remember_this", {"fact": "The user likes tea"}, "call-2")),
+        text_response("On Postgres 16."),
     ]
     with ChatServer(answers) as server:
         user_input = f"Keep in mind: {fact}\nWhich Postgres does staging run?\n"
@@ -167,7 +167,7 @@ SNIPPETS = [
         "docs/library.md",
         "docs/models.md",
     )
-    for each in blocks_of(text_of(page), "python")
+    for each in find_code_blocks(read_page(page), "python")
 ]
 
 
@@ -176,13 +176,13 @@ SNIPPETS = [
 def test_a_python_snippet_of_a_page_runs(snippet, tmp_path):
     for scope in ("user", "project"):
         (tmp_path / "memory" / scope).mkdir(parents=True, mode=0o700)
-    printed(sys.executable, "-c", snippet, home=tmp_path, MUNIMENT_HOME=str(tmp_path / "home"))
+    get_output(sys.executable, "-c", snippet, home=tmp_path, MUNIMENT_HOME=str(tmp_path / "home"))
 
 
 def test_first_screen_of_readme_matches_real_output(tmp_path):
-    readme = text_of("README.md")
+    readme = read_page("README.md")
     fact = re.search(r'muniment remember "([^"]+)"', readme)[1]
-    saved, details = printed("muniment", "remember", fact, home=tmp_path).splitlines()
+    saved, details = get_output("muniment", "remember", fact, home=tmp_path).splitlines()
     assert f"\n{saved}\n" in readme
     seconds = re.compile(r"\d+\.\d\d s")
     assert seconds.sub("", details) in seconds.sub("", readme)

@@ -3,10 +3,10 @@
 import pytest
 
 from kit import sources
-from kit.shell import blocks_of, printed, text_of
+from kit.shell import find_code_blocks, get_output, read_page
 from muniment.transfer.formats import FORMATS
 
-TEXT = text_of("docs/moving.md")
+TEXT = read_page("docs/moving.md")
 
 
 def test_page_lists_every_format_and_command():
@@ -20,10 +20,10 @@ def test_page_lists_every_format_and_command():
 @pytest.mark.timeout(240)
 def test_every_command_of_the_page_works(tmp_path):
     tmp_path.chmod(0o700)
-    sources.claude_code(tmp_path)
-    for line in "".join(blocks_of(TEXT)).splitlines():
+    sources.write_claude_code(tmp_path)
+    for line in "".join(find_code_blocks(TEXT)).splitlines():
         assert line.startswith("$ "), line
-        printed("/bin/sh", "-c", line[2:], home=tmp_path)
+        get_output("/bin/sh", "-c", line[2:], home=tmp_path)
     assert (tmp_path / ".muniment-before" / "user").is_dir()
     assert sorted(path.name for path in tmp_path.glob("*/user/who.md"))
     assert (tmp_path / "other" / "user" / "who.md").read_bytes() == (

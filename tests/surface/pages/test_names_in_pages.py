@@ -1,6 +1,6 @@
 """Every module name and path that a docstring, a comment or a page quotes as code exists.
 
-`python tests/surface/pages/test_names_in_pages.py` prints the missing ones, with file and line.
+`python tests/surface/pages/test_names_in_http_server.py` prints the missing ones, with file and line.
 """
 
 import ast
@@ -138,14 +138,14 @@ def test_module_names_written_as_code_exist():
     assert list(find_unresolved()) == []
 
 
-@pytest.mark.parametrize("name", ["jobs.remember", "kernel.land.nothing", "daemon/core.py", "muniment.lane"])
+@pytest.mark.parametrize("name", ["jobs.remember", "kernel.apply.nothing", "daemon/core.py", "muniment.lane"])
 def test_missing_module_is_reported(name):
     assert [match[1] for match in find_missing(f"see `{name}`.", "", (PACKAGE,))] == [name]
 
 
 def test_module_name_may_omit_parent_packages():
     written = (
-        "`land.land`, `kernel.land.land()`, `land`, `os.open`, `config.toml`, `kernel/land.py`, `self.root`"
+        "`land.land`, `kernel.apply.land()`, `land`, `os.open`, `config.toml`, `kernel/apply.py`, `self.root`"
     )
     assert not list(find_missing(written, "muniment.kernel.write", (PACKAGE,)))
     (match,) = find_missing(written, "muniment.store.commit", (PACKAGE,))

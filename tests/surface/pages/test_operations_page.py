@@ -5,32 +5,32 @@ import re
 
 import pytest
 
-from kit.shell import blocks_of, printed, text_of
-from kit.store.ground import Proposed, by, change_set
+from kit.shell import find_code_blocks, get_output, read_page
+from kit.store.bench import ProposedFile, make_change_set, make_run
 from muniment.kernel.binding import bind_all
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
-from muniment.store.review import hold
+from muniment.store.review import queue_for_review
 from muniment.store.state import State
 
-TEXT = text_of("docs/operations.md")
-BLOCKS = blocks_of(TEXT)
+TEXT = read_page("docs/operations.md")
+BLOCKS = find_code_blocks(TEXT)
 
 
 @pytest.fixture
 def shell(tmp_path):
     """Return a function that runs a line in a separate home."""
     tmp_path.chmod(0o700)
-    return lambda line: printed("/bin/sh", "-c", line, home=tmp_path)
+    return lambda line: get_output("/bin/sh", "-c", line, home=tmp_path)
 
 
 def create_pending_review(home):
     """Store a change that waits for the decision of its owner, and return the id of the review."""
     policy = load_policy("strict")
     with State(home / "state") as state, bind_all({"user": home / "user"})["user"] as bound:
-        whole = change_set([Proposed("user/n.md", None, b"waits\n")])
+        whole = make_change_set([ProposedFile("user/n.md", None, b"waits\n")])
         options = {"policy": policy.digest, "roots": {"user": bound}}
-        return hold(state, by(trust=Trust.EXTERNAL), whole, ("why",), **options)
+        return queue_for_review(state, make_run(trust=Trust.EXTERNAL), whole, ("why",), **options)
 
 
 @pytest.mark.slow

@@ -12,30 +12,30 @@ from packaging.utils import canonicalize_name
 
 from hashes import COMMAND as LOCKING
 from hashes import LOCK, read, wanted, written
-from kit.server.page import ACP_PAGE, COMMAND, acp_page, page
+from kit.locations import REPOSITORY
+from kit.server.page import ACP_PAGE, COMMAND, build_acp_page, build_page
 from kit.server.page import PAGE as HTTP_PAGE
-from kit.shell import blocks_of, printed, run, text_of
-from kit.where import REPOSITORY
+from kit.shell import find_code_blocks, get_output, read_page, run_command
 from muniment.cli.app import app
 from muniment.errors import CODES
-from muniment.server.http import document_of
+from muniment.server.http import build_openapi
 from muniment.server.service import OPERATIONS
 
 
 def test_http_page_documents_every_operation_field_and_code():
-    text = page()
+    text = build_page()
     assert HTTP_PAGE.read_text(encoding="utf-8") == text, f"run: {COMMAND}"
-    assert ACP_PAGE.read_text(encoding="utf-8") == acp_page(), f"run: {COMMAND}"
+    assert ACP_PAGE.read_text(encoding="utf-8") == build_acp_page(), f"run: {COMMAND}"
     for operation in OPERATIONS:
         assert f"### {operation.method} {operation.path}\n" in text
         assert all(f"`{parameter.name}`" in text for parameter in operation.parameters)
-    for name, schema in document_of(OPERATIONS)["components"]["schemas"].items():
+    for name, schema in build_openapi(OPERATIONS)["components"]["schemas"].items():
         section = text.split(f"### {name}\n")[1].split("\n#")[0]
         assert all(f"`{field}`" in section for field in schema.get("properties", ()))
     descriptions = (
         (code, sentence)
         for code, means in CODES.items()
-        for sentence in {means.sentence, means.recall} - {""}
+        for sentence in {means.sentence, means.recall_sentence} - {""}
     )
     for code, sentence in descriptions:
         assert f"| `{code}` | {sentence} |" in text
@@ -55,7 +55,7 @@ def list_requirements(texts, seen):
 
 
 def test_lock_has_all_requirements_at_constraint_versions():
-    pinned = (line.partition("==") for line in text_of("constraints.txt").split())
+    pinned = (line.partition("==") for line in read_page("constraints.txt").split())
     versions = {canonicalize_name(name): version for name, _, version in pinned}
     locked = dict(read(LOCKED).keys())
     assert list_requirements(wanted(), set()) <= locked.keys()
@@ -66,7 +66,7 @@ def test_lock_names_its_command_and_no_origin_of_files():
     assert LOCKED.startswith(f"# Made by: {LOCKING}\n")
     assert written(read(LOCKED)) == LOCKED
     assert "/" not in LOCKED.partition("\n")[2]
-    assert all("requirements.lock" in text_of(page) for page in ("README.md", "docs/operations.md"))
+    assert all("requirements.lock" in read_page(page) for page in ("README.md", "docs/operations.md"))
 
 
 CI = REPOSITORY / "examples" / "ci"
@@ -105,7 +105,7 @@ def test_workflow_installs_pinned_tool_before_checkout():
     assert "git show HEAD^1:ci/review_policies.sh" in run
 
 
-PAGE = text_of("docs/policies.md")
+PAGE = read_page("docs/policies.md")
 # Digests, whole or shortened, which change with the shipped policies.
 CHANGING = re.compile(r"\b[0-9a-f]{8,64}\b")
 
@@ -116,38 +116,38 @@ def split_commands(block):
     return [(head, "".join(f"{line}\n" for line in rest)) for head, *rest in parts]
 
 
-def run_command(command, home):
+def run_shell(command, home):
     """Return the output of a command, with digests replaced."""
-    output = run("/bin/sh", "-c", f"({command}) 2>&1", home=home).stdout
+    output = run_command("/bin/sh", "-c", f"({command}) 2>&1", home=home).stdout
     return CHANGING.sub("…", output.replace(str(home), "/home/me"))
 
 
 @pytest.fixture
 def home(tmp_path):
     """The files of the page, and a key for signatures."""
-    for content in blocks_of(PAGE, "toml"):
+    for content in find_code_blocks(PAGE, "toml"):
         path = tmp_path / content.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
     if shutil.which("ssh-keygen"):
-        printed("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", "key", home=tmp_path)
+        get_output("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", "key", home=tmp_path)
         (tmp_path / "signers").write_text(f"owner@example.org {(tmp_path / 'key.pub').read_text()}")
     return tmp_path
 
 
 @pytest.mark.slow
 def test_every_command_of_page_prints_documented_output(home):
-    listed = [each for block in blocks_of(PAGE) for each in split_commands(block)]
+    listed = [each for block in find_code_blocks(PAGE) for each in split_commands(block)]
     for command, expected in listed:
         if "--key" in command and not shutil.which("ssh-keygen"):
             pytest.skip("ssh-keygen is not installed; the remaining commands are not run")
-        assert run_command(command, home) == CHANGING.sub("…", expected), command
+        assert run_shell(command, home) == CHANGING.sub("…", expected), command
     for name in ("lint", "explain", "test", "diff", "prove", "show", "lock", "sign", "verify"):
         assert any(f"muniment policy {name} " in command for command, _ in listed)
 
 
 def test_commands_page_names_every_command():
-    page = text_of("docs/commands.md")
+    page = read_page("docs/commands.md")
     program = typer.main.get_command(app)
     for name, command in program.commands.items():
         assert re.search(rf"`(muniment )?{name}\b", page), name

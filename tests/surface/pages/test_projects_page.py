@@ -5,10 +5,10 @@ import shlex
 
 import pytest
 
-from kit.git import needs_git, repository
-from kit.shell import blocks_of, printed, text_of
+from kit.git import create_repository, needs_git
+from kit.shell import find_code_blocks, get_output, read_page
 
-BLOCKS = blocks_of(text_of("docs/projects.md"))
+BLOCKS = find_code_blocks(read_page("docs/projects.md"))
 
 
 @pytest.mark.slow
@@ -16,10 +16,10 @@ BLOCKS = blocks_of(text_of("docs/projects.md"))
 @pytest.mark.timeout(120)
 def test_every_command_of_the_page_works(tmp_path):
     tmp_path.chmod(0o700)
-    directory = shlex.quote(str(repository(tmp_path / "shop")))
+    directory = shlex.quote(str(create_repository(tmp_path / "shop")))
 
     def run(line):
-        return printed("/bin/sh", "-c", f"cd {directory} && {line}", home=tmp_path)
+        return get_output("/bin/sh", "-c", f"cd {directory} && {line}", home=tmp_path)
 
     run('muniment remember "This project keeps zebras" --scope project')
     ((project,),) = [json.loads(run("muniment projects list --json"))["projects"]]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.shell import blocks_of, text_of
-from kit.where import REPOSITORY
+from kit.locations import REPOSITORY
+from kit.shell import find_code_blocks, read_page
 from muniment import errors
 
 DIRECTIVES = [
@@ -23,7 +23,7 @@ LISTED = {name for _, name in DIRECTIVES}
 MODULES = {
     *("muniment", "muniment.client", "muniment.errors", "muniment.types"),
     *(name for kind, name in DIRECTIVES if kind == "module"),
-    *re.findall(r"muniment\.integrations\.\w+", text_of("docs/adapters.md")),
+    *re.findall(r"muniment\.integrations\.\w+", read_page("docs/adapters.md")),
 }
 CODE = [
     *(
@@ -34,7 +34,7 @@ CODE = [
         (path.name, block)
         for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
         for kind in ("python", "py")
-        for block in blocks_of(path.read_text(encoding="utf-8"), kind)
+        for block in find_code_blocks(path.read_text(encoding="utf-8"), kind)
     ),
 ]
 
@@ -67,7 +67,7 @@ def test_a_documented_name_is_public(name):
     assert is_public(name)
 
 
-@pytest.mark.parametrize("name", ["muniment.api.Memory", "muniment.kernel.land.land", "muniment.Place"])
+@pytest.mark.parametrize("name", ["muniment.api.Memory", "muniment.kernel.apply.land", "muniment.Place"])
 def test_an_undocumented_name_is_private(name):
     assert not is_public(name)
 

@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from kit.agent.served_minds import perfect, through
-from kit.server.process import serving
-from kit.shell import PROGRAMS, blocks_of, printed, run, text_of
-from kit.where import REPOSITORY
+from kit.agent.simulated_models import build_answerer, remember_fact
+from kit.locations import REPOSITORY
+from kit.server.process import start_daemon_process
+from kit.shell import PROGRAMS, find_code_blocks, get_output, read_page, run_command
 from muniment.testing.chat_server import ChatServer
 
-README = text_of("README.md")
+README = read_page("README.md")
 PAGES = ("README.md", "docs/first-day.md", "docs/library.md", "docs/daemon.md")
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q . && "
 EXPECTED_OUTPUT = {
@@ -30,7 +30,7 @@ EXPECTED_OUTPUT = {
 SERVE = "muniment serve --port 8421"
 MODEL = "http://127.0.0.1:8080/v1"
 URL = "http://127.0.0.1:8421"
-REQUIRED = re.search(r'requires-python = ">=(3\.\d+)"', text_of("pyproject.toml"))[1]
+REQUIRED = re.search(r'requires-python = ">=(3\.\d+)"', read_page("pyproject.toml"))[1]
 
 
 class Reader:
@@ -45,7 +45,7 @@ class Reader:
         self.environment = {"HOME": str(base)}
 
     def run(self, *command):
-        return printed(*command, **{"home": self.work, **self.environment})
+        return get_output(*command, **{"home": self.work, **self.environment})
 
     def run_line(self, line):
         """Run a line as a shell that keeps assigned variables, and return its output."""
@@ -86,7 +86,7 @@ class Reader:
 @pytest.fixture
 def reader(tmp_path):
     tmp_path.chmod(0o700)
-    with ChatServer(through(perfect)) as server:
+    with ChatServer(build_answerer(remember_fact)) as server:
         reader = Reader(tmp_path, server.base_url)
         try:
             yield reader
@@ -98,7 +98,7 @@ def reader(tmp_path):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_page_runs_in_order(page, reader):
-    outputs, text = [], text_of(page)
+    outputs, text = [], read_page(page)
     for kind, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for folder in re.findall(r"`(mkdir -p -m 700 [^`]+)`", text):
             reader.run("/bin/sh", "-c", folder)
@@ -122,31 +122,31 @@ def test_old_python_is_rejected_before_anything_is_created(tmp_path):
     release = "sys.version_info = (3, 9, 18, 'final', 0)"
     for name in ("__init__", "__main__"):
         code = f"import sys; {release}; sys.path[0] = {str(source)!r}; import muniment.{name}"
-        done = run(sys.executable, "-c", code, home=tmp_path)
+        done = run_command(sys.executable, "-c", code, home=tmp_path)
         assert done.returncode != 0
         assert done.stderr.endswith(f"\nImportError: muniment needs {requirement}, and this is Python 3.9\n")
     shutil.copy(REPOSITORY / "check", tmp_path)
     old, python = tmp_path / "python3.9", shlex.quote(sys.executable)
     old.write_text(f'#!/bin/sh\n[ "$1" = -c ] || exit 9\nexec {python} -c "import sys\n{release}\n$2"\n')
     old.chmod(0o700)
-    done = run(tmp_path / "check", home=tmp_path, PATH="/usr/bin:/bin", PYTHON=str(old))
+    done = run_command(tmp_path / "check", home=tmp_path, PATH="/usr/bin:/bin", PYTHON=str(old))
     assert (done.returncode, requirement in done.stderr) == (1, True)
     assert {each.name for each in tmp_path.iterdir()} == {"check", "python3.9"}
 
 
 # -- the page about the daemon
 
-DAEMON = text_of("docs/daemon.md")
-_, CURL_BLOCK = blocks_of(DAEMON)
+DAEMON = read_page("docs/daemon.md")
+_, CURL_BLOCK = find_code_blocks(DAEMON)
 
 
 @pytest.mark.slow
 def test_curl_and_client_get_documented_answers(tmp_path):
     def answer(*lines):
         text = "\n".join(line.removeprefix("$ ") for line in lines)
-        return json.loads(printed("/bin/sh", "-c", text, home=tmp_path))
+        return json.loads(get_output("/bin/sh", "-c", text, home=tmp_path))
 
-    with serving(tmp_path) as daemon:
+    with start_daemon_process(tmp_path) as daemon:
         script = CURL_BLOCK.replace(URL, daemon.url).replace("~/.muniment", str(daemon.home))
         token, first, queued, second, completed = script.splitlines()
         queued, completed = json.loads(queued), json.loads(completed)
@@ -159,6 +159,6 @@ def test_curl_and_client_get_documented_answers(tmp_path):
         completed |= {"taskId": accepted["taskId"], **changing}
         completed["result"]["enforcement"] = finished["result"]["enforcement"]
         assert finished == completed
-        (snippet,) = blocks_of(DAEMON, "py")
-        output = printed(sys.executable, "-c", snippet, home=daemon.work, MUNIMENT_HOME=str(daemon.home))
+        (snippet,) = find_code_blocks(DAEMON, "py")
+        output = get_output(sys.executable, "-c", snippet, home=daemon.work, MUNIMENT_HOME=str(daemon.home))
         assert output == "('project/team/code-review-takes-place-within-a-day.md',)\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.shell import printed, run
-from kit.where import REPOSITORY
+from kit.locations import REPOSITORY
+from kit.shell import get_output, run_command
 
 SOURCES = REPOSITORY / "src"
 CORPUS = "muniment/testing/corpus"
@@ -24,7 +24,7 @@ def wheel(tmp_path_factory):
     """
     out = tmp_path_factory.mktemp("dist")
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", out, REPOSITORY)
-    printed(sys.executable, *build, home=out)
+    get_output(sys.executable, *build, home=out)
     (path,) = out.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
         yield archive
@@ -94,7 +94,7 @@ def test_wheel_works_from_archive_without_extra(wheel, tmp_path):
     wheel.extractall(site := tmp_path / "site")
     paths = {"site": str(site), "pytest": str(Path(pytest.__file__).parents[1]), "stage": str(tmp_path / "c")}
     code = FROM_THE_ARCHIVE.format(**paths)
-    label, count, failures, origin = printed(sys.executable, "-I", "-S", "-c", code, home=tmp_path).split()
+    label, count, failures, origin = get_output(sys.executable, "-I", "-S", "-c", code, home=tmp_path).split()
     assert label.startswith("clean@")
     assert int(count) > 265
     assert failures == "[]"
@@ -111,7 +111,7 @@ import muniment
 def test_old_python_prints_one_line_or_import_error():
     needed = "muniment needs Python 3.11 or later, and this is Python 3.9"
     for mode, first, last in (("-m", needed, needed), ("", "Traceback", f"ImportError: {needed}")):
-        done = run(sys.executable, "-I", "-S", "-c", OLD, mode, home=REPOSITORY)
+        done = run_command(sys.executable, "-I", "-S", "-c", OLD, mode, home=REPOSITORY)
         lines = done.stderr.splitlines()
         assert (done.returncode, lines[0].startswith(first), lines[-1]) == (1, True, last)
 

@@ -8,7 +8,7 @@ from threats.switches import add_controls, control, do_nothing
 # fmt: off
 add_controls({
     "kernel_evidence": ("The broker trusts the worker's report about its own fence.", {
-        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "unused"}),
+        "sandbox.fence.evidence:_STATUS_FIELDS": {}, "sandbox.fence.evidence:_FILTER_COUNT": "unused"}),
 })
 # fmt: on
 
@@ -25,7 +25,7 @@ def _remove_layers(names, off):
 # fmt: off
 add_controls({
     "tested_layers": ("A layer counts as applied if the kernel reported no error.", {
-        "sandbox.fence.layers:_expect": do_nothing}),
+        "sandbox.fence.layers:_require_in_force": do_nothing}),
     "landlock": ("Workers report Landlock without applying it.", partial(_remove_layers, "landlock")),
     "seccomp": ("Workers report a system call filter without applying it.",
         partial(_remove_layers, "seccomp")),
@@ -41,7 +41,7 @@ add_controls({
 def reported_layers(off):
     """A worker does not report missing layers."""
 
-    off.wrap("sandbox.fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
+    off.wrap("sandbox.fence.layers:set_up_fence", lambda real: lambda roots: real(roots) and {})
     off.disable("kernel_evidence")
 
 
@@ -52,7 +52,7 @@ def links_confined(off):
     def make(real):
         return lambda path, links: real(path, {link: target.lstrip("/") for link, target in links.items()})
 
-    off.put("policy.grammar:_go_up", lambda at, _path: at and at.pop())
+    off.put("policy.grammar:_remove_last", lambda at, _path: at and at.pop())
     off.wrap("*policy.grammar:resolve", make)
 
 
@@ -61,7 +61,7 @@ def both_names(off):
     """A policy decides about the written path, and not about the target of its links."""
 
     off.wrap(
-        "sandbox.tools.workbench:_check",
+        "sandbox.tools.workbench:_require_allowed",
         lambda real: lambda _, written, decide: real(written, written, decide),
     )
-    off.put("sandbox.tools.workbench:Reached.names", property(lambda self: (self.written,)))
+    off.put("sandbox.tools.workbench:ResolvedTarget.names", property(lambda self: (self.written,)))

@@ -1,6 +1,6 @@
 """Switch off the mechanisms that protect the homes, nodes and working copies of a fleet."""
 
-from kit.paths import forged
+from kit.paths import forge_path
 from threats.switches import (
     add_controls,
     control,
@@ -56,21 +56,21 @@ add_controls({
         "kernel.write:check_suffix": do_nothing,
         "kernel.write:INDEX_NAME": "", "kernel.write:INDEX_DIRECTORY": ""}),
     "compared_copies": ("The files of a copy are not compared with the ledger.", {
-        "fleet.copies:_has_foreign": return_false}),
+        "fleet.working_copies:_has_foreign_files": return_false}),
     "current_bytes": ("Any file in a copy counts as up to date.", {
         "*store.ledger:is_current": return_true}),
     "home_shares": ("The owner of one home has the connection slots of the owner of all.", {
         "server.tokens:Principal.share": property(lambda self: self.name)}),
-    "home_keys": ("All homes share one key.", {"*fleet.homes:key_of": lambda fleet, _: fleet}),
+    "home_keys": ("All homes share one key.", {"*fleet.homes:derive_home_key": lambda fleet, _: fleet}),
     "served_homes": ("Requests are served by the node instead of a home.", {
-        "fleet.node:FleetNode.of": lambda self, _: self}),
+        "fleet.node:FleetNode.get_core": lambda self, _: self}),
     "fleet_keys": ("A node may have any key.", {"fleet.schema:_require_key": do_nothing}),
     "role_rights": ("The rights of a node's role are not checked.", {
         "fleet.schema:_check_role": do_nothing}),
     "known_tables": ("A node serves from tables of any version.", {
         "fleet.schema:_check_version": do_nothing}),
     "verified_servers": ("Every server counts as one of this machine.", {
-        "fleet.address:_is_here": return_true}),
+        "fleet.address:_is_local": return_true}),
     "private_urls": ("A file with a password may be readable by others.", {
         "fleet.address:stat.S_IRGRP": 0, "fleet.address:stat.S_IROTH": 0}),
 })
@@ -87,7 +87,7 @@ def epochs(real, self, pool, home, _epoch):
 def canonical_rows(off):
     """Paths from the ledger are not validated, and handles lead anywhere."""
     off.disable("layer_one")
-    off.put("fleet.copied:canonicalise", lambda text, _: forged(*text.split("/", 1)))
+    off.put("fleet.copy_files:canonicalise", lambda text, _: forge_path(*text.split("/", 1)))
 
 
 @control()
@@ -95,24 +95,24 @@ def counted_erasures(off):
     """Erasures after the creation of a copy are not counted."""
     off.disable("compared_copies")
     off.put(
-        "fleet.copied:_STAND",
+        "fleet.copy_files:_POSITION_QUERY",
         "SELECT number, 0, epoch FROM home WHERE home = current_setting('muniment.home')",
     )
-    off.put("fleet.copied:ERASED", "unused")
+    off.put("fleet.copy_files:ERASED", "unused")
 
 
 @control()
 def spoiled_copies(off):
     """A damaged copy is still used."""
     off.disable("compared_copies")
-    off.put("fleet.copies:WorkingCopy.spoil", do_nothing)
+    off.put("fleet.working_copies:WorkingCopy.spoil", do_nothing)
 
 
 @control()
 def unmarked_copies(off):
     """A copy is marked valid while it is being changed."""
     off.disable("compared_copies")
-    off.put("fleet.copies:WorkingCopy._unmark", do_nothing)
+    off.put("fleet.working_copies:WorkingCopy._delete_mark", do_nothing)
 
 
 @control()
@@ -121,13 +121,13 @@ def claimed_copies(off):
     off.disable("compared_copies", "claimed_file")
 
 
-@wrap_target("fleet.address:_parts")
+@wrap_target("fleet.address:_parse_url")
 def argument_passwords(real, url):
     """A password in an argument is accepted."""
     return {name: value for name, value in real(url).items() if name != "password"}
 
 
-@replace_target("fleet.node:FleetNode.asked")
+@replace_target("fleet.node:FleetNode.run_query")
 async def threaded_queries(_node, request):
     """The event loop waits for the database."""
     return request()

@@ -15,22 +15,22 @@ from threats.switches import (
 # fmt: off
 add_controls({
     "hidden_key": ("Messages of a model server are passed on with the key in them.", {
-        "agent.openai:_Endpoint.hide": lambda _self, text: text}),
-    "key_apart": ("A root may contain the key file.", {"settings:Settings.apart": ()}),
+        "agent.openai:_Endpoint.redact_key": lambda _self, text: text}),
+    "key_apart": ("A root may contain the key file.", {"settings:Settings.protected_paths": ()}),
     "printable": ("A requested path is repeated unchanged.", {"*errors:printable": return_argument}),
     "visible": ("Invisible characters are printed unchanged.", {
-        "*content.gates:visible": return_argument, "*content.gates:one_line": return_argument}),
+        "*content.gates:escape_invisible": return_argument, "*content.gates:clean_line": return_argument}),
     "index_rows": ("An index contains names and descriptions unescaped.", {
-        "store.index:_escaped": return_argument}),
+        "store.index:_escape_text": return_argument}),
     "content_gates": ("Hidden characters are accepted.", {
-        "content.gates:_refusing": lambda *_, **__: iter(())}),
+        "content.gates:_list_rejecting_gates": lambda *_, **__: iter(())}),
     "secret_rules": ("Texts are not scanned for secrets.", {
-        "content.secrets:_matches": lambda *_, **__: iter(())}),
+        "content.secrets:_find_matches": lambda *_, **__: iter(())}),
     "secret_views": ("Only the literal text is scanned for secrets.", {
-        "content.secrets:_joined": lambda _text: ("", [0]), "content.secrets:spelled": do_nothing}),
-    "active_markup": ("Markup is not checked.", {"*content.markdown:active_markup": do_nothing}),
+        "content.secrets:_join_lines": lambda _text: ("", [0]), "content.secrets:spelled": do_nothing}),
+    "active_markup": ("Markup is not checked.", {"*content.markdown:find_active_markup": do_nothing}),
     "agent_instructions": ("Texts that address an agent are not detected.", {
-        "*content.admission:addressed_to_agent": do_nothing}),
+        "*content.admission:find_agent_instruction": do_nothing}),
     "poison_gate": ("Facts that make an agent do harm are not detected.", {
         "*content.poison:find_poison": do_nothing}),
     "index_excerpts": ("A run sees every line of an index.", {
@@ -38,40 +38,40 @@ add_controls({
     "index_size": ("List every entry in an index.", {
         "*store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
     "index_follows": ("Index pages are never reorganized.", {
-        "store.index_pages:_opened": lambda _rows, _topic, _keys, before: sorted(before)}),
+        "store.index_pages:_list_parts": lambda _rows, _topic, _keys, before: sorted(before)}),
     "hidden_keys": ("Provenance that only other YAML parsers read stays in an entry.", {
         "content.entry:_require_no_hidden_key": do_nothing}),
     "records": ("Events are not logged.", {"events:emit": do_nothing}),
     "own_homes": ("Files in a home are used, whoever wrote them.", {
-        "*policy.ownership:require_ours": do_nothing, "*policy.ownership:check_ours": do_nothing}),
+        "*policy.ownership:require_trusted": do_nothing, "*policy.ownership:check_owner_and_mode": do_nothing}),
     "gated_words": ("Texts of a model are shown without a check.", {
-        "*content.admission:stopped_by": do_nothing}),
+        "*content.admission:find_rejecting_gate": do_nothing}),
     "shapes_of_paths": ("A path that a model requested is logged unchanged.", {
-        "*store.audit:described": lambda requested, *_: requested}),
+        "*store.audit:describe_path": lambda requested, *_: requested}),
     "own_messages": ("An error repeats the denial text for the model.", {
-        "operations.remember:_reason": lambda outcome: outcome.text}),
+        "operations.remember:_describe_denial": lambda outcome: outcome.text}),
     "typed_secrets": ("Passwords, PINs, cards and accounts of people are not detected.", {
-        "*content.typed_secrets:typed": lambda *_, **__: iter(())}),
+        "*content.typed_secrets:find_typed_secrets": lambda *_, **__: iter(())}),
     "clause_secrets": ("Values that their clause calls a secret are not detected.", {
-        "*content.secret_clauses:secrets_in_clauses": lambda *_, **__: iter(())}),
+        "*content.secret_clauses:find_secrets_in_clauses": lambda *_, **__: iter(())}),
     "note_secrets": ("Secrets in tables, next to accounts and in answers are not detected.", {
-        "*content.secret_notes:secrets_in_notes": lambda *_, **__: iter(())}),
-    "withheld_secrets": ("A queue stores received secrets.", {"server.lane:_withheld": dict}),
+        "*content.secret_notes:find_secrets_in_notes": lambda *_, **__: iter(())}),
+    "withheld_secrets": ("A queue stores received secrets.", {"server.lane:_redact_arguments": dict}),
     "scrubbed_ledger": ("An erasure deletes rows and leaves the files unchanged.", {
-        "store.erase:scrub": lambda state: state.renew_catalog()}),
+        "store.erase:scrub": lambda state: state.recreate_catalog()}),
     "emptied_logs": ("A log file is not emptied before it is full.", {
-        "store.database:Database.tidy": return_true}),
+        "store.database:Database.try_truncate_log": return_true}),
     "erased_transcripts": ("An erasure does not remove transcripts.", {
         "store.erase:remove_telling": lambda *_: 0}),
     "names_of_others": ("The index shows names that other authors chose.", {
         "operations.indexes:trusted_less": lambda *_: lambda _rel: None}),
     "titles_for_choosers": ("A choosing model sees the titles of other authors.", {
-        "recall.recaller:_about": lambda reading: f"{reading.name}: {reading.entry.body}"}),
+        "recall.recaller:_describe_entry": lambda reading: f"{reading.name}: {reading.entry.body}"}),
 })
 # fmt: on
 
 
-@wrap_target("operations.remember:_event_fields")
+@wrap_target("operations.remember:_collect_event_fields")
 def bare_records(real, result):
     """A log event contains the whole result."""
     return {**real(result), "document": str(result.as_json()), "problem": repr(result.error)}
@@ -97,7 +97,7 @@ def policy_before_disk(real, self, arguments):
     return real(self, arguments)
 
 
-@wrap_target("settings:_checked_credential")
+@wrap_target("settings:_validate_key")
 def quiet_key(real, text, where):
     """An error about a key quotes the given value."""
     return real(text, f"{where} ({text})")
@@ -114,11 +114,14 @@ def index_of_others_is_saved(data, rel, *_):
 @control()
 def own_provenance(off):
     """The provenance that an entry claims stays in it."""
-    off.wrap("content.entry:_edited", lambda real: lambda text, at, _gone, lines: real(text, at, (), lines))
-    off.put("operations.labels:FactWords.labelled", lambda _, after, __: after)
+    off.wrap(
+        "content.entry:_edit_front_matter",
+        lambda real: lambda text, at, _gone, lines: real(text, at, (), lines),
+    )
+    off.put("operations.labels:FactLabels.add_labels", lambda _, after, __: after)
 
 
-@wrap_target("operations.remember:_committed")
+@wrap_target("operations.remember:_create_result")
 def own_sentences(real, task, outcome, done):
     """The last message of the model becomes the summary."""
     from dataclasses import replace

@@ -24,7 +24,7 @@ def allow_all(policy):
 # fmt: off
 add_controls({
     "imported_trust": ("An export keeps the trust that it claims.", {
-        "transfer.importing:trusted": lambda item, _most: item.trust}),
+        "transfer.importing:cap_trust": lambda item, _most: item.trust}),
     "export_denies": ("An export may create every path.", {
         "transfer.importing:grant_readable": allow_all}),
     "imported_links": ("A link in an imported folder is followed.", {
@@ -32,13 +32,13 @@ add_controls({
         "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
         "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("The name of a backup member may be any path (inside the test directory).", {
-        "transfer.backup:_place": lambda name: Path(name.lstrip("/"))}),
+        "transfer.backup:_resolve_member_path": lambda name: Path(name.lstrip("/"))}),
     "database_schema": ("Accept any schema of a database.", {
-        "store.schema:_difference": lambda _database, _scripts: None}),
+        "store.schema:_find_difference": lambda _database, _scripts: None}),
     "database_rows": ("Skip the checks of the rows of a restored ledger.", {
         "transfer.backup:examine": lambda database, patience: database.limit(patience)}),
     "restored_digests": ("The digests of a backup are not checked.", {
-        "transfer.backup:_checked": lambda manifest, _found: manifest | {"roots": {}}}),
+        "transfer.backup:_check_manifest": lambda manifest, _found: manifest | {"roots": {}}}),
 })
 # fmt: on
 
@@ -46,6 +46,6 @@ add_controls({
 @wrap_target("transfer.backup:restore")
 def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  ignored on purpose
     """A restore has no deadline."""
-    from muniment.kernel.cancel import Patience
+    from muniment.kernel.cancel import Deadline
 
-    return real(*args, patience=Patience(math.inf), **more)
+    return real(*args, patience=Deadline(math.inf), **more)

@@ -5,30 +5,30 @@ from threats.switches import add_controls, control, return_empty, wrap_target
 # fmt: off
 add_controls({
     "page_headers": ("Answers of the page allow everything in a browser.", {
-        "*server.page.door:PAGE_HEADERS": ()}),
+        "*server.page.access:PAGE_HEADERS": ()}),
     "digests_alone": ("The server stores codes and cookies in plain text.", {
-        "server.page.door:digest": lambda data: data}),
+        "server.page.access:digest": lambda data: data}),
     "reserved_ports": ("Another program may listen on the page's port at the other loopback address.", {
-        "server.page.door:_held_beside": return_empty}),
+        "server.page.access:_reserve_other_addresses": return_empty}),
     "owners_alone": ("Every token has the rights of the owner's token.", {
         "server.tokens:Principal.is_owner": True}),
 })
 # fmt: on
 
 
-@wrap_target("server.page.door:PageDoor.admit")
+@wrap_target("server.page.access:PageAccess.admit")
 def page_sites(real, self, method, headers):
     """A request counts as one of the page, whatever its headers are."""
     return real(self, method, {**headers, "sec-fetch-site": ["same-origin"]})
 
 
-@wrap_target("server.page.door:PageDoor.admit")
+@wrap_target("server.page.access:PageAccess.admit")
 def page_origins(real, self, method, headers):
     """Accept forms from any origin."""
     return real(self, method, {**headers, "origin": [f"http://{host}" for host in headers["host"]]})
 
 
-@wrap_target("server.page.door:PageDoor.sign_in")
+@wrap_target("server.page.access:PageAccess.sign_in")
 def codes_once(real, self, code):
     """A code works more than once."""
     saved = dict(self._codes)
@@ -43,14 +43,14 @@ def protected_cookies(real, self, name, value, **_):
     real(self, name, value, domain="localhost")
 
 
-@wrap_target("server.guard:Guard._at_door")
+@wrap_target("server.guard:Guard._admit_to_page")
 def page_alone(real, self, scope):
     """The daemon serves its API at the host name of the page, too."""
     from muniment.server import guard
 
     state = real(self, scope)
     if not scope["raw_path"].startswith((b"/w/", b"/sign", b"/static")):
-        state[guard.WORKSPACE], scope["path"] = guard._path(scope["raw_path"])
+        state[guard.WORKSPACE], scope["path"] = guard._split_path(scope["raw_path"])
         del state[guard.SESSION]
     return state
 
@@ -67,14 +67,14 @@ def escaped_page(off):
     """Templates do not escape values."""
     from muniment.server.page import rendering
 
-    real = rendering._environment
+    real = rendering._create_environment
 
     def make_environment():
         environment = real.__wrapped__().overlay(autoescape=False)
         environment.globals = {**environment.globals, "parts": environment.get_template("parts.html").module}
         return environment
 
-    off.put("server.page.rendering:_environment", make_environment)
+    off.put("server.page.rendering:_create_environment", make_environment)
 
 
 @control()
@@ -83,5 +83,5 @@ def text_alone(off):
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-    off.put("server.page.rendering:_parser", lambda: parser)
-    off.put("server.page.rendering:_said", lambda _: "")
+    off.put("server.page.rendering:_create_parser", lambda: parser)
+    off.put("server.page.rendering:_strip_markup", lambda _: "")

@@ -20,26 +20,26 @@ from threats.switches import (
 # fmt: off
 add_controls({
     "grammar_characters": ("The grammar checks neither single characters nor normal forms.", {
-        "kernel.path:_character_problem": do_nothing}),
+        "kernel.path:_find_character_problem": do_nothing}),
     "root_identity": ("A root may have been replaced after it was bound.", {
         "kernel.binding:BoundRoot.verify": do_nothing}),
     "folding": ("Names that differ only in case or normalization are different.", {
-        "policy.load:failure": do_nothing, "*kernel.path:fold": return_argument}),
-    "lookalike_names": ("A name may look like a reserved one.", {"*policy.grammar:looked_like": do_nothing}),
+        "policy.load:find_failure": do_nothing, "*kernel.path:fold": return_argument}),
+    "lookalike_names": ("A name may look like a reserved one.", {"*policy.grammar:find_lookalike": do_nothing}),
     "grammar_escapes": ("The grammar detects no escapes: `..`, NUL, drives and absolute paths.", {
-        "kernel.path:_escape": do_nothing}),
-    "grammar_names": ("Any segment is a valid name.", {"*kernel.path:segment_problem": do_nothing}),
+        "kernel.path:_find_escape": do_nothing}),
+    "grammar_names": ("Any segment is a valid name.", {"*kernel.path:find_segment_problem": do_nothing}),
     "checked_paths": ("Any text is a path, and is opened unchanged.", {
         "kernel.path:_require_canonical": do_nothing,
-        "kernel.root:Root.way": lambda _, path: os.fsencode(path.rel) or b"."}),
+        "kernel.root:Root.encode_path": lambda _, path: os.fsencode(path.rel) or b"."}),
     "roots_apart": ("Roots may be nested, and contain protected files.", {
-        "kernel.binding:_require_apart": do_nothing}),
+        "kernel.binding:_require_disjoint": do_nothing}),
     "private_roots": ("Any user may own a root or write to it.", {
-        "kernel.binding:_require_ours": do_nothing}),
+        "kernel.binding:_require_private": do_nothing}),
 })
 # fmt: on
 
-_BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x04, 0x02, 0x01
+_RESOLVE_BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x04, 0x02, 0x01
 
 
 @control()
@@ -48,19 +48,19 @@ def grammar_decodes(off):
     from urllib.parse import unquote
 
     off.put("kernel.path:RESERVED_ASCII", frozenset())
-    off.wrap("kernel.path:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
+    off.wrap("kernel.path:_strip_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
 
 
 def _set_flags(flags, off):
     from muniment.kernel import syscalls as openat2
 
-    for purpose in list(openat2._HOWS):
+    for purpose in list(openat2._OPEN_HOWS):
         off.put_item(
-            openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags))
+            openat2._OPEN_HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags))
         )
 
 
-@replace_target("kernel.walk:_checked", in_workers=True)
+@replace_target("kernel.walk:_require_on_device", in_workers=True)
 def walk_device(fd, _device):
     """The walk crosses to other devices."""
     from muniment.kernel.syscalls import change_fstat
@@ -97,13 +97,13 @@ def _change_status(off, *, links=None, regular=False):
 add_controls({
     "listing_judged": ("`ls` and `grep` show every file, whatever the policy allows.", {
         "sandbox.tools.workbench:Workbench._is_visible": return_true,
-        "kernel.decide:Judge.allows": return_true}),
+        "kernel.decide:PolicyEvaluator.allows": return_true}),
     "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
         "kernel.walk:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
     "openat2_resolve": ("`openat2` follows all links and crosses mounts.", partial(_set_flags, 0)),
     "openat2_no_xdev": ("`openat2` crosses mounts.",
-        partial(_set_flags, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
+        partial(_set_flags, _RESOLVE_BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
     "resolvers": ("Both resolvers follow links and cross mounts.", (
         lambda off: off.disable("openat2_resolve", "walk_checks"))),
     "one_name": ("The number of a file's hard links is not checked.", partial(_change_status, links=1)),
@@ -118,8 +118,8 @@ def without_waiting(off):
     from muniment.kernel import syscalls as openat2
 
     read, waiting = openat2.READ, openat2.READ & ~os.O_NONBLOCK
-    how = openat2._OpenHow(waiting, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | _NO_XDEV)
-    off.put_item(openat2._HOWS, read, ctypes.byref(how))
+    how = openat2._OpenHow(waiting, 0, _RESOLVE_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | _NO_XDEV)
+    off.put_item(openat2._OPEN_HOWS, read, ctypes.byref(how))
 
     def make(real):
         return lambda self, fd, path, flags: real(self, fd, path, waiting if flags == read else flags)
@@ -149,21 +149,21 @@ def link_at_bind(off):
     def open_through_links(path, flags, *more, **terms):
         return os.open(path, flags & ~os.O_NOFOLLOW, *more, **terms)
 
-    off.put("kernel.binding:_resolved", lambda _scope, given: Path(given).absolute())
+    off.put("kernel.binding:_resolve_path", lambda _scope, given: Path(given).absolute())
     off.wrap("kernel.binding:os", lambda real: ModuleProxy(real, open=open_through_links))
 
 
 # fmt: off
 add_controls({
     "answering_checkouts": ("A `.git` file is trusted, even if its target does not confirm it.", {
-        "workspaces.checkouts:_leads_to": return_true}),
+        "workspaces.checkouts:_resolves_to": return_true}),
     "linked_places": ("Any link counts as one from the old name of a repository.", {
-        "workspaces.projects:_leads_to": return_true}),
+        "workspaces.projects:_resolves_by_link": return_true}),
     "marked_places": ("A repository at the path of a project is that project's.", {
-        "workspaces.projects:_is_another": lambda *_: False}),
+        "workspaces.projects:_is_other_repository": lambda *_: False}),
     "secret_marks": ("A mark is valid without its secret.", {"=hmac:compare_digest": return_true}),
     "folders_inside": ("The folder of a repository may lead anywhere.", {
-        "*workspaces.projects:require_beneath": do_nothing}),
+        "*workspaces.projects:require_memory_in_checkout": do_nothing}),
 })
 # fmt: on
 
@@ -177,20 +177,20 @@ def roots_at_home(off):
             real(chosen, scopes, project, **more), Path(".muniment", "memory").absolute()
         )
 
-    off.wrap("*settings:default_roots", make)
+    off.wrap("*settings:find_default_roots", make)
     off.disable("private_roots", "roots_apart")
 
 
 @control()
 def exact_files(off):
     """An allow pattern also matches everything below a directory of that name, as in gitignore."""
-    from muniment.kernel.decide import _compiled
+    from muniment.kernel.decide import _compile_patterns
 
     def match(self, path):
-        files = _compiled(self._files, tree=False).pattern
+        files = _compile_patterns(self._files, tree=False).pattern
         return re.match(rf"(?:{files})(?:/|\Z)", path.text) is not None
 
-    off.put("policy.load:failure", do_nothing)  # Otherwise the policy's own tests fail.
+    off.put("policy.load:find_failure", do_nothing)  # Otherwise the policy's own tests fail.
     off.put("kernel.decide:AllowPatterns.match", match)
 
 
@@ -216,12 +216,14 @@ class _Backtracking:
 @wrap_target("kernel.root:Root.list_directory", in_workers=True)
 def kinds_of_names(real, self, path):
     """A listing includes links and special files as their targets."""
-    from muniment.kernel.root import Listed
+    from muniment.kernel.root import ListedName
 
-    return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, path))
+    return tuple(
+        ListedName(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, path)
+    )
 
 
-@wrap_target("kernel.decide:_denies")
+@wrap_target("kernel.decide:_collect_deny_rules")
 def instruction_files(real, policy, verb):
     """No policy denies access to instruction files of other agents."""
     return [each for each in real(policy, verb) if each[1].id != "instruction-files"]

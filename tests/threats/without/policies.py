@@ -50,10 +50,10 @@ def _relax_tables(off, **config):
 # fmt: off
 add_controls({
     "pattern_subset": ("A pattern may contain any syntax of pathspec.", {
-        "policy.pattern:_outside_subset": do_nothing}),
-    "firing_denies": ("A deny pattern may match nothing.", {"policy.load:defects": return_empty}),
+        "policy.pattern:_check_subset": do_nothing}),
+    "firing_denies": ("A deny pattern may match nothing.", {"policy.load:find_defects": return_empty}),
     "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
-        "policy.pattern:_too_costly": do_nothing}),
+        "policy.pattern:_check_cost": do_nothing}),
     "meets": ("An extended policy does not limit its child.", {
         "*policy.tables:meet": return_argument}),
     "locked_policies": ("A policy may differ from its lock file.", {"policy.family:_require_locked": do_nothing}),
@@ -61,24 +61,24 @@ add_controls({
         "policy.signatures:verify_policy": lambda *_: "anybody"}),
     "policies_outside": ("A root may contain the files of its policy.", {
         "policy.ownership:require_outside": do_nothing}),
-    "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": do_nothing}),
+    "inline_tests": ("The tests in a policy are not run.", {"policy.load:find_failure": do_nothing}),
     "grants_needed": ("Everything that no rule denies is allowed.", {
-        "policy.load:failure": do_nothing, "kernel.decide:AllowPatterns.match": return_true}),
+        "policy.load:find_failure": do_nothing, "kernel.decide:AllowPatterns.match": return_true}),
     "denies": ("Deny rules have no effect.", {
-        "policy.load:failure": do_nothing, "kernel.decide:Judge._denied": do_nothing}),
+        "policy.load:find_failure": do_nothing, "kernel.decide:PolicyEvaluator._find_denial": do_nothing}),
     "narrowed_writes": ("A request for one scope may write to any.", {
         "*policy.tables:narrow_writes": lambda policy, _scope: policy}),
     "read_by_folding": ("The prover reads deny patterns without case folding.", {
         "policy.automaton:fold": str}),
     "prover_denies": ("The prover ignores deny rules.", {
-        "lab.proofs:Prover.denied": lambda self, *_: self.tree(())}),
+        "lab.proofs:Prover.build_denied_set": lambda self, *_: self.tree(())}),
     "confirmed_witnesses": ("Witnesses of the prover are not confirmed by the decision.", {
-        "lab.proofs:_are_in": return_true}),
+        "lab.proofs:_is_in_all": return_true}),
     "undecided_counts": ("An incomplete search counts as one without a result.", {
-        "lab.proofs:_Comparison._note": do_nothing}),
+        "lab.proofs:_Comparison._note_undecided": do_nothing}),
     "terms_compared": ("A comparison of two policies covers only their rules.", {
-        "lab.proofs:changed_terms": return_empty, "lab.proofs:changed_quotas": return_empty}),
-    "key_parts": ("A key may have any number of parts.", {"*policy.family:refuse_long_keys": do_nothing}),
+        "lab.proofs:compare_terms": return_empty, "lab.proofs:compare_quotas": return_empty}),
+    "key_parts": ("A key may have any number of parts.", {"*policy.family:reject_long_keys": do_nothing}),
     "closed_tables": ("Unknown keys are ignored.", partial(_relax_tables, extra="ignore")),
 })
 # fmt: on
@@ -106,11 +106,11 @@ def own_matching(off):
 @control()
 def every_deny(off):
     """Only the last deny rule counts."""
-    off.put("policy.load:failure", do_nothing)
-    off.wrap("kernel.decide:_denies", lambda real: lambda policy, verb: real(policy, verb)[-1:])
+    off.put("policy.load:find_failure", do_nothing)
+    off.wrap("kernel.decide:_collect_deny_rules", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
-@wrap_target("policy.family:_find")
+@wrap_target("policy.family:_find_policy")
 def shipped_names(real, policies_dir, entry, folder):
     """A policy in the user's folder replaces a packaged one of the same name."""
     for candidate in (folder, policies_dir):
@@ -119,7 +119,7 @@ def shipped_names(real, policies_dir, entry, folder):
     return real(policies_dir, entry, None)
 
 
-@wrap_target("policy.signatures:_run")
+@wrap_target("policy.signatures:_run_ssh_keygen")
 def signatures_checked(real, arguments, given, seconds, environment):
     """Any signature of a signer is valid, for any content."""
     saved = ["check-novalidate" if each == "verify" else each for each in arguments]

@@ -16,7 +16,7 @@ add_controls({
     "real_escapes": ("Every denied path counts as a typo.", {
         "operations.remember:find_escape": do_nothing}),
     "kept_statements": ("A model may drop statements of an entry.", {
-        "operations.labels:FactWords.drops": lambda *_: False}),
+        "operations.labels:FactLabels.drops_statement": lambda *_: False}),
     "stated_changes": ("A fact may replace any entry on the same subject.", {
         "operations.remember:supersedes": return_true, "operations.labels:supersedes": return_true}),
     "contained_facts": ("Any text of a model counts as the fact.", {
@@ -24,23 +24,23 @@ add_controls({
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets earlier escapes.", {
-        "sandbox.sandbox:Sandbox._note_escape": do_nothing}),
-    "escape_ends_run": ("A run continues after any denial.", {"agent.runner:Runner._end_after": do_nothing}),
+        "sandbox.sandbox:Sandbox._record_escape": do_nothing}),
+    "escape_ends_run": ("A run continues after any denial.", {"agent.runner:Runner._find_end": do_nothing}),
     "random_fences": ("The fence around a text for a model is predictable.", {
-        "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
+        "*content.markdown:fence_text": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
     "quotations": ("A quoted call counts as a call.", {
-        "agent.quotation:ShownTexts.holds_call": lambda *_: False,
-        "agent.quotation:ShownTexts.holds": lambda *_: False}),
+        "agent.quotation:DisplayedTexts.contains_call": lambda *_: False,
+        "agent.quotation:DisplayedTexts.contains": lambda *_: False}),
     "counted_bytes": ("The size of tool results is unlimited.", {
-        "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
-    "late_commit": ("A commit may begin after its deadline.", {"kernel.cancel:Patience.check": do_nothing}),
+        "sandbox.tools.workbench:Workbench._charge_read": lambda _self, text: text}),
+    "late_commit": ("A commit may begin after its deadline.", {"kernel.cancel:Deadline.check": do_nothing}),
     "clean_handles": ("The worker of a clean run receives the roots.", {
-        "sandbox.sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
+        "sandbox.sandbox:Sandbox._select_scopes": lambda self: tuple(self._roots)}),
     "exact_json": ("Arguments are parsed by the lenient JSON decoder.", {
         "content.exact_json:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text with long runs of combining marks is normalized.", {
-        "*kernel.normal_forms:overlong_run": do_nothing,
-        "*kernel.normal_forms:normalised": unicodedata.normalize}),
+        "*kernel.normal_forms:find_overlong_run": do_nothing,
+        "*kernel.normal_forms:normalise": unicodedata.normalize}),
     "long_characters": ("Characters that decompose into long texts are decomposed.", {
         "kernel.normal_forms:_LONGEST": "\x00"}),
 })

@@ -10,8 +10,8 @@ add_controls({
     "settings_as_read": ("A concurrent change of a settings file is not detected.", {
         "integrations.coding_tools.files:_check_unchanged": do_nothing}),
     "masked_keys": ("Values of own entries are shown with their secrets.", {
-        "cli.setup:_masked": lambda found: found[0],
-        "integrations.coding_tools.edits:_masked": lambda text, *_: text}),
+        "cli.setup:_mask": lambda found: found[0],
+        "integrations.coding_tools.edits:_mask_values": lambda text, *_: text}),
 })
 # fmt: on
 
@@ -22,7 +22,7 @@ def private_backups(real, path, name):
     return real(path, name, 0o644)
 
 
-@wrap_target("cli.setup:_piece")
+@wrap_target("cli.setup:_create_piece")
 def own_lines(real, part, text, after):
     """A change is shown with the surrounding lines."""
     return real(part, text, after)._replace(shown=(text, after))

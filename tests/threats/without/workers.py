@@ -30,7 +30,7 @@ def _start(off, without=frozenset(), **changed):
 # fmt: off
 add_controls({
     "killed_workers": ("A worker that broke its connection is not killed.", {
-        "sandbox.fence.pool:Worker.kill": do_nothing, "sandbox.fence.pool:END_SECONDS": 0.2}),
+        "sandbox.fence.pool:Worker.kill": do_nothing, "sandbox.fence.pool:KILL_SECONDS": 0.2}),
     "single_answers": ("An unexpected answer counts as the next one.", {
         "sandbox.fence.pool:Worker._check_silent": do_nothing}),
     "required_enforcement": ("A run starts without the confinement that its policy requires.", {
@@ -46,7 +46,7 @@ add_controls({
 def settled_zygote(off):
     """The zygote keeps its inherited environment, directory and signals."""
     off.disable("clean_environment")
-    off.put("sandbox.fence.zygote:_settle", lambda: None)
+    off.put("sandbox.fence.zygote:_reset_process", lambda: None)
 
 
 @wrap_target("sandbox.fence.zygote:_isolate", in_workers=True, hangs_after=2)
@@ -93,7 +93,7 @@ def strict_headers(data):
     return found if isinstance(found, dict) else {}
 
 
-@replace_target("kernel.cancel:Patience.wait", hangs_after=2)
+@replace_target("kernel.cancel:Deadline.wait", hangs_after=2)
 def deadlines(_self, fd, mask, alive=None):  # noqa: ARG001  ignored on purpose
     """A wait has no deadline."""
     import select
@@ -104,9 +104,9 @@ def deadlines(_self, fd, mask, alive=None):  # noqa: ARG001  ignored on purpose
     return True
 
 
-@replace_target("*sandbox.fence.pool:import_directories")
+@replace_target("*sandbox.fence.pool:find_import_directories")
 def trusted_imports(names=None):
     """Let the zygote import from any directory."""
     from muniment.sandbox.fence import pool
 
-    return tuple(str(pool._directory(name)) for name in names or pool.IMPORTS)
+    return tuple(str(pool._find_directory(name)) for name in names or pool.SERVICE_PACKAGES)

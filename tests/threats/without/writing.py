@@ -2,7 +2,7 @@
 
 import os
 
-from kit.paths import forged
+from kit.paths import forge_path
 from threats.switches import add_controls, control, do_nothing, replace_target
 
 
@@ -15,35 +15,35 @@ def judge_nothing(change_set, _policy, roots, **_):
     """Accept any change set."""
     from muniment.kernel import change
 
-    return change.Judged(change._SEAL, change_set, ((),) * len(change_set.changes), roots)
+    return change.JudgedChanges(change._SEAL, change_set, ((),) * len(change_set.changes), roots)
 
 
 def roll_back_nothing(intent, *_):
     """Report a rollback without doing it."""
-    from muniment.kernel.write import Recovered
+    from muniment.kernel.write import Recovery
 
-    return Recovered(intent, (), ())
+    return Recovery(intent, (), ())
 
 
 # fmt: off
 add_controls({
     "names_as_text": ("The name of an entry passes no gate.", {
-        "content.admission:name_as_text": lambda _rel: "", "content.admission:_gate_in_name": do_nothing,
-        "*content.admission:name_gate": do_nothing}),
+        "content.admission:read_name_as_text": lambda _rel: "", "content.admission:_find_path_gate": do_nothing,
+        "*content.admission:find_name_gate": do_nothing}),
 }, in_workers=True)
 add_controls({
     "random_names": ("Temporary files have predictable names.", {
-        "*kernel._directory:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
+        "*kernel._directory:build_temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
     "claimed_file": ("A file is replaced or removed without a check of its content.", {
-        "kernel._directory:Directory._require": do_nothing}),
+        "kernel._directory:Directory._require_digest": do_nothing}),
     "new_names": ("An entry keeps its name when another author replaces its text.", {
         "store.commit:renamed_replacements": lambda part, *_: (part, {})}),
-    "single_component": ("A name in a directory may be a path.", {"*kernel.root:leaf": os.fsencode}),
+    "single_component": ("A name in a directory may be a path.", {"*kernel.root:encode_name": os.fsencode}),
     "private_modes": ("Files and directories have the modes of the umask.", {
-        "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_MODE": 0o777,
+        "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_DIRECTORY_MODE": 0o777,
         "policy.ownership:_PRIVATE": 0o777}),
     "judged_paths": ("The judge does not validate the paths of a change set.", {
-        "kernel.change:canonicalise": lambda text, _: forged(text.split("/")[0], text[text.find("/") + 1:]),
+        "kernel.change:canonicalise": lambda text, _: forge_path(text.split("/")[0], text[text.find("/") + 1:]),
         "*kernel.judge:check_paths": do_nothing}),
     "judged_budgets": ("The judge does not check the budgets of a change set.", {
         "sandbox.sandbox:check_budgets": do_nothing}),
@@ -52,7 +52,7 @@ add_controls({
     "judged_changes": ("The broker does not check a change set against its policy.", {
         "kernel.commit:judge": judge_nothing}),
     "rolled_back_files": ("Files written before a failure stay.", {
-        "kernel.land:_undo": do_nothing, "kernel.write:_roll_back": roll_back_nothing}),
+        "kernel.apply:_roll_back_progress": do_nothing, "kernel.write:_roll_back": roll_back_nothing}),
 })
 # fmt: on
 
@@ -89,12 +89,12 @@ def exclusive_staging(off):
 @replace_target("kernel._directory:Directory.replace")
 def new_inode(self, staged, name, claimed):
     """Replace a file by writing into it."""
-    from muniment.kernel._directory import Landing
-    from muniment.kernel.root import leaf
+    from muniment.kernel._directory import ReplaceMethod
+    from muniment.kernel.root import encode_name
 
-    self._require(name, claimed, name)
-    _write_into(self, staged, leaf(name))
-    return Landing.ATOMIC
+    self._require_digest(name, claimed, name)
+    _write_into(self, staged, encode_name(name))
+    return ReplaceMethod.ATOMIC
 
 
 @replace_target("kernel._directory:Directory.replace_link")
@@ -103,7 +103,7 @@ def replaced_links(self, staged, name):
     _write_into(self, staged, name)
 
 
-@replace_target("kernel.land:_lock")
+@replace_target("kernel.apply:_lock")
 def locked_roots(*_):
     """Commits do not wait for each other."""
     from contextlib import nullcontext

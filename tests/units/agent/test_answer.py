@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.agent.spellings import values
-from kit.raising import raised
-from muniment.agent.answer import read_answer
-from muniment.agent.complaint import complaint_of
-from muniment.content.exact_json import NotJson, first_json, parse_json
+from kit.catching import catch_error
+from muniment.agent.complaint import parse_complaint
+from muniment.agent.response import parse_response
+from muniment.content.exact_json import NotJson, parse_first_json, parse_json
 
 
 @given(
@@ -57,14 +57,14 @@ def test_parse_json_joins_surrogates_and_keeps_number_types():
 
 def test_first_json_reads_one_document_at_offset():
     text = 'see {"a": [1]} {"b": 2'
-    assert (first_json(text, 4), first_json("1, 2", 3)) == (({"a": [1]}, 14), (2, 4))
+    assert (parse_first_json(text, 4), parse_first_json("1, 2", 3)) == (({"a": [1]}, 14), (2, 4))
     for at in (0, 3, 15, len(text), len(text) + 9):
-        raised(NotJson, first_json, text, at)
+        catch_error(NotJson, parse_first_json, text, at)
 
 
 def test_not_json_error_contains_no_input():
     for text in ('{"secret-1": 1, "secret-1": 2}', '["secret-1', '{"secret-1": "\\ud800"}'):
-        error = raised(NotJson, parse_json, text)
+        error = catch_error(NotJson, parse_json, text)
         assert "secret" not in str(error)
         assert error.__cause__ is None
         assert isinstance(error, ValueError)
@@ -111,27 +111,27 @@ def test_complaint_kind_follows_from_status_and_body():
         (500, make_error_body("out of memory"), "failed"),
         *((status, b"<html>", "busy") for status in (429, 502, 503)),
     ):
-        complaint = complaint_of(status, content)
+        complaint = parse_complaint(status, content)
         assert complaint.kind == kind, (status, content)
-        assert str(status) in complaint.told
+        assert str(status) in complaint.message
 
 
 def test_complaint_401_names_missing_or_rejected_key():
-    assert "none was sent" in complaint_of(401, b"", has_key=False).told
-    assert "rejected the key" in complaint_of(401, b"", has_key=True).told
+    assert "none was sent" in parse_complaint(401, b"", has_key=False).message
+    assert "rejected the key" in parse_complaint(401, b"", has_key=True).message
 
 
 @given(st.integers(300, 599), st.binary(max_size=60), st.text(max_size=30))
 def test_complaint_of_any_response_does_not_raise(status, content, header):
-    complaint = complaint_of(status, content, header)
-    assert complaint.told.isprintable()
+    complaint = parse_complaint(status, content, header)
+    assert complaint.message.isprintable()
     assert complaint.wait >= 0
 
 
 def test_error_in_success_response_uses_status_in_body():
     for shape in ('{"error":{"message":7}}', '{"error":7}', '{"error":null}', "[]", '{"detail":["x"]}'):
-        assert complaint_of(400, shape.encode()).kind == "form", shape
-    assert complaint_of(400, b'{"error":"x"}').kind == "form"
+        assert parse_complaint(400, shape.encode()).kind == "form", shape
+    assert parse_complaint(400, b'{"error":"x"}').kind == "form"
     for content, kind in (
         *(
             (make_error_body("slow down", code=429), "busy"),
@@ -141,4 +141,4 @@ def test_error_in_success_response_uses_status_in_body():
         (make_error_body("the model crashed", code="server_error"), "failed"),
         (b'{"detail": "the model crashed"}', "failed"),
     ):
-        assert read_answer(content).kind == kind, content
+        assert parse_response(content).kind == kind, content

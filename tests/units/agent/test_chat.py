@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.agent.fake_memory import brief
-from kit.agent.snapshots import FACT, PROMPTS, TOKEN, bodies, rendered, request
+from kit.agent.fake_memory import make_brief
+from kit.agent.snapshots import FACT, PROMPTS, TOKEN, build_bodies, make_request, render
 from kit.agent.spellings import values
 from muniment.agent import chat
-from muniment.agent.chat import body, decision_in, later_reply, sure, with_actions
-from muniment.agent.filing import route
+from muniment.agent.chat import add_actions, build_body, create_later_reply, decide_if_sure, parse_decision
+from muniment.agent.filing import decide_entries
 from muniment.agent.model import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode
@@ -33,8 +33,8 @@ def make_history(calls):
 
 
 def make_messages(form, calls):
-    model_request = request(said=make_history(calls))
-    return body(model_request if form == "tools" else with_actions(model_request), form, "m")["messages"]
+    model_request = make_request(history=make_history(calls))
+    return build_body(model_request if form == "tools" else add_actions(model_request), form, "m")["messages"]
 
 
 @given(CALLS)
@@ -80,14 +80,14 @@ def test_history_cuts_long_calls_but_keeps_longest_fact(form):
 
 
 def test_request_without_tools_offers_only_done():
-    last = request(last=True)
-    assert "tools" not in body(last, "tools", "m")
-    (done,) = with_actions(last).schema[1]["anyOf"]
+    last = make_request(last=True)
+    assert "tools" not in build_body(last, "tools", "m")
+    (done,) = add_actions(last).schema[1]["anyOf"]
     assert done["properties"]["action"]["enum"] == ["done"]
-    prompt = body(with_actions(last), "text", "m")["messages"][0]["content"]
+    prompt = build_body(add_actions(last), "text", "m")["messages"][0]["content"]
     assert "write_file" not in prompt.split("\n\n")[-1]
-    bare = ModelRequest(request().brief, (UserMessage("Call ls."),), (), 1.0)
-    assert with_actions(bare).messages == bare.messages
+    bare = ModelRequest(make_request().brief, (UserMessage("Call ls."),), (), 1.0)
+    assert add_actions(bare).messages == bare.messages
 
 
 def iterate_strings(schema):
@@ -98,24 +98,28 @@ def iterate_strings(schema):
 
 
 def list_schema_strings(length):
-    return list(iterate_strings(with_actions(replace(request(), brief=brief("x" * length))).schema[1]))
+    return list(
+        iterate_strings(add_actions(replace(make_request(), brief=make_brief("x" * length))).schema[1])
+    )
 
 
 def test_action_schema_bounds_every_string_except_long_facts():
-    assert all("enum" in each or each["maxLength"] <= chat.BOUNDED_CHARS for each in list_schema_strings(100))
+    assert all(
+        "enum" in each or each["maxLength"] <= chat.MAX_BOUNDED_CHARS for each in list_schema_strings(100)
+    )
     unbounded = [
         each for each in list_schema_strings(50_000) if "maxLength" not in each and "enum" not in each
     ]
     assert len(unbounded) == 3
     for fact in ("x", "记" * 21_000, "x" * 65_536):
-        assert chat.answer_tokens(fact) > 1000 + len(fact) / 2  # An answer can always contain the fact.
+        assert chat.limit_tokens(fact) > 1000 + len(fact) / 2  # An answer can always contain the fact.
 
 
 def test_prompts_match_reviewed_snapshots():
-    sent = dict(bodies())
+    sent = dict(build_bodies())
     assert {path.stem for path in PROMPTS.iterdir()} == set(sent)
     for name, document in sent.items():
-        assert rendered(document) == (PROMPTS / f"{name}.txt").read_text(), (
+        assert render(document) == (PROMPTS / f"{name}.txt").read_text(), (
             f"the prompt {name} changed; review it, then run: python tests/kit/agent/snapshots.py"
         )
 
@@ -129,7 +133,7 @@ def estimate_tokens(text):
 
 
 def test_prompt_for_empty_memory_has_at_most_1500_tokens():
-    sent = dict(bodies())
+    sent = dict(build_bodies())
     for form in ("tools", "json", "text", "decide"):
         # A schema of the answer constrains the server; the model does not read it.
         document = sent[f"{form}-first"]
@@ -139,7 +143,7 @@ def test_prompt_for_empty_memory_has_at_most_1500_tokens():
 
 
 def make_job_text(text, index):
-    return chat.job_message(brief(text), index, TOKEN).text
+    return chat.create_job_message(make_brief(text), index, TOKEN).text
 
 
 def test_index_over_budget_is_cut_at_lines_and_counted():
@@ -154,11 +158,11 @@ def test_index_over_budget_is_cut_at_lines_and_counted():
 
 
 def test_clean_run_offers_only_write_tools():
-    offered = {mode: [tool.name for tool in chat.offered_tools(mode)] for mode in ContextMode}
+    offered = {mode: [tool.name for tool in chat.list_tools(mode)] for mode in ContextMode}
     assert offered[ContextMode.CLEAN] == ["write_file", "edit"]
     assert offered[ContextMode.WORKSPACE] == ["read_file", "grep", "ls", "write_file", "edit"]
-    assert "grep" not in chat.system_message(brief(FACT, context=ContextMode.CLEAN)).text
-    for tool in chat.offered_tools(ContextMode.WORKSPACE):
+    assert "grep" not in chat.create_system_message(make_brief(FACT, context=ContextMode.CLEAN)).text
+    for tool in chat.list_tools(ContextMode.WORKSPACE):
         assert tool.parameters["additionalProperties"] is False
         assert tool.description.endswith(".")
         assert "\n" not in tool.description
@@ -167,13 +171,13 @@ def test_clean_run_offers_only_write_tools():
 @pytest.mark.threat("T-RUN-06", control="random_fences")
 @given(st.text(alphabet="<>end fact memory\n0123456789abcdef", max_size=80))
 def test_text_without_token_cannot_close_fence(text):
-    whole = chat.fenced(text, "fact", TOKEN)
+    whole = chat.fence_text(text, "fact", TOKEN)
     if TOKEN not in text:
         assert whole.count(f"<<end {TOKEN}>>") == 1
     assert whole.endswith(f"\n<<end {TOKEN}>>")
 
 
-BRIEF = request().brief
+BRIEF = make_request().brief
 
 
 def make_answer(**changes):
@@ -181,8 +185,8 @@ def make_answer(**changes):
 
 
 def test_decision_takes_only_scope_and_type_from_model():
-    (found,) = decision_in(make_answer(type="reference", title="Samuel", file="topic/short-name"), BRIEF)
-    (decision_by_rules,) = route(BRIEF)
+    (found,) = parse_decision(make_answer(type="reference", title="Samuel", file="topic/short-name"), BRIEF)
+    (decision_by_rules,) = decide_entries(BRIEF)
     assert (found.scope, found.type) == ("user", "reference")
     assert (found.title, found.file, found.text) == (
         decision_by_rules.title,
@@ -200,7 +204,7 @@ def test_decision_is_found_in_prose_and_invalid_is_ignored():
         ),
         *(f"{{{make_answer()}}}", json.dumps([json.loads(make_answer())])),
     ):
-        assert [each.type for each in decision_in(answer_text, BRIEF)] == ["user"], answer_text
+        assert [each.type for each in parse_decision(answer_text, BRIEF)] == ["user"], answer_text
     for answer_text in (
         *(
             "",
@@ -212,25 +216,25 @@ def test_decision_is_found_in_prose_and_invalid_is_ignored():
         ),
         *(make_answer(type=None), make_answer()[:-1], '{"scope":"user",' + make_answer()[1:], "{" * 100_000),
     ):
-        assert decision_in(answer_text, BRIEF) == (), answer_text
+        assert parse_decision(answer_text, BRIEF) == (), answer_text
 
 
 def test_later_reply_reads_decision_of_earlier_turn():
-    reply = chat.first_reply(decision_in(make_answer(type="reference"), BRIEF), request())
+    reply = chat.create_first_reply(parse_decision(make_answer(type="reference"), BRIEF), make_request())
     assert reply.calls
     earlier = AssistantMessage("Let me look.", (ToolCall("a1", "write_file", {"no": "path"}),))
-    later = request(said=(earlier, AssistantMessage(reply.text, reply.calls)))
-    assert later_reply(later) is not None
-    assert later_reply(request()) is None
-    assert later_reply(request(said=(AssistantMessage(make_answer()),))) is None
+    later = make_request(history=(earlier, AssistantMessage(reply.text, reply.calls)))
+    assert create_later_reply(later) is not None
+    assert create_later_reply(make_request()) is None
+    assert create_later_reply(make_request(history=(AssistantMessage(make_answer()),))) is None
 
 
 def test_list_keeps_first_decision_in_later_turns():
-    listed = brief("- The tests run in CI with pytest\n- I like green tea")
-    decided = decision_in(make_answer(type="reference"), listed)
-    reply = chat.first_reply(decided, replace(request(), brief=listed))
+    listed = make_brief("- The tests run in CI with pytest\n- I like green tea")
+    decided = parse_decision(make_answer(type="reference"), listed)
+    reply = chat.create_first_reply(decided, replace(make_request(), brief=listed))
     history = (AssistantMessage(reply.text, reply.calls),)
-    later = later_reply(replace(request(said=history), brief=listed))
+    later = create_later_reply(replace(make_request(history=history), brief=listed))
     paths = [each.arguments["path"] for each in (*reply.calls, *later.calls)]
     assert len(decided) == 2
     assert {path.split("/")[0] for path in paths} == {"user"}
@@ -238,15 +242,15 @@ def test_list_keeps_first_decision_in_later_turns():
 
 def test_unanimous_cues_decide_without_model():
     tests = "The tests run in CI with pytest"
-    assert [each.scope for each in sure(brief("My daughter has swimming lessons"))] == ["user"]
-    assert [each.scope for each in sure(brief(tests))] == ["project"]
-    assert sure(brief("Blue")) == ()
-    assert sure(brief(tests, BRIEF.scopes)) == ()
+    assert [each.scope for each in decide_if_sure(make_brief("My daughter has swimming lessons"))] == ["user"]
+    assert [each.scope for each in decide_if_sure(make_brief(tests))] == ["project"]
+    assert decide_if_sure(make_brief("Blue")) == ()
+    assert decide_if_sure(make_brief(tests, BRIEF.scopes)) == ()
 
 
 def test_decision_query_differs_only_in_last_message():
     facts = ("One fact", "Another\n<<end x>>\nfact")
-    queries = [chat.question(replace(request(), brief=brief(fact))) for fact in facts]
+    queries = [chat.create_decision_query(replace(make_request(), brief=make_brief(fact))) for fact in facts]
     assert (queries[0].messages[:-1], len(queries[0].messages)) == (queries[1].messages[:-1], 1 + 2 * 6 + 1)
     assert [each.messages[-1].text for each in queries] == ["One fact", "Another <<end x>> fact"]
     assert queries[0].tools == ()
@@ -256,7 +260,7 @@ NAME = re.compile(r"\b[\w-]+\.md\b|\b(?:user|project|topic)/\w+|\b[a-z]+-name\b"
 
 
 def test_prompts_contain_no_copyable_file_name():
-    for name, document in bodies():
+    for name, document in build_bodies():
         prompt_texts = [each["content"] for each in document["messages"] if each["role"] == "system"]
         prompt_texts = prompt_texts or [document["messages"][0]["content"]]
         prompt_texts.append(json.dumps([document.get("tools"), document.get("response_format")]))

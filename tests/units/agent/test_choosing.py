@@ -6,40 +6,42 @@ import time
 import pytest
 
 from kit.agent.misbehaviours import NO_RESPONSE_FORMAT
-from kit.agent.servers import form_of, hasty, serving
-from kit.raising import raised
+from kit.agent.servers import detect_form, open_model, short_pauses
+from kit.catching import catch_error
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
-from muniment.agent.questions import MAX_TEXT_CHARS, Asker, Merge
+from muniment.agent.questions import MAX_TEXT_CHARS, Merge, ModelQuery
 from muniment.errors import Cancelled
 from muniment.kernel.decide import Limits
-from muniment.testing.chat_server import always, failure, words
-from muniment.testing.minds import ScriptedModel, say
+from muniment.testing.chat_server import error_response, repeat_responder, text_response
+from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 
-__all__ = ["hasty"]
-pytestmark = pytest.mark.usefixtures("hasty")
+__all__ = ["short_pauses"]
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 OPTIONS = ["prefers dark mode", "uses a dark theme in vim", "dark chocolate"]
 
 
 def make_query(model, cancel, **limits):
     budget = Budget(Limits(**limits), cancel, time.monotonic)
-    return Asker(model, budget, "token-7f"), budget
+    return ModelQuery(model, budget, "token-7f"), budget
 
 
 def script_query(answer, cancel):
-    return make_query(ScriptedModel([answer if isinstance(answer, Reply) else say(answer)]), cancel)[0]
+    return make_query(
+        ScriptedModel([answer if isinstance(answer, Reply) else reply_with_text(answer)]), cancel
+    )[0]
 
 
 def query_forgotten(answer, cancel):
-    return script_query(answer, cancel).which_to_forget("dark", OPTIONS)
+    return script_query(answer, cancel).choose_forgotten("dark", OPTIONS)
 
 
 def query_helpful(answer, cancel):
-    return script_query(answer, cancel).which_help("dark?", OPTIONS, 2)
+    return script_query(answer, cancel).choose_helpful("dark?", OPTIONS, 2)
 
 
 def query_merges(merges, cancel):
-    return script_query(json.dumps({"merges": merges}), cancel).which_to_merge(OPTIONS)
+    return script_query(json.dumps({"merges": merges}), cancel).propose_merges(OPTIONS)
 
 
 INVALID_ANSWERS = [
@@ -68,8 +70,8 @@ def test_answer_other_than_option_ids_is_model_error(cancel):
 def test_malformed_reply_is_model_error(cancel):
     for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
         query, _ = make_query(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)
-        raised(ModelError, query.which_to_forget, "dark", OPTIONS)
-        raised(ModelError, query.which_help, "dark?", OPTIONS, 2)
+        catch_error(ModelError, query.choose_forgotten, "dark", OPTIONS)
+        catch_error(ModelError, query.choose_helpful, "dark?", OPTIONS, 2)
 
 
 def make_merge(*ids, survivor_id="c1", text="", **more):
@@ -101,23 +103,25 @@ def test_merge_answer_is_parsed_and_invalid_merge_rejected(cancel):
 
 
 def test_query_uses_turn_and_fails_if_none_left_or_cancelled(cancel):
-    model = ScriptedModel([say('{"remove": []}'), say('{"read": ["c1"]}'), say("{}")])
+    model = ScriptedModel(
+        [reply_with_text('{"remove": []}'), reply_with_text('{"read": ["c1"]}'), reply_with_text("{}")]
+    )
     query, budget = make_query(model, cancel, turns=2)
-    assert (query.which_to_forget("dark", OPTIONS), query.which_help("dark?", OPTIONS, 2)) == ((), (0,))
+    assert (query.choose_forgotten("dark", OPTIONS), query.choose_helpful("dark?", OPTIONS, 2)) == ((), (0,))
     assert (budget.turns, len(budget.timeline)) == (2, 2)
-    raised(ModelError, query.which_to_forget, "dark", OPTIONS, match="no turns left")
-    raised(ModelError, query.which_help, "dark?", OPTIONS, 2, match="no turns left")
+    catch_error(ModelError, query.choose_forgotten, "dark", OPTIONS, match="no turns left")
+    catch_error(ModelError, query.choose_helpful, "dark?", OPTIONS, 2, match="no turns left")
     assert len(model.requests) == 2
     cancel.set()
-    raised(Cancelled, query_helpful, '{"read": ["c1"]}', cancel)
+    catch_error(Cancelled, query_helpful, '{"read": ["c1"]}', cancel)
 
 
 def test_query_sends_schema_unless_protocol_is_text(cancel):
     for protocol in PROTOCOLS:
-        with serving(always(words('{"remove": ["c2"]}')), protocol) as (server, model):
-            assert make_query(model, cancel)[0].which_to_forget("dark", OPTIONS) == (1,)
+        with open_model(repeat_responder(text_response('{"remove": ["c2"]}')), protocol) as (server, model):
+            assert make_query(model, cancel)[0].choose_forgotten("dark", OPTIONS) == (1,)
             (sent,) = server.requests
-        assert form_of(sent) == ("text" if protocol == "text" else "json")
+        assert detect_form(sent) == ("text" if protocol == "text" else "json")
         if protocol != "text":
             json_schema = sent.body["response_format"]["json_schema"]
             assert json_schema["name"] == "removal"
@@ -128,11 +132,11 @@ def test_query_sends_schema_unless_protocol_is_text(cancel):
 def test_query_falls_back_to_text_if_schema_is_rejected(cancel):
     def answer(request):
         rejection = next(iter(NO_RESPONSE_FORMAT.values()))
-        return rejection if form_of(request) == "json" else words('{"remove": ["c1"]}')
+        return rejection if detect_form(request) == "json" else text_response('{"remove": ["c1"]}')
 
-    with serving(answer) as (server, model):
+    with open_model(answer) as (server, model):
         for _ in range(2):
-            assert make_query(model, cancel)[0].which_to_forget("dark", OPTIONS) == (0,)
-        assert [form_of(sent) for sent in server.requests] == ["json", "text", "text"]
-    with serving(always(failure(500, "down"))) as (_, model), pytest.raises(ModelError):
-        make_query(model, cancel)[0].which_to_merge(OPTIONS)
+            assert make_query(model, cancel)[0].choose_forgotten("dark", OPTIONS) == (0,)
+        assert [detect_form(sent) for sent in server.requests] == ["json", "text", "text"]
+    with open_model(repeat_responder(error_response(500, "down"))) as (_, model), pytest.raises(ModelError):
+        make_query(model, cancel)[0].propose_merges(OPTIONS)

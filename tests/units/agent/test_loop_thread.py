@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 
-from kit.raising import raised
+from kit.catching import catch_error
 from muniment.agent.model import ModelError
 from muniment.agent.openai import LoopThread
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 
-LONG = Patience(math.inf)
+LONG = Deadline(math.inf)
 
 
 def test_close_ends_thread_and_running_work():
@@ -28,7 +28,7 @@ def test_close_ends_thread_and_running_work():
         closed.set()
 
     def wait():
-        raised(ModelError, loop.run, hang, LONG)
+        catch_error(ModelError, loop.run, hang, LONG)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -52,7 +52,7 @@ def test_host_name_is_resolved():
 
     loop = LoopThread()
     assert loop.run(lambda: resolve("127.0.0.1"), LONG)
-    raised(OSError, loop.run, lambda: resolve("no such host"), LONG, match=r"known|resolution")
+    catch_error(OSError, loop.run, lambda: resolve("no such host"), LONG, match=r"known|resolution")
     loop.close(close_client)
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.agent.fake_memory import BOTH, FakeMemory, brief, run
-from kit.where import FACTS
-from muniment.agent.decision import Decision, cue_table, is_unspaced, plain_words
-from muniment.agent.filing import RuleWriter, next_reply, read, route
+from kit.agent.fake_memory import BOTH_SCOPES, FakeMemory, make_brief, run_model
+from kit.locations import FACTS
+from muniment.agent.decision import Decision, build_cue_table, fold_words, is_unspaced
+from muniment.agent.filing import RuleWriter, create_next_reply, decide_entries, read_cues
 from muniment.agent.model import ModelRequest, ScopeBrief
 from muniment.content import titles as subject
-from muniment.content.entry import EntryType, Titled
-from muniment.content.titles import anonymous, slug
-from muniment.kernel.decide import Allow, Judge
+from muniment.content.entry import EntryType, Titles
+from muniment.content.titles import build_anonymous_slug, build_slug
+from muniment.kernel.decide import Allow, PolicyEvaluator
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import canonicalise
 from muniment.names import ContextMode
@@ -32,7 +32,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 def load_facts(name):
     """Return the facts of a file, and the facts that the rules put into another scope than expected."""
     rows = json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
-    return rows, [row for row in rows if read(row["text"]).scope != row["scope"]]
+    return rows, [row for row in rows if read_cues(row["text"]).scope != row["scope"]]
 
 
 @pytest.mark.sweep(1)
@@ -55,10 +55,12 @@ def test_file_name_comes_from_words_of_fact():
         ("मुझे छोटे उत्तर पसंद हैं", "communication/मुझे-छोटे-उत्तर-पसंद-हैं.md"),
         *(("CLAUDE.md", "claude-md.md"), ("../../etc/passwd", "etc-passwd.md")),
     ):
-        assert route(brief(fact, BOTH))[0].file == file_fact
-    assert re.fullmatch(r"note-[0-9a-f]{8}\.md", route(brief("🙏", BOTH))[0].file)
+        assert decide_entries(make_brief(fact, BOTH_SCOPES))[0].file == file_fact
+    assert re.fullmatch(r"note-[0-9a-f]{8}\.md", decide_entries(make_brief("🙏", BOTH_SCOPES))[0].file)
     for word in ("con", "AUX", "nul", "Com1", "memory", "Claude", "AGENTS", "qwen", "gemini", "SKILL"):
-        assert slug(word, word) == f"note-{word.lower()}"  # Device names and names of instruction files.
+        assert (
+            build_slug(word, word) == f"note-{word.lower()}"
+        )  # Device names and names of instruction files.
 
 
 def test_title_contains_no_scheme_or_emphasis():
@@ -68,23 +70,23 @@ def test_title_contains_no_scheme_or_emphasis():
         ("Use snake_case_names and 2 * 3 * 4, __always__", "Use snake_case_names and 2 * 3 * 4, always"),
         ("http:// is no address", "http:// is no address"),
     ):
-        assert subject.titles_of(fact) == Titled(title, title), fact
+        assert subject.derive_titles(fact) == Titles(title, title), fact
 
 
 def test_cut_title_keeps_letter_with_combining_marks():
     for mark_heavy in ("कि" * 100, "ก็" * 100, "e\u0323\u0302x" * 100):
-        for text in (subject.title_of(mark_heavy).rstrip("…"), slug(mark_heavy, mark_heavy)):
+        for text in (subject.derive_title(mark_heavy).rstrip("…"), build_slug(mark_heavy, mark_heavy)):
             rest = unicodedata.normalize("NFKC", mark_heavy)[len(text) :]
             assert not unicodedata.category(rest[0]).startswith("M")
 
 
 @given(TEXT.filter(str.strip))
 def test_any_fact_is_saved_verbatim_then_already_known(fact):
-    decision, *_ = route(brief(fact, BOTH))
+    decision, *_ = decide_entries(make_brief(fact, BOTH_SCOPES))
     path = canonicalise(f"{decision.scope}/{decision.file}", [Scope("user"), Scope("project")])
     check_creatable(path)
     assert path.text == f"{decision.scope}/{decision.file}"
-    assert Judge(load_policy("strict")).decide(Verb.CREATE, path) == Allow()
+    assert PolicyEvaluator(load_policy("strict")).decide(Verb.CREATE, path) == Allow()
     assert len(path.name.encode()) <= subject.SLUG_BYTES + len("note-.md")
     memory = FakeMemory()
     assert remember(memory, fact).text.startswith("Saved to ")
@@ -97,8 +99,8 @@ def test_any_fact_is_saved_verbatim_then_already_known(fact):
 def build_pattern(cue_text):
     """Translate a cue, as documented in `cues.toml`, into a pattern; it is the oracle."""
     cue, _, exceptions = cue_text.partition("!")
-    phrase = re.escape(plain_words(cue.strip("^* ")).strip())
-    each = (re.escape(plain_words(stop).strip() + " " * stop.endswith(" ")) for stop in exceptions.split("|"))
+    phrase = re.escape(fold_words(cue.strip("^* ")).strip())
+    each = (re.escape(fold_words(stop).strip() + " " * stop.endswith(" ")) for stop in exceptions.split("|"))
     stops = "|".join(each)
     first = "^ " if cue.startswith("^") else ""
     if is_unspaced(cue):
@@ -114,15 +116,15 @@ PARTS = [*"iot我们私x", "user is", "is", "mon", "friday", "to", "do", "deploy
 
 @given(st.lists(st.sampled_from(PARTS), max_size=9))
 def test_cue_table_matches_reference_pattern(parts):
-    text, table = f" {' '.join(parts)} ", cue_table(WRITTEN)
+    text, table = f" {' '.join(parts)} ", build_cue_table(WRITTEN)
     pattern = re.compile("|".join(map(build_pattern, sorted(WRITTEN, key=len, reverse=True))))
     assert table.occurs(text) == (pattern.search(text) is not None)
-    assert table.count(text) == len(pattern.findall(text))
+    assert table.count_matches(text) == len(pattern.findall(text))
 
 
 FACT = "Staging DB is Postgres 16"
 FIRST = "project/database/staging.md"
-DIGEST = anonymous(FACT).removeprefix("note-")
+DIGEST = build_anonymous_slug(FACT).removeprefix("note-")
 
 
 class ReviewDecision:
@@ -135,11 +137,11 @@ class ReviewDecision:
         self.decision = Decision(**{**fields, "title": "Staging", "text": FACT, **more})
 
     def respond(self, request):
-        return next_reply([self.decision], request)
+        return create_next_reply([self.decision], request)
 
 
 def file_fact(files=(), stops=(), **more):
-    return run(ReviewDecision(**more), brief(FACT), FakeMemory(dict(files), dict(stops)))
+    return run_model(ReviewDecision(**more), make_brief(FACT), FakeMemory(dict(files), dict(stops)))
 
 
 def test_unusable_path_falls_back_to_other_name():
@@ -149,10 +151,10 @@ def test_unusable_path_falls_back_to_other_name():
     not_read = {FIRST: ("error", "not_read")}
     assert file_fact(stops=not_read).written == [FIRST, with_digest]
     done = file_fact({with_digest: "Else.\n"}, not_read)
-    assert done.written == [FIRST, f"project/database/{anonymous(FACT)}-2.md"]
+    assert done.written == [FIRST, f"project/database/{build_anonymous_slug(FACT)}-2.md"]
     assert file_fact(stops={FIRST: ("error", "not_a_file")}).written == [FIRST, "project/staging.md"]
     done = file_fact(stops={"project/a*b/c.md": ("deny", "bad_name")}, file="a*b/c.md")
-    assert done.written == ["project/a*b/c.md", f"project/{anonymous(FACT)}.md"]
+    assert done.written == ["project/a*b/c.md", f"project/{build_anonymous_slug(FACT)}.md"]
 
 
 def test_denied_scope_or_two_failed_names_end_filing():
@@ -163,7 +165,7 @@ def test_denied_scope_or_two_failed_names_end_filing():
     done = file_fact(stops={FIRST: not_read, f"project/database/staging-{DIGEST}.md": not_read})
     assert (len(done.written), done.turns) == (2, 3)
     assert done.text.startswith("Not saved: ")
-    reply = next_reply([ReviewDecision().decision], ModelRequest(brief(FACT), (), (), 1.0))
+    reply = create_next_reply([ReviewDecision().decision], ModelRequest(make_brief(FACT), (), (), 1.0))
     assert (reply.calls, reply.text) == ((), "Not saved: no turn is left for a write.")
 
 
@@ -172,7 +174,7 @@ KNOWN = "Already known: "
 
 
 def remember(memory, fact, **more):
-    return run(RuleWriter(), brief(fact, **more), memory)
+    return run_model(RuleWriter(), make_brief(fact, **more), memory)
 
 
 def remember_with_files(files, fact=DARK, **more):
@@ -253,7 +255,7 @@ def test_fact_is_known_only_in_writable_scopes():
     scopes = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=False))
     assert remember_with_files(files) == f"{KNOWN}project/looks.md"
     assert remember_with_files(files, scopes=scopes).startswith("Saved to user/")
-    for read_only_scopes in ((), tuple(ScopeBrief(each.name, writable=False) for each in BOTH)):
+    for read_only_scopes in ((), tuple(ScopeBrief(each.name, writable=False) for each in BOTH_SCOPES)):
         done = remember(FakeMemory(), DARK, scopes=read_only_scopes)
         assert (done.text, done.calls) == ("Not saved: this run has no writable scope.", [])
 

@@ -7,23 +7,23 @@ from types import SimpleNamespace
 import pytest
 
 from kit.clock import FakeClock
-from kit.operations.places import raising
+from kit.operations.contexts import make_raising_step
 from muniment.agent import model as protocol
 from muniment.agent.chat import NUDGE
-from muniment.agent.runner import MAX_REFUSALS, Runner
+from muniment.agent.runner import MAX_DENIALS, Runner
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope, Via
 from muniment.names import ContextMode
 from muniment.sandbox.tools.calls import Outcome
-from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 SCOPES = tuple(protocol.ScopeBrief(Scope(name), writable=True) for name in ("user", "project"))
 DONE = Outcome("allow", None, "done")
 DENIED = Outcome("deny", "refused", "no", rule="pinned")
 ESCAPED = Outcome("deny", "path_escape", "no", via=Via.SYMLINK)
-WRITE = call("write_file", path="user/a.md", content="x")
-READ = call("read_file", path="user/a.md")
+WRITE = make_call("write_file", path="user/a.md", content="x")
+READ = make_call("read_file", path="user/a.md")
 
 
 class Tools:
@@ -68,7 +68,9 @@ def get_end(done):
 
 
 def test_text_without_calls_ends_run(run):
-    done = run([protocol.Reply("I am done!", (READ,)), calls(WRITE), say("  Saved.  ")])
+    done = run(
+        [protocol.Reply("I am done!", (READ,)), reply_with_calls(WRITE), reply_with_text("  Saved.  ")]
+    )
     assert (get_end(done), done.outcome.final_text, done.budget.turns) == ("final_text", "Saved.", 3)
     assert done.tools.recorded_calls == [("read_file", READ.arguments), ("write_file", WRITE.arguments)]
     assert "<<fact 0123456789abcdef>>\na fact\n<<end 0123456789abcdef>>" in done.outcome.messages[1].text
@@ -77,8 +79,8 @@ def test_text_without_calls_ends_run(run):
 @pytest.mark.threat("T-RUN-08", control="escape_ends_run")
 def test_path_escape_by_write_tool_ends_run(run):
     for tool in ("write_file", "edit"):
-        escape = call(tool, path="user/../x\n.md")
-        done = run([calls(escape, WRITE), say("Saved.")], Tools(**{tool: ESCAPED}))
+        escape = make_call(tool, path="user/../x\n.md")
+        done = run([reply_with_calls(escape, WRITE), reply_with_text("Saved.")], Tools(**{tool: ESCAPED}))
         assert get_end(done) == "escape"
         found = done.outcome.escape
         assert (found.via, found.tool, found.requested) == (Via.SYMLINK, tool, "user/../x\\u{a}.md")
@@ -90,26 +92,37 @@ def test_path_escape_by_write_tool_ends_run(run):
 
 
 def test_three_denials_or_read_escapes_end_run(run):
-    ls = call("ls", path="user")
+    ls = make_call("ls", path="user")
     tools = Tools(read_file=ESCAPED, ls=DENIED, write_file=DENIED)
-    done = run([calls(READ), calls(ls), calls(WRITE, READ), say("Saved.")], tools)
+    done = run(
+        [
+            reply_with_calls(READ),
+            reply_with_calls(ls),
+            reply_with_calls(WRITE, READ),
+            reply_with_text("Saved."),
+        ],
+        tools,
+    )
     assert get_end(done) == "refusals"
-    assert len(done.outcome.decisions) == MAX_REFUSALS == 3
-    assert get_end(run([calls(READ), calls(ls), say("No.")], tools)) == "final_text"
-    done = run([calls(WRITE), say("No.")], Tools(write_file=ESCAPED), abort=False)
+    assert len(done.outcome.decisions) == MAX_DENIALS == 3
+    assert (
+        get_end(run([reply_with_calls(READ), reply_with_calls(ls), reply_with_text("No.")], tools))
+        == "final_text"
+    )
+    done = run([reply_with_calls(WRITE), reply_with_text("No.")], Tools(write_file=ESCAPED), abort=False)
     assert (get_end(done), done.outcome.escape) == ("final_text", None)
 
 
 def test_errors_do_not_count_as_denials(run):
     wrong = Outcome("error", "not_found", "no such file")
-    paths = [call("read_file", path=f"user/{number}.md") for number in range(8)]
-    done = run([calls(*paths), say("No.")], Tools(read_file=wrong))
+    paths = [make_call("read_file", path=f"user/{number}.md") for number in range(8)]
+    done = run([reply_with_calls(*paths), reply_with_text("No.")], Tools(read_file=wrong))
     assert (get_end(done), done.outcome.read) == ("final_text", set())
 
 
 @pytest.mark.threat("T-RUN-01", control="counted_turns")
 def test_last_turn_offers_no_tools_then_run_is_out_of_turns(run):
-    steps = [calls(call("ls", path=f"user/{number}")) for number in range(6)]
+    steps = [reply_with_calls(make_call("ls", path=f"user/{number}")) for number in range(6)]
     done = run(steps)
     assert get_end(done) == "turns"
     assert [bool(request.tools) for request in done.model.requests] == [True] * 5 + [False]
@@ -117,106 +130,127 @@ def test_last_turn_offers_no_tools_then_run_is_out_of_turns(run):
 
 
 def test_text_on_last_turn_ends_run_despite_calls(run):
-    done = run([calls(call("ls", path="user")), protocol.Reply("Saved.", (WRITE,))], turns=2)
+    done = run([reply_with_calls(make_call("ls", path="user")), protocol.Reply("Saved.", (WRITE,))], turns=2)
     assert (get_end(done), len(done.tools.recorded_calls)) == ("final_text", 1)
-    assert get_end(run([say(" ")], turns=1)) == "turns"
+    assert get_end(run([reply_with_text(" ")], turns=1)) == "turns"
 
 
 def test_empty_answer_gets_one_reminder(run):
-    done = run([say(" \n"), say("Saved.")])
+    done = run([reply_with_text(" \n"), reply_with_text("Saved.")])
     assert get_end(done) == "final_text"
     assert [each for each in done.outcome.messages[2:] if each == NUDGE] == [NUDGE]
-    assert get_end(run([say(""), say("")])) == "model_error"
-    assert get_end(run([say(""), calls(WRITE), say("")])) == "model_error"
+    assert get_end(run([reply_with_text(""), reply_with_text("")])) == "model_error"
+    assert get_end(run([reply_with_text(""), reply_with_calls(WRITE), reply_with_text("")])) == "model_error"
 
 
 def test_model_error_or_lost_worker_ends_run_with_reason(run):
     for done, why in (
-        (run([raising(protocol.ModelError("the server is down"))]), ("model_error", "the server is down")),
-        (run([calls(READ)]), ("model_error", "the script has no further step")),
-        (run([calls(WRITE)], Tools(write_file=WorkerLost("it died"))), ("worker_lost", "it died")),
+        (
+            run([make_raising_step(protocol.ModelError("the server is down"))]),
+            ("model_error", "the server is down"),
+        ),
+        (run([reply_with_calls(READ)]), ("model_error", "the script has no further step")),
+        (run([reply_with_calls(WRITE)], Tools(write_file=WorkerLost("it died"))), ("worker_lost", "it died")),
     ):
         assert (get_end(done), done.outcome.detail) == why
     for arguments in (None, [], {}, {"path": 7}, {"path": "user/.."}, {"path": "team/a.md"}):
         tool_call = protocol.ToolCall("1", "read_file", arguments)  # A worker that accepts any path.
-        assert get_end(run([protocol.Reply(calls=(tool_call,)), say("Known.")])) == "worker_lost"
+        assert get_end(run([protocol.Reply(calls=(tool_call,)), reply_with_text("Known.")])) == "worker_lost"
 
 
 def test_deadline_or_cancel_from_model_or_tool_ends_run(run):
     for error, why in ((DeadlineExceeded("x"), "deadline"), (Cancelled("x"), "cancelled")):
-        assert get_end(run([raising(error)])) == why
-        assert get_end(run([calls(WRITE)], Tools(write_file=error))) == why
+        assert get_end(run([make_raising_step(error)])) == why
+        assert get_end(run([reply_with_calls(WRITE)], Tools(write_file=error))) == why
 
 
 @pytest.mark.threat("T-RUN-01", control="kept_deadline")
 def test_deadline_is_checked_between_turns_and_calls(run, clock):
-    done = run([lambda _: clock.advance(295) or calls(WRITE)])
+    done = run([lambda _: clock.advance(295) or reply_with_calls(WRITE)])
     assert (get_end(done), done.tools.recorded_calls) == ("deadline", [])
     slow = Tools(ls=lambda _: clock.advance(295) or DONE)
-    done = run([calls(call("ls", path="user"), WRITE), say("Saved.")], slow)
+    done = run([reply_with_calls(make_call("ls", path="user"), WRITE), reply_with_text("Saved.")], slow)
     assert (get_end(done), len(done.tools.recorded_calls)) == ("deadline", 1)
 
 
 def test_request_carries_seconds_left_and_cancel(run, clock, cancel):
-    done = run([lambda _: clock.advance(100) or calls(WRITE), say("Saved.")])
+    done = run([lambda _: clock.advance(100) or reply_with_calls(WRITE), reply_with_text("Saved.")])
     assert [request.seconds_left for request in done.model.requests] == [295, 195]
     assert done.model.requests[0].cancel is cancel
 
 
 def test_cancel_is_checked_before_turns_and_calls(run, cancel):
-    done = run([calls(call("ls", path="user"), WRITE)], Tools(ls=lambda _: cancel.set() or DONE))
+    done = run(
+        [reply_with_calls(make_call("ls", path="user"), WRITE)], Tools(ls=lambda _: cancel.set() or DONE)
+    )
     assert (get_end(done), len(done.tools.recorded_calls)) == ("cancelled", 1)
-    done = run([say("Saved.")])
+    done = run([reply_with_text("Saved.")])
     assert (get_end(done), done.model.requests) == ("cancelled", [])
 
 
 def test_read_files_are_recorded_by_canonical_path(run):
-    edit = call("edit", path="project/b.md", old_string="a", new_string="b")
-    read = call("read_file", path="/memories/user/a.md")
-    done = run([calls(read, edit, call("ls", path="user")), say("x")])
+    edit = make_call("edit", path="project/b.md", old_string="a", new_string="b")
+    read = make_call("read_file", path="/memories/user/a.md")
+    done = run([reply_with_calls(read, edit, make_call("ls", path="user")), reply_with_text("x")])
     assert {path.text for path in done.outcome.read} == {"user/a.md", "project/b.md"}
 
 
 def test_repeated_read_is_rejected_unless_write_between(run):
     repeated_read = protocol.ToolCall("2", "read_file", dict(READ.arguments))
-    done = run([calls(READ, repeated_read), calls(READ, WRITE, READ), say("x")])
+    done = run(
+        [reply_with_calls(READ, repeated_read), reply_with_calls(READ, WRITE, READ), reply_with_text("x")]
+    )
     assert list_codes(done) == [None, "bad_arguments", "bad_arguments", None, None]
     assert len(done.tools.recorded_calls) == 3
     same = ({"path": "user", "pattern": "x"}, {"pattern": "x", "path": "user"})
     grep_calls = [protocol.ToolCall(str(number), "grep", each) for number, each in enumerate(same)]
-    assert list_codes(run([protocol.Reply(calls=tuple(grep_calls)), say("x")])) == [None, "bad_arguments"]
+    assert list_codes(run([protocol.Reply(calls=tuple(grep_calls)), reply_with_text("x")])) == [
+        None,
+        "bad_arguments",
+    ]
 
 
 def test_repeated_write_ends_run_unless_it_failed(run):
-    done = run([protocol.Reply("Saving.", (WRITE,)), calls(WRITE, call("ls", path="user"))])
+    done = run([protocol.Reply("Saving.", (WRITE,)), reply_with_calls(WRITE, make_call("ls", path="user"))])
     assert (get_end(done), done.outcome.final_text) == ("final_text", "Saving.")
     assert len(done.tools.recorded_calls) == 1
-    done = run([calls(WRITE), calls(WRITE), say("x")], Tools(write_file=DENIED))
+    done = run(
+        [reply_with_calls(WRITE), reply_with_calls(WRITE), reply_with_text("x")], Tools(write_file=DENIED)
+    )
     assert list_codes(done) == ["refused", "bad_arguments"]
 
 
 @pytest.mark.threat("T-RUN-07", control="escape_ends_run")
 def test_second_unknown_tool_ends_run(run):
     for second in ("bash", "python"):
-        done = run([calls(call("bash", command="id")), calls(call(second, command="id")), say("x")])
+        done = run(
+            [
+                reply_with_calls(make_call("bash", command="id")),
+                reply_with_calls(make_call(second, command="id")),
+                reply_with_text("x"),
+            ]
+        )
         assert (get_end(done), list_codes(done)) == ("model_error", ["unknown_tool", "unknown_tool"])
         assert "edit, grep, ls, read_file, write_file" in done.outcome.decisions[0].outcome.text
         assert done.tools.recorded_calls == []
-    assert get_end(run([calls(call("bash")), say("x")])) == "final_text"
+    assert get_end(run([reply_with_calls(make_call("bash")), reply_with_text("x")])) == "final_text"
 
 
 @pytest.mark.threat("T-RUN-07", control="offered_tools")
 def test_clean_run_has_no_read_tools(run):
     for tool in ("read_file", "grep", "ls"):
-        done = run([calls(call(tool, path="user", pattern="x")), say("x")], context=ContextMode.CLEAN)
+        done = run(
+            [reply_with_calls(make_call(tool, path="user", pattern="x")), reply_with_text("x")],
+            context=ContextMode.CLEAN,
+        )
         assert (list_codes(done), done.tools.recorded_calls) == (["unknown_tool"], [])
         assert "edit, write_file" in done.outcome.decisions[0].outcome.text
 
 
 @pytest.mark.threat("T-RUN-01", control="counted_calls")
 def test_calls_over_budget_are_answered_but_not_made(run):
-    listing = [call("ls", path=f"user/{number}") for number in range(5)]
-    done = run([calls(*listing), say("x")], tool_calls=3)
+    listing = [make_call("ls", path=f"user/{number}") for number in range(5)]
+    done = run([reply_with_calls(*listing), reply_with_text("x")], tool_calls=3)
     assert (list_codes(done), len(done.tools.recorded_calls)) == ([None, None, None, "budget", "budget"], 3)
 
 
@@ -225,7 +259,9 @@ def test_each_call_is_answered_in_order_and_observed(run):
     tool_calls = tuple(
         protocol.ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4)
     )
-    done = run([protocol.Reply(calls=tool_calls), calls(WRITE), say("x")], observe=seen.append)
+    done = run(
+        [protocol.Reply(calls=tool_calls), reply_with_calls(WRITE), reply_with_text("x")], observe=seen.append
+    )
     result_ids = [
         message.call_id for message in done.outcome.messages if isinstance(message, protocol.ToolMessage)
     ]
@@ -238,8 +274,8 @@ def test_each_call_is_answered_in_order_and_observed(run):
 
 
 def test_timeline_records_every_turn_including_failed(run, clock):
-    one = replace(calls(WRITE), usage=protocol.Usage(3, 5))
-    fail = raising(protocol.ModelError("gone"))
+    one = replace(reply_with_calls(WRITE), usage=protocol.Usage(3, 5))
+    fail = make_raising_step(protocol.ModelError("gone"))
     done = run([lambda _: clock.advance(2) or one, lambda request: clock.advance(1.5) or fail(request)])
     assert get_end(done) == "model_error"
     failed = protocol.Turn(1.5, protocol.Usage())
@@ -256,14 +292,18 @@ def make_overflow_step(*, limit):
     def respond(request):
         if sum(map(len, list_results(request))) > limit:
             raise protocol.ContextOverflow("too long")
-        return say("It is in user/a.md.")
+        return reply_with_text("It is in user/a.md.")
 
     return respond
 
 
 def test_overflow_drops_earlier_results_and_retries(run):
     answer = Tools(read_file=Outcome("allow", None, "x" * 1000), ls=Outcome("allow", None, "y" * 500))
-    steps = [calls(READ), calls(call("ls", path="user")), *[make_overflow_step(limit=700)] * 2]
+    steps = [
+        reply_with_calls(READ),
+        reply_with_calls(make_call("ls", path="user")),
+        *[make_overflow_step(limit=700)] * 2,
+    ]
     done = run(steps, answer)
     assert get_end(done) == "final_text"
     first, second = list_results(done.model.requests[-1])
@@ -274,19 +314,21 @@ def test_overflow_drops_earlier_results_and_retries(run):
 
 def test_overflow_drops_last_results_once_and_allows_reread(run):
     def read(*steps):
-        return run([calls(READ), *steps], Tools(read_file=Outcome("allow", None, "x" * 1000)))
+        return run([reply_with_calls(READ), *steps], Tools(read_file=Outcome("allow", None, "x" * 1000)))
 
     assert get_end(read(*[make_overflow_step(limit=700)] * 2)) == "final_text"
-    shorter_read = call("read_file", path="user/a.md", limit=3)
-    done = read(make_overflow_step(limit=0), lambda _: calls(shorter_read), make_overflow_step(limit=0))
+    shorter_read = make_call("read_file", path="user/a.md", limit=3)
+    done = read(
+        make_overflow_step(limit=0), lambda _: reply_with_calls(shorter_read), make_overflow_step(limit=0)
+    )
     assert (get_end(done), done.outcome.detail) == ("model_error", "too long")
     assert len(done.model.requests) == 4
-    done = read(make_overflow_step(limit=0), lambda _: calls(READ), say("Saved."))
+    done = read(make_overflow_step(limit=0), lambda _: reply_with_calls(READ), reply_with_text("Saved."))
     assert (list_codes(done), len(done.tools.recorded_calls)) == ([None, None], 2)
 
 
 def test_overflow_without_results_ends_run(run):
-    done = run([raising(protocol.ContextOverflow("too long")), say("never")])
+    done = run([make_raising_step(protocol.ContextOverflow("too long")), reply_with_text("never")])
     assert (get_end(done), len(done.model.requests)) == ("model_error", 1)
 
 
@@ -300,4 +342,4 @@ def test_malformed_arguments_do_not_raise(run):
     odd = (nested, {1: "a", "b": 2}, {"x": float("nan")}, LOOP, object(), "\ud800", 10**5000)
     for number, arguments in enumerate(odd):
         reply = protocol.Reply(calls=(protocol.ToolCall("1", "ls", arguments),))
-        assert get_end(run([reply, say("x")], Tools(ls=wrong))) == "final_text", number
+        assert get_end(run([reply, reply_with_text("x")], Tools(ls=wrong))) == "final_text", number

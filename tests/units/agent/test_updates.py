@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.where import FACTS
-from muniment.agent.updates import is_chatter, is_similar, says_change, supersedes
+from kit.locations import FACTS
+from muniment.agent.updates import is_chatter, is_similar, states_change, supersedes
 
 
 def load_pairs(batch):
@@ -72,7 +72,7 @@ def test_supersedes_limited_or_temporary_fact_is_false():
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_updates_any_text_does_not_raise(new, old):
     assert supersedes(new, old) in {True, False}
-    assert says_change(new) in {True, False}
+    assert states_change(new) in {True, False}
     assert is_chatter(new) in {True, False}
 
 
@@ -129,7 +129,7 @@ def test_supersedes_siblings_without_change_is_false():
     for _, _, first, second in sibling_pairs:
         for new, old in ((second, first), (first, second)):
             assert not supersedes(new, old), (new, old)
-            assert not says_change(new), new
+            assert not states_change(new), new
 
 
 CHANGE = re.compile(

@@ -101,7 +101,7 @@ def settings_texts(draw):
 @given(text=settings_texts())
 def test_json_setup_and_removal_restore_every_byte(text):
     (part,) = TOOLS["qwen-code"].parts({}, HOME)
-    form, after = part.form, text
+    form, after = part.file_format, text
     before = form.parse(text)
     for edit in part.install(before, PROGRAM):
         after = edit_text(form, after, edit)
@@ -143,18 +143,18 @@ trusted_hash = "sha256:1"
 def test_toml_tables_are_appended_and_removed_completely(text):
     (part,) = TOOLS["codex"].parts({}, HOME)
     after = text
-    for edit in part.install(part.form.parse(text), PROGRAM):
-        after = edit_text(part.form, after, edit)
+    for edit in part.install(part.file_format.parse(text), PROGRAM):
+        after = edit_text(part.file_format, after, edit)
     assert after.startswith(text)
     found = tomllib.loads(after)
-    assert shlex.split(found["hooks"]["SessionStart"][0]["hooks"][0]["command"])[0] == PROGRAM.words[0]
+    assert shlex.split(found["hooks"]["SessionStart"][0]["hooks"][0]["command"])[0] == PROGRAM.arguments[0]
     assert list(part.install(found, PROGRAM)) == []
     # Codex appends text below, and a person edits between.
     more = '\n[projects."/p"]\ntrust_level = "trusted"\n'
     for written, left in ((after, text), (after + more, text + more)):
         bare = written
         for edit in part.remove(tomllib.loads(written), {}):
-            bare = edit_text(part.form, bare, edit)
+            bare = edit_text(part.file_format, bare, edit)
         # A header without content is removed together with the table; an empty header has no meaning.
         assert bare == (left.removeprefix(text) if text == "[mcp_servers]\n" else left)
 
@@ -256,12 +256,12 @@ def test_toml_setup_and_removal_restore_every_byte(blocks, below, end, homes):
     (part,) = TOOLS["codex"].parts({}, HOME)
     after = text
     for word, home in zip(("/old/muniment", "/new/muniment"), homes, strict=True):
-        for edit in part.install(part.form.parse(after), Program((word,), home)):
-            after = edit_text(part.form, after, edit)
+        for edit in part.install(part.file_format.parse(after), Program((word,), home)):
+            after = edit_text(part.file_format, after, edit)
     assert after.startswith(text)
     after += below
-    for edit in part.remove(part.form.parse(after), {}):
-        after = edit_text(part.form, after, edit)
+    for edit in part.remove(part.file_format.parse(after), {}):
+        after = edit_text(part.file_format, after, edit)
     left = text + below
     if "[hooks]" in text and "hooks" not in tomllib.loads(text.replace(f"[hooks]{end}", "")):
         # An empty header is removed together with the content below it.
@@ -275,6 +275,6 @@ def test_toml_setup_and_removal_restore_every_byte(blocks, below, end, homes):
 def test_text_to_paste_equals_installed_text():
     for tool in TOOLS.values():
         for part in tool.parts({}, HOME):
-            text = part.pasted(PROGRAM)
-            assert list(part.install(part.form.parse(text), PROGRAM)) == []
+            text = part.render_entries(PROGRAM)
+            assert list(part.install(part.file_format.parse(text), PROGRAM)) == []
             assert not re.search(r"[ \t]\n", text)

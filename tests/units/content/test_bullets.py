@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.content.markdown import MAX_NESTING, QUOTE, outline, read_lines, without
+from muniment.content.markdown import MAX_NESTING, QUOTE, build_outline, read_lines, remove_item
 
 MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
 BREAK = re.compile(r"\r\n|\n|\r")
@@ -98,9 +98,9 @@ def test_outline_items_match_specification():
 @example(body="- a\n\npara\n\n    code\n")
 @pytest.mark.threat("T-MEM-08", control="unchanged_rest")
 def test_removal_deletes_one_span_and_keeps_other_items(body):
-    found = outline(body)
+    found = build_outline(body)
     for item in (*iterate_items(found.items), *found.passages):
-        shorter = without(body, item)
+        shorter = remove_item(body, item)
         if shorter is None:
             continue
         removed_chars = len(body) - len(shorter)
@@ -135,24 +135,26 @@ REMOVALS = [  # Body, item to remove, expected rest.
 
 def test_removal_is_exact_or_rejected_if_items_would_nest():
     for body, text, expected in REMOVALS:
-        (item,) = (each for each in iterate_items(outline(body).items) if each.own.split()[:1] == [text])
-        assert without(body, item) == expected
+        (item,) = (
+            each for each in iterate_items(build_outline(body).items) if each.own.split()[:1] == [text]
+        )
+        assert remove_item(body, item) == expected
     body = " - a\n  - b\n   - c\n"
-    assert without(body, outline(body).items[1]) is None
+    assert remove_item(body, build_outline(body).items[1]) is None
 
 
 def test_outline_lists_items_and_passages_without_headings():
-    assert outline("> - a\n> - b\n").items == outline("- > - a\n- \n").items[0].items == ()
-    (item,) = outline("- 1. a\n  2. b\n").items
-    assert (item.own, [each.own for each in item.items]) == ("a\n", ["b\n"])
-    (item,) = outline("12. a\n    * b\n      c\n    * d\n").items
-    assert (item.own, [each.own for each in item.items]) == ("a\n", ["b\nc\n", "d\n"])
+    assert build_outline("> - a\n> - b\n").items == build_outline("- > - a\n- \n").items[0].items == ()
+    (item,) = build_outline("- 1. a\n  2. b\n").items
+    assert (item.own_text, [each.own_text for each in item.items]) == ("a\n", ["b\n"])
+    (item,) = build_outline("12. a\n    * b\n      c\n    * d\n").items
+    assert (item.own_text, [each.own_text for each in item.items]) == ("a\n", ["b\nc\n", "d\n"])
     assert item.text.split() == ["a", "b", "c", "d"]
-    found = outline("# H\none\ntwo\n\nthree\n- a\n\nSetext\n===\n\n***\n> four\n```\nfive\n```\n")
-    passages = [passage.own.split() for passage in found.passages]
+    found = build_outline("# H\none\ntwo\n\nthree\n- a\n\nSetext\n===\n\n***\n> four\n```\nfive\n```\n")
+    passages = [passage.own_text.split() for passage in found.passages]
     assert passages == [["one", "two"], ["three"], [">", "four", "```", "five", "```"]]
     empty = ("", "\n \n", "# H\n", "H\n===\n\n***\n", ">\n")
-    assert [outline(body).is_empty for body in (*empty, "# H\none\n")] == [True] * 5 + [False]
+    assert [build_outline(body).is_empty for body in (*empty, "# H\none\n")] == [True] * 5 + [False]
 
 
 PASSAGES = [  # Body, number of the passage, expected rest.
@@ -166,9 +168,12 @@ PASSAGES = [  # Body, number of the passage, expected rest.
 
 def test_passage_removal_includes_following_blank_lines():
     for body, number, expected in PASSAGES:
-        assert without(body, outline(body).passages[number]) == expected, body
+        assert remove_item(body, build_outline(body).passages[number]) == expected, body
     # The code below would become part of the item.
-    assert without("- a\n\npara\n\n    code\n", outline("- a\n\npara\n\n    code\n").passages[0]) is None
+    assert (
+        remove_item("- a\n\npara\n\n    code\n", build_outline("- a\n\npara\n\n    code\n").passages[0])
+        is None
+    )
 
 
 HOSTILE = [
@@ -181,7 +186,7 @@ HOSTILE = [
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
 def test_hostile_markdown_is_parsed_with_limited_nesting(number):
-    depth, items = 0, outline(HOSTILE[number]).items
+    depth, items = 0, build_outline(HOSTILE[number]).items
     while items:
         depth, items = depth + 1, items[-1].items
     assert depth <= MAX_NESTING

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kit.raising import raised
+from kit.catching import catch_error
 from kit.strategies.entries import entry_texts
 from muniment.content import entry as subject
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
@@ -33,11 +33,11 @@ files = st.one_of(
 
 
 def add_labels(text, **labels):
-    return subject.completed(subject.parse(text), labels)
+    return subject.complete_front_matter(subject.parse(text), labels)
 
 
 def add_provenance(text, provenance):
-    return subject.completed(subject.parse(text), {}, provenance)
+    return subject.complete_front_matter(subject.parse(text), {}, provenance)
 
 
 def stamp_or_discard(text):
@@ -53,9 +53,9 @@ def test_parse_any_bytes_gives_entry_with_titles(data):
     entry = subject.parse(data)
     assert entry.type in (None, "user", "feedback", "project", "reference")
     assert entry.name is None or entry.name.strip() == entry.name != ""
-    titles = subject.titled(entry, "topic/file-name.md")
+    titles = subject.read_titles(entry, "topic/file-name.md")
     assert "" not in (titles.name, titles.description)
-    assert subject.titled(subject.parse(""), ".md") == subject.Titled("unnamed", "unnamed")
+    assert subject.read_titles(subject.parse(""), ".md") == subject.Titles("unnamed", "unnamed")
 
 
 def test_parse_notes_name_line_without_quoting_text():
@@ -94,8 +94,8 @@ TITLES = [  # Text, name and description; None if it is the name of the file.
 
 def test_titles_come_from_front_matter_heading_or_text():
     for text, (name, description) in TITLES:
-        expected = subject.Titled(name or "some-file", description or "some-file")
-        assert subject.titled(subject.parse(text), "topic/some-file.md") == expected, text[:50]
+        expected = subject.Titles(name or "some-file", description or "some-file")
+        assert subject.read_titles(subject.parse(text), "topic/some-file.md") == expected, text[:50]
 
 
 @given(nonblank_texts, nonblank_texts, texts)
@@ -180,5 +180,5 @@ def test_provenance_is_one_line_or_raises_too_large():
     assert yaml.safe_load(text.split("---")[1]) == {"muniment": provenance}
     text = f"---\nname: {'x' * (MAX_FRONT_MATTER_BYTES - 20)}\n---\nbody"
     assert subject.parse(text).name is not None
-    raised(TooLarge, add_provenance, text, PROVENANCE)
-    raised(TooLarge, add_labels, text, name="n", description="d", type="user")
+    catch_error(TooLarge, add_provenance, text, PROVENANCE)
+    catch_error(TooLarge, add_labels, text, name="n", description="d", type="user")

@@ -9,9 +9,9 @@ from datetime import date, timedelta
 
 import pytest
 
-from kit.where import FACTS
+from kit.locations import FACTS
 from muniment.content.entry import parse
-from muniment.content.expiry import MAX_CHARS, MAX_DAYS, find_end, is_expired, read_expiry
+from muniment.content.expiry import MAX_CHARS, MAX_DAYS, find_end, is_expired, parse_expiry
 
 TODAY = date(2026, 11, 26)
 ENDS = json.loads((FACTS / "ends.json").read_text("utf-8"))["sentences"]
@@ -85,7 +85,7 @@ def test_read_expiry_takes_today_later_days_and_durations():
         ),
         (f"{MAX_DAYS}d", TODAY + timedelta(days=MAX_DAYS)),
     ):
-        assert read_expiry(phrase, TODAY) == day
+        assert parse_expiry(phrase, TODAY) == day
     invalid_phrases = (
         "",
         "0d",
@@ -108,7 +108,7 @@ def test_read_expiry_takes_today_later_days_and_durations():
         "0" * 10_000,
     ):
         with pytest.raises(ValueError, match=r"today or a later day|day is out of range|month"):
-            read_expiry(phrase, TODAY)
+            parse_expiry(phrase, TODAY)
 
 
 def test_find_end_of_malformed_date_does_not_raise():
@@ -132,7 +132,7 @@ def test_parse_separates_explicit_and_inferred_end():
     ):
         entry = parse(f"---\n{line}\n---\nThe gym is closed\n")
         assert (entry.expires, entry.ends, len(entry.notes)) == (expires, ends, notes), line
-        assert entry.has_end == (notes == 0)
+        assert entry.has_end_date == (notes == 0)
 
 
 def test_is_expired_compares_first_and_last_day():

@@ -6,11 +6,11 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kit.raising import raised
+from kit.catching import catch_error
 from kit.strategies.entries import entry_texts
 from muniment.content import frontmatter
 from muniment.content.entry import parse
-from muniment.content.frontmatter import locate, read_list, read_scalar, without_breaks, written
+from muniment.content.frontmatter import escape_json, find_front_matter, quote_scalar, read_list, read_scalar
 
 MAX = frontmatter.MAX_FRONT_MATTER_BYTES
 FIELDS = ("name", "description", "type")
@@ -104,7 +104,7 @@ SPACED = "- a|a: b|a #b|a | a||a\nb|a\u2028b|a\x85b|a\tb|\ufeffa|é: ü|a\x7fb"
 
 
 def round_trips(text):
-    line = written(text)
+    line = quote_scalar(text)
     return len(line.splitlines()) <= 1 and yaml.safe_load(f"key: {line}")["key"] == read_scalar(line) == text
 
 
@@ -112,7 +112,7 @@ def round_trips(text):
 def test_written_scalar_is_read_equally_by_yaml(drawn):
     known = (*QUOTED.split(), *SPACED.split("|"), "x" * 2000)
     assert [text for text in (drawn, *known) if not round_trips(text)] == []
-    text = without_breaks('{"a": "\u2028\x85\ufeff\x7f \\" é"}')
+    text = escape_json('{"a": "\u2028\x85\ufeff\x7f \\" é"}')
     assert text == '{"a": "\\u2028\\u0085\\ufeff\\u007f \\" é"}'
     assert yaml.safe_load(text) == {"a": '\u2028\x85\ufeff\x7f " é'}
 
@@ -160,7 +160,7 @@ def test_unsupported_yaml_is_rejected_not_guessed():
         for text in texts.replace("|\n", "|").split("|"):
             signed = text.replace("PIPE", "|").replace("NUL1", "\x01").replace("SURROGATE", "\ud800")
             first, *rest = signed.split("/")
-            raised(ValueError, read, first, rest)
+            catch_error(ValueError, read, first, rest)
             entry = parse_lines(f"{key}: {first}", *rest)
             assert (entry.name, entry.keywords, len(entry.notes)) == (None, (), 1), text
 
@@ -188,7 +188,7 @@ def test_front_matter_limit_is_in_bytes_and_noted():
             assert parse(f"{head}{unit * filler}{' ' * padding}{end}body").name == name
     assert parse("---\nname: a\n").notes == ("the front matter is not closed within 8192 bytes",)
     filler = "x" * (MAX - len("---\r\n#\r\n---\r"))  # A line break of two characters counts as one.
-    assert locate(f"---\r\n#{filler}\r\n---\r\nbody") is None
+    assert find_front_matter(f"---\r\n#{filler}\r\n---\r\nbody") is None
 
 
 FOUND = r"""name: a/type: user|/# comment/name: "a"/# comment//'type' : user|x: "left open/name: a/type: user|

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.raising import raised
-from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
+from kit.catching import catch_error
+from muniment.content.gates import GATES, check_text, clean_line, decode, encode, escape_invisible
 from muniment.content.markdown import ACTIVE_MARKUP
 from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.decide import GATES as GATES_OF_POLICIES
@@ -65,13 +65,13 @@ REJECTED = [(gate, text) for gate, texts in HIDDEN.items() for text in texts.rep
 @pytest.mark.threat("T-MEM-09", control="content_gates")
 def test_hidden_text_is_rejected_by_its_gate():
     for gate, text in REJECTED:
-        caught = raised(ContentRejected, check_text, f"first line\n{text} rest of it", GATES)
+        caught = catch_error(ContentRejected, check_text, f"first line\n{text} rest of it", GATES)
         assert (caught.rule, ascii(text)) == (gate, ascii(text))
         assert "line 2 contains U+" in str(caught)
         assert "rest" not in str(caught)
     # With no other text around it.
     for text in ("😀\u200d", "a\u200c", "\u200f", "\ufe0f", "\u200d", "\u200c"):
-        raised(ContentRejected, check_text, text, GATES)
+        catch_error(ContentRejected, check_text, text, GATES)
 
 
 def test_only_requested_gates_reject():
@@ -79,10 +79,10 @@ def test_only_requested_gates_reject():
         others = [name for name in GATES if name not in ({gate, "control"} if gate == "ansi" else {gate})]
         check_text(text, others)
         if gate == "ansi":
-            caught = raised(ContentRejected, check_text, text, [*others, "control"])
+            caught = catch_error(ContentRejected, check_text, text, [*others, "control"])
             assert caught.rule == "control"
     assert sorted(GATES_OF_POLICIES) == sorted([*GATES, ACTIVE_MARKUP])
-    raised(ValueError, check_text, "", ["control", "bidy"], match="unknown gate: bidy")
+    catch_error(ValueError, check_text, "", ["control", "bidy"], match="unknown gate: bidy")
 
 
 SHAPED = {*range(0x600, 0x606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
@@ -92,7 +92,7 @@ INVISIBLE = ("Cc", "Cf", "Zl", "Zp")
 def test_every_unicode_format_character_is_rejected():
     for code in range(0xE1000):  # All assigned characters.
         if unicodedata.category(chr(code)) in INVISIBLE and code not in (9, 10, 13, *SHAPED):
-            raised(ContentRejected, check_text, f"a{chr(code)}a", GATES)
+            catch_error(ContentRejected, check_text, f"a{chr(code)}a", GATES)
     check_text("".join(f"a{chr(code)}a" for code in SHAPED), GATES)
 
 
@@ -109,19 +109,19 @@ def test_accepted_text_has_no_unexpected_invisible_character(text):
 
 def test_invalid_text_is_rejected_by_decode_and_encode():
     for data in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xe2\x82", b"a\0b", b"\xf5\x80\x80\x80"):
-        raised(ToolError, decode, data)
+        catch_error(ToolError, decode, data)
     for text in ("a\0b", "\ud800", "a\udc80"):
-        caught = raised(ToolError, encode, text)
+        caught = catch_error(ToolError, encode, text)
         json.dumps(str(caught)).encode()
 
 
 @given(st.text())
 def test_one_line_joins_lines_and_escapes_invisible(text):
-    line = one_line(text)
+    line = clean_line(text)
     assert len(line.splitlines()) <= 1
     check_text(line, GATES)
     assert line == line.strip()
     line.encode()
     text = "a\u202eb\u200dc\x1b[1m\td\r\ne\rf\ue000\ud800\ufe0f葛\U000e0100\u3000"
     expected = "a\\u{202e}b\\u{200d}c\\u{1b}[1m\td\r\ne\\u{d}f\\u{e000}\\u{d800}\\u{fe0f}葛\\u{e0100}\u3000"
-    assert visible(text) == expected
+    assert escape_invisible(text) == expected

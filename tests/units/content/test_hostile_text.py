@@ -6,35 +6,41 @@ from functools import reduce
 
 import pytest
 
-from kit.content.secret_values import filled
-from muniment.content.admission import addressed_to_agent, rules
-from muniment.content.gates import GATES, check_text, visible
-from muniment.content.markdown import active_markup, relative_links
+from kit.content.secret_values import fill_example
+from muniment.content.admission import find_agent_instruction, load_instruction_rules
+from muniment.content.gates import GATES, check_text, escape_invisible
+from muniment.content.markdown import find_active_markup, find_relative_links
 from muniment.content.poison import find_poison
-from muniment.content.provenance import holds
+from muniment.content.provenance import contains_fact
 from muniment.content.secrets import find_secret
-from muniment.content.words import significant, vocabulary
+from muniment.content.words import build_vocabulary, find_significant_words
 from muniment.errors import ContentRejected
 from muniment.kernel.names import RelPath, Trust
 
-ANSWERS = {None, *(rule.id for rule in rules())}
-KEY = filled("ghp_{a62:36}", "key")
+ANSWERS = {None, *(rule.id for rule in load_instruction_rules())}
+KEY = fill_example("ghp_{a62:36}", "key")
 
 
 def passes_gates(text):
     with contextlib.suppress(ContentRejected):
         check_text(text, GATES)
-    return len(visible(text)) >= len(text)
+    return len(escape_invisible(text)) >= len(text)
 
 
 CHECKS = {  # Length of the text and a check of the result.
-    "holds": (65_536, lambda text: not holds([text], text[: len(text) // 2] + " end")),
-    "addresses": (131_072, lambda text: addressed_to_agent(text, Trust.EXTERNAL) in ANSWERS),
+    "holds": (65_536, lambda text: not contains_fact([text], text[: len(text) // 2] + " end")),
+    "addresses": (131_072, lambda text: find_agent_instruction(text, Trust.EXTERNAL) in ANSWERS),
     "harms": (16_384, lambda text: getattr(find_poison(text), "reason", "words") != ""),
-    "runs": (131_072, lambda text: active_markup(text + "<script>") is not None),
+    "runs": (131_072, lambda text: find_active_markup(text + "<script>") is not None),
     "secret": (131_072, lambda text: find_secret(f"{KEY}\n{text}".encode(), "a.md") is not None),
-    "leads": (600_000, lambda text: not any(to[0] in "/." for to in relative_links(text, RelPath("a.md")))),
-    "words": (300_000, lambda text: vocabulary(text).holds(significant(text[:10])) in {True, False}),
+    "leads": (
+        600_000,
+        lambda text: not any(to[0] in "/." for to in find_relative_links(text, RelPath("a.md"))),
+    ),
+    "words": (
+        300_000,
+        lambda text: build_vocabulary(text).contains_all(find_significant_words(text[:10])) in {True, False},
+    ),
     "gates": (300_000, passes_gates),
 }
 UNITS = """

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.content.markdown import active_markup, relative_links, without_code
+from muniment.content.markdown import find_active_markup, find_relative_links, mask_code
 from muniment.kernel.names import RelPath
 
 ACTIVE = [
@@ -69,16 +69,16 @@ INERT = [
 @pytest.mark.threat("T-MEM-02", control="active_markup")
 def test_active_markup_is_found_despite_reader_differences():
     for text in ACTIVE:
-        line = active_markup(text)
+        line = find_active_markup(text)
         assert line is not None, text
-        assert active_markup(f"first line\n\n{text}\n") == line + 2, text
-    assert [text for text in NO_CODE if active_markup(text) is None] == []
+        assert find_active_markup(f"first line\n\n{text}\n") == line + 2, text
+    assert [text for text in NO_CODE if find_active_markup(text) is None] == []
 
 
 def test_inactive_markup_is_accepted():
     for text in INERT:
-        assert active_markup(text) is None, text
-        assert active_markup(f"text\n\n{text}\n\ntext `a` b\n") is None, text
+        assert find_active_markup(text) is None, text
+        assert find_active_markup(f"text\n\n{text}\n\ntext `a` b\n") is None, text
 
 
 PIECES = """```/|````/|~~~/|`|``|/|//|> |- |    |  |PIPE |\\|a| |<b>|<a title="|">|<div>/|<BACKdiv>/|<!--|-->|
@@ -92,12 +92,12 @@ def test_script_rendered_by_markdown_it_is_found(before, after):
     text = f"{''.join(before)}{SCRIPT}{''.join(after)}"
     for reader in (MarkdownIt("commonmark"), MarkdownIt("commonmark").enable("table")):
         if "<script>" in reader.render(text):
-            assert active_markup(text) is not None
+            assert find_active_markup(text) is not None
 
 
 @given(st.text(st.sampled_from("`~<>!\\|[]() \n\ta"), max_size=60))
 def test_masked_code_keeps_line_count(text):
-    assert without_code(text).count("\n") == text.count("\n")
+    assert mask_code(text).count("\n") == text.count("\n")
 
 
 # -- paths of relative links --
@@ -111,5 +111,5 @@ LINKS = """[a](a.md) > topic/a.md ; ![a](img/a.png) > topic/img/a.png ; [a](../o
 def test_relative_link_resolves_inside_scope_or_to_nothing():
     for row in LINKS.replace("\n", " ; ").split(" ; "):
         body, expected = row.replace("NL", "\n").split(" >")
-        assert ", ".join(relative_links(body, RelPath("topic/entry.md"))) == expected.strip(), row
-    assert list(relative_links("[a](b/c.md) [d](../e.md)", RelPath("entry.md"))) == ["b/c.md"]
+        assert ", ".join(find_relative_links(body, RelPath("topic/entry.md"))) == expected.strip(), row
+    assert list(find_relative_links("[a](b/c.md) [d](../e.md)", RelPath("entry.md"))) == ["b/c.md"]

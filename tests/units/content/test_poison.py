@@ -6,8 +6,8 @@ from time import process_time
 
 import pytest
 
-from kit.where import FACTS
-from muniment.content.likeness import passage_score
+from kit.locations import FACTS
+from muniment.content.likeness import score_passage
 from muniment.content.poison import find_poison
 
 MAX_MEBIBYTE_SECONDS = 20
@@ -224,5 +224,5 @@ def test_spelling_does_not_hide_text_found_by_likeness(text):
 def test_learned_score_of_a_mebibyte_takes_linear_time(unit):
     text = unit * ((1 << 20) // len(unit))
     started = process_time()
-    passage_score(text)
+    score_passage(text)
     assert process_time() - started < MAX_MEBIBYTE_SECONDS

@@ -6,7 +6,13 @@ import pytest
 
 from muniment.agent.updates import supersedes
 from muniment.content import provenance
-from muniment.content.provenance import Whose, holds, is_made_of, separate_items, stands_in
+from muniment.content.provenance import (
+    Authorship,
+    consists_of,
+    contains_fact,
+    is_label_of_fact,
+    split_separate_items,
+)
 
 FACT = "Never push to main on Fridays.\nAsk Alice before 3 deploys, but not Bob."
 LIST = "Do these:\n- push to main\n- ask Alice\n\nNever do these:\n- delete a branch\n- skip the review"
@@ -15,13 +21,13 @@ BEFORE = "# Deploys\n- We deploy on Tuesdays.\n- Staging is at port 8080.\n"
 
 
 def classify(body, fact, before):
-    return provenance.whose(body, fact, before, supersedes)
+    return provenance.determine_authorship(body, fact, before, supersedes)
 
 
 def test_reformatted_fact_is_by_requester():
     broken = (FACT, FACT.replace("\n", " "), FACT.replace(" on", "\non") + "\n\n")
     for body in (*broken, f"- {FACT}", f"> {FACT}", f"1. {FACT}", f"{FACT[:1].lower()}{FACT[1:]}"):
-        assert classify(body, FACT, None) is Whose.FACT, body
+        assert classify(body, FACT, None) is Authorship.FACT, body
 
 
 OTHER = [
@@ -45,11 +51,11 @@ MOVED = [
 
 def test_changed_structure_or_moved_items_are_by_others():
     for fact, body in OTHER:
-        assert classify(fact, fact, None) is Whose.FACT, fact
-        assert classify(body, fact, None) is Whose.OTHERS, body
-        assert classify(body, "anything", fact) is Whose.OTHERS, body
+        assert classify(fact, fact, None) is Authorship.FACT, fact
+        assert classify(body, fact, None) is Authorship.OTHERS, body
+        assert classify(body, "anything", fact) is Authorship.OTHERS, body
     for body in MOVED:
-        assert classify(body, LIST, None) is classify(f"{body}\n- Tea", "Tea", LIST) is Whose.OTHERS
+        assert classify(body, LIST, None) is classify(f"{body}\n- Tea", "Tea", LIST) is Authorship.OTHERS
 
 
 HOMOGLYPHS = str.maketrans({"a": "\u0430", "e": "\u0435", "o": "\u043e", "A": "\u0391", "B": "\u0412"})
@@ -80,25 +86,25 @@ VARIANTS = sorted({text for text in _iterate_variants() if text.split() != FACT.
 def test_200_altered_texts_are_not_by_requester():
     assert len(VARIANTS) >= 200
     for text in VARIANTS:
-        assert classify(text, FACT, None) is classify(f"{BEFORE}- {text}\n", FACT, BEFORE) is Whose.OTHERS, (
-            text
-        )
+        assert (
+            classify(text, FACT, None) is classify(f"{BEFORE}- {text}\n", FACT, BEFORE) is Authorship.OTHERS
+        ), text
 
 
 ITEMS = "- We deploy on Tuesdays.\n- Staging is at port 8080."
 KEYS = "Bob has the keys."
 BEFORE_AND_FACT = {
-    Whose.KEPT: [
+    Authorship.EXTENDED: [
         *((ITEMS, KEYS, f"{ITEMS}\n- {KEYS}\n"), ("Uses vim", "Likes tea", "Uses vim\nLikes tea")),
         ("Uses vim.", "Likes tea.\nAnd coffee.", "Uses vim.\n\nLikes tea.\nAnd coffee."),
         ("We do not smoke.", KEYS, f"We do not smoke.\n{KEYS}"),
     ],
-    Whose.SAME: [(BEFORE, "anything", BEFORE + "\n\n")],
-    Whose.FACT: [  # A fact that states a change replaces the old one,
+    Authorship.SAME: [(BEFORE, "anything", BEFORE + "\n\n")],
+    Authorship.FACT: [  # A fact that states a change replaces the old one,
         ("We deploy on Tuesdays.", *["We now deploy on Mondays."] * 2),
         ("The staging server is at port 8080", *["The staging server is now at port 8081"] * 2),
     ],
-    Whose.OTHERS: [
+    Authorship.OTHERS: [
         # and replaces nothing else.
         ("We deploy on Tuesdays.", *["We deploy on Mondays."] * 2),
         ("Python 2 is forbidden in production since the audit by Acme.", *["I like Python."] * 2),
@@ -151,21 +157,21 @@ NO_LABELS = [
 
 
 def test_label_requires_adjacent_words_with_negations():
-    assert [(label, fact) for label, fact in NO_LABELS if stands_in(label, fact)] == []
-    assert stands_in("Prefers dark mode", SPAM)
-    assert stands_in("コーヒーが好き", "コーヒーが好きです")
-    assert stands_in("word " * 50, "word " * 100)
+    assert [(label, fact) for label, fact in NO_LABELS if is_label_of_fact(label, fact)] == []
+    assert is_label_of_fact("Prefers dark mode", SPAM)
+    assert is_label_of_fact("コーヒーが好き", "コーヒーが好きです")
+    assert is_label_of_fact("word " * 50, "word " * 100)
 
 
 def test_merge_contains_all_statements_in_order():
     parts = ["Use tabs here.\nIndent by 4.", "Use tabs here.\nNever mix them."]
     merged = "Use tabs here.\nIndent by 4.\nNever mix them."
-    assert is_made_of(merged, parts)
+    assert consists_of(merged, parts)
     reordered = "Indent by 4.\nUse tabs here.\nNever mix them."
     for text in (*parts, reordered, merged.replace(" them", ""), f"{merged}\nObey.", ""):
-        assert not is_made_of(text, parts), text
-    assert not is_made_of("# Allowed\n- rm\n# Forbidden\n- ls", ["# Allowed\n- ls\n# Forbidden\n- rm"])
-    assert not is_made_of("25. Mai: frei", ["24. Mai: frei"])
+        assert not consists_of(text, parts), text
+    assert not consists_of("# Allowed\n- rm\n# Forbidden\n- ls", ["# Allowed\n- ls\n# Forbidden\n- rm"])
+    assert not consists_of("25. Mai: frei", ["24. Mai: frei"])
 
 
 # -- texts that contain a fact, and changes that a model may not make --
@@ -211,10 +217,10 @@ def test_contains_fact_accepts_rewording_rejects_changes():
     for cases, table, is_contained in (CONTAINED, SAME, True), (NOT_CONTAINED, CHANGED, False):
         rows = (row.split(" > ") for row in table.replace("\n", " | ").split(" | "))
         for fact, texts in (*cases.items(), *((fact, [text]) for fact, text in rows)):
-            assert [text for text in texts if holds([text], fact) is not is_contained] == [], fact
-    assert holds(["Coffee is black.", "Tea is green."], TWO)
+            assert [text for text in texts if contains_fact([text], fact) is not is_contained] == [], fact
+    assert contains_fact(["Coffee is black.", "Tea is green."], TWO)
 
 
 def test_list_item_with_long_gap_is_split():
     gap = " " * 60_000
-    assert separate_items(f"- a b{gap}c\n- d e f \t") == (f"a b{gap}c", "d e f")
+    assert split_separate_items(f"- a b{gap}c\n- d e f \t") == (f"a b{gap}c", "d e f")

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from kit.content.secret_values import text as draw
-from kit.where import FACTS
-from muniment.content.secrets import find_secret, redacted
+from kit.content.secret_values import make_text as draw
+from kit.locations import FACTS
+from muniment.content.secrets import find_secret, redact_secrets
 from muniment.errors import RememberRefused
 
 CLAUSES, NOTES, HANDOVERS = (
@@ -431,7 +431,7 @@ PHRASE_WORDS = PHRASE.split()
 def test_secrets_in_clauses_can_be_redacted():
     for template in NAMED_IDS.strip().splitlines():
         value = generate_id(template)
-        clean = redacted(template.format(value))
+        clean = redact_secrets(template.format(value))
         assert (find(clean), value in clean) == (None, False), clean
 
 
@@ -445,15 +445,15 @@ def test_closing_bracket_does_not_make_secret():
             assert find(text + closer) is None, text + closer
 
 
-def test_random_word_stays_out_of_file_names(memory):
+def test_random_word_stays_out_of_file_names(open_memory):
     """Store a value that no rule knows as text, but not in a name that lists and links repeat."""
     value = f"x{generate_word(3)}7Q"
-    (written,) = memory().remember(f"The sticker on the crate says {value} in red").files_touched
+    (written,) = open_memory().remember(f"The sticker on the crate says {value} in red").files_touched
     assert value.lower() not in str(written).lower()
 
 
-def test_secret_fact_leaves_no_file(memory, tmp_path):
-    library = memory()
+def test_secret_fact_leaves_no_file(open_memory, tmp_path):
+    library = open_memory()
     values = {"BRIGHT_TOKEN={}": generate_id(1), "mysql -u root -p{} shop": "sommerregen"}
     for fact, value in values.items():
         with pytest.raises(RememberRefused):

@@ -7,9 +7,9 @@ from importlib.resources import files
 
 import pytest
 
-from kit.content.secret_values import filled
-from kit.where import TESTS
-from muniment.content.secrets import FoundSecret, find_secret, redacted
+from kit.content.secret_values import fill_example
+from kit.locations import TESTS
+from muniment.content.secrets import SecretFinding, find_secret, redact_secrets
 
 RULES = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text())["rule"]
 CUT = [rule["id"] for rule in RULES if not rule.get("context")]
@@ -28,7 +28,7 @@ def test_generated_secrets_are_found_by_their_rule(seeds):
     for rule in RULES:
         assert min(len(rule["positive"]), len(rule["negative"])) >= 5
         tries, others = (
-            [filled(each, seed) for each in rule[sign] for seed in range(seeds)]
+            [fill_example(each, seed) for each in rule[sign] for seed in range(seeds)]
             for sign in ("positive", "negative")
         )
         found = [one.rule for one in map(find, tries) if one is not None]
@@ -42,7 +42,7 @@ def test_generated_secrets_are_found_by_their_rule(seeds):
 @pytest.mark.parametrize("part", range(8))
 def test_found_secret_can_be_redacted(part):
     for example in (example for rule in RULES[part::8] for example in rule["positive"]):
-        clean = redacted(f"before\n{filled(example, 7)}\nafter\n")
+        clean = redact_secrets(f"before\n{fill_example(example, 7)}\nafter\n")
         assert find(clean) is None, clean
         assert re.fullmatch(r"(?s)before\n.*\(redacted .*(after\n|\))", clean), clean
 
@@ -50,23 +50,23 @@ def test_found_secret_can_be_redacted(part):
 def test_token_with_unusual_checksum_or_alphabet_is_found():
     """Find tokens with one changed character, too."""
     for prefix in ("ghp", "gho", "ghs", "npm", "hf"):
-        texts = [filled(f"the deploy key is {prefix}_{{a62:36}}", seed) for seed in range(8)]
+        texts = [fill_example(f"the deploy key is {prefix}_{{a62:36}}", seed) for seed in range(8)]
         assert [text for text in texts if find(text) is None] == []
 
 
 def test_engineering_notes_cause_few_false_alarms():
-    lines = [filled(line, seed) for seed in range(2) for line in NOTES]
+    lines = [fill_example(line, seed) for seed in range(2) for line in NOTES]
     alarms = [line for line in lines if find(line) is not None]
     assert len(lines) >= 240
     assert len(alarms) <= 0.01 * len(lines), alarms
-    assert find("\n".join(filled(line, 3) for line in NOTES)) is None
+    assert find("\n".join(fill_example(line, 3) for line in NOTES)) is None
     assert find("Staging is http://staging.acme.dev:8080\n- Ada.Lovelace@acme.dev looks after it") is None
     assert find("It is postgres://app:8080\nxK9vQ2mRt7Lw@db.internal") is not None
 
 
 def make_token(seed, rule="github-token"):
     """Return a bare secret of the rule."""
-    return filled(next(one for one in RULES if one["id"] == rule)["positive"][0], seed)
+    return fill_example(next(one for one in RULES if one["id"] == rule)["positive"][0], seed)
 
 
 def to_full_width(text):
@@ -108,7 +108,7 @@ def test_disguised_secret_is_found_but_not_redacted():
             assert find(text) is not None, (name, text)
     for name in ("cut over two lines", "in base64", "in full-width letters", "as an escaped name"):
         text = DISGUISES[name](make_token(8))
-        assert redacted(text) == text
+        assert redact_secrets(text) == text
 
 
 @pytest.mark.sweep(4)
@@ -122,14 +122,14 @@ def test_exact_secret_cut_by_line_break_is_found(rule):
 def test_finding_names_rule_and_line_of_secret():
     for text, line in ("{}", 1), ("a\nb\n{}", 3), ("a\r\n\r\n{}\r\n", 3), ("---\nname: a\n---\n\n{}", 5):
         for secret in (make_token(4), f"{make_token(4)[:9]}\n{make_token(4)[9:]}"):
-            assert find(text.format(secret)) == FoundSecret("github-token", line), text
-    assert find_secret(b"harmless", f"tokens/{make_token(1)}.md") == FoundSecret("github-token", 0)
+            assert find(text.format(secret)) == SecretFinding("github-token", line), text
+    assert find_secret(b"harmless", f"tokens/{make_token(1)}.md") == SecretFinding("github-token", 0)
     assert find_secret(b"\xff\xfe " + make_token(5).encode() + b"\x00", "a.md") is not None
 
 
 def test_nested_and_repeated_secrets_are_all_redacted():
     text = f"https://x:{make_token(1)}@git.acme.dev/a.git password={make_token(2)} "
     text += f"{make_token(3)} ü {make_token(4)}"
-    clean = redacted(text)
+    clean = redact_secrets(text)
     assert (find(clean), " ü (redacted github-token)" in clean) == (None, True)
     assert not any(make_token(seed) in clean for seed in range(1, 5))

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import muniment
-from kit.where import FACTS
+from kit.locations import FACTS
 from muniment.agent.filing import RuleWriter
-from muniment.content.secrets import find_secret, redacted
+from muniment.content.secrets import find_secret, redact_secrets
 from muniment.errors import RememberRefused
 
 SENTENCES = json.loads((FACTS / "typed_secrets.json").read_text())
@@ -78,7 +78,7 @@ def test_number_next_to_card_number_does_not_hide_it():
         for text in (f"{number} 12/28", f"{number} 737", f"room 2345 {number}", f"2024 {number} 12 28, 123"):
             assert (found := find(text)) is not None, text
             assert found.rule == "payment-card"
-            assert number not in redacted(text)
+            assert number not in redact_secrets(text)
     readings = " ".join(f"4{at % 10}" for at in range(200))
     for text in (
         readings,
@@ -95,7 +95,7 @@ def test_typed_secrets_are_found_and_redacted_completely():
     for language, text, secret in iterate_sentences(seeds=range(3)):
         counted[language] += 1
         missed[language] += find(text) is None
-        clean = redacted(text) if find(text) else ""
+        clean = redact_secrets(text) if find(text) else ""
         parts = [part for part in secret.split() if len(part) > 3]
         assert (find(clean), [part for part in parts if part in clean]) == (None, []), (text, clean)
     assert (len(counted), counted.total() >= 100) == (6, True)

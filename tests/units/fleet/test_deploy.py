@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from kit import postgres
-from kit.shell import run, text_of
-from kit.where import REPOSITORY
+from kit.locations import REPOSITORY
+from kit.shell import read_page, run_command
 from muniment.errors import ConfigInvalid
 from muniment.fleet import homes, schema
 from muniment.fleet.address import VARIABLE
@@ -25,7 +25,7 @@ ROLES = ("muniment_owner", "muniment_node", "muniment_backup")
 
 def run_program(program, *arguments):
     """Run a program of the server and check that it reports no problem."""
-    command = [postgres.binaries() / program, *arguments]
+    command = [postgres.find_binaries() / program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -46,7 +46,7 @@ def create_urls(server):
 def urls():
     """Create a server with the roles file applied and the tables migrated."""
     # A separate server, since the file creates roles and a database with a fixed name.
-    with postgres.server() as server:
+    with postgres.start_server() as server:
         urls_by_role = create_urls(server)
         assert schema.migrate(urls_by_role["muniment_owner"], KEY)
         homes.add_home(urls_by_role["muniment_owner"], "ana")
@@ -61,10 +61,10 @@ def query(url, statement):
 
 def test_only_node_role_can_serve_after_migration(urls):
     with closing(LedgerPool(urls["muniment_node"], 1)) as pool:
-        schema.check(pool, KEY)
+        schema.check_database(pool, KEY)
     for role in ("muniment_owner", "muniment_backup", "root"):
         with closing(LedgerPool(urls[role], 1)) as pool, pytest.raises(ConfigInvalid, match="every home"):
-            schema.check(pool, KEY)
+            schema.check_database(pool, KEY)
 
 
 def test_node_role_can_work_in_a_home(urls):
@@ -116,20 +116,20 @@ def test_backup_role_only_reads_and_owner_cannot_dump(urls):
 def test_restored_dump_serves_only_with_same_key(urls, tmp_path):
     file = tmp_path / "fleet.dump"
     run_program("pg_dump", "--format=custom", f"--file={file}", urls["muniment_backup"])
-    with postgres.server() as server:
+    with postgres.start_server() as server:
         urls_by_role = create_urls(server)
         run_program("pg_restore", "--exit-on-error", f"--dbname={urls_by_role['root']}", file)
         assert schema.migrate(urls_by_role["muniment_owner"], KEY) == ()
-        assert homes.homes(urls_by_role["muniment_owner"]) == ("ana",)
+        assert homes.list_homes(urls_by_role["muniment_owner"]) == ("ana",)
         homes.add_token(urls_by_role["muniment_owner"], KEY, "ana", "after")
         with closing(LedgerPool(urls_by_role["muniment_node"], 1)) as pool:
-            schema.check(pool, KEY)
+            schema.check_database(pool, KEY)
             with pytest.raises(ConfigInvalid, match="key"):
-                schema.check(pool, b"o" * 32)
+                schema.check_database(pool, b"o" * 32)
 
 
 def test_documented_vacuum_tables_exist(urls):
-    (named,) = re.findall(r"`VACUUM FULL` of (.*?) \(", text_of("docs/fleet.md"))
+    (named,) = re.findall(r"`VACUUM FULL` of (.*?) \(", read_page("docs/fleet.md"))
     for name in re.findall(r"`(?:muniment\.)?(\w+)`", named):
         assert query(urls["root"], f"SELECT to_regclass('muniment.{name}') IS NOT NULL") == [(True,)]
 
@@ -181,7 +181,7 @@ def test_entrypoint_copies_key_privately_then_runs_command(tmp_path):
     shell, option, script, name = SERVICES["node-1"]["entrypoint"]
     script = script.replace("$$", "$").replace("/run/secrets", str(tmp_path)).replace("exec muniment", "echo")
     command = [shell, option, script, name, "serve", "--node", "a b"]
-    done = run(*command, home=tmp_path, MUNIMENT_HOME=str(tmp_path / "home"))
+    done = run_command(*command, home=tmp_path, MUNIMENT_HOME=str(tmp_path / "home"))
     assert (done.stdout, done.stderr) == ("serve --node a b\n", "")
     key = tmp_path / "home" / "state" / "audit.key"
     assert (key.read_bytes(), key.stat().st_mode & 0o77) == (KEY, 0)
@@ -195,7 +195,7 @@ def test_systemd_accepts_unit(tmp_path):
     (tmp_path / unit.name).write_text(
         unit.read_text().replace("/opt/muniment/bin/muniment", shutil.which("true"))
     )
-    done = run("systemd-analyze", "--man=no", "verify", tmp_path / unit.name, home=tmp_path)
+    done = run_command("systemd-analyze", "--man=no", "verify", tmp_path / unit.name, home=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from kit.fleet.engines import rows_of
+from kit.catching import catch_error
+from kit.fleet.engines import read_rows
 from kit.fleet.homes import KEY
-from kit.meanwhile import nth
-from kit.raising import raised
-from kit.server.ledgered import DONE, OWNER, submit
-from kit.store.ground import STRICT, by, laid_out, new, patience
+from kit.interleave import act_at_call
+from kit.server.lanes import DONE, OWNER, submit_task
+from kit.store.bench import STRICT, create_store_bench, make_deadline, make_run, propose_new
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
 from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
@@ -22,8 +22,8 @@ from muniment.server.tokens import Tokens
 from muniment.server.writer import Writer
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
-from muniment.store.state import Shared, State
-from muniment.store.upkeep import recover_all
+from muniment.store.state import SharedLedger, State
+from muniment.store.upkeep import recover_roots
 
 TIMEOUT_SECONDS = 30
 
@@ -39,14 +39,14 @@ class LeasedHome:
     """A home whose lease a node has, until another node takes it over."""
 
     def __init__(self, fleet, base):
-        self.fleet, self.name, self.base = fleet, fleet.new_home(), base
+        self.fleet, self.name, self.base = fleet, fleet.create_home(), base
         self.epoch = 0
 
     @contextmanager
     def open_state(self, directory):
         """Yield the state of the node that has the lease now, with its epoch."""
         ledger = self.fleet.pool.home(self.name, self.epoch)
-        with State(directory, shared=Shared(ledger, KEY, self.base)) as state:
+        with State(directory, shared=SharedLedger(ledger, KEY, self.base)) as state:
             yield state
 
     def take_over(self, wait="30s"):
@@ -61,7 +61,7 @@ class LeasedHome:
         assert connection.execute("UPDATE home SET epoch = %s", (self.epoch,)).rowcount == 1
 
     def rows(self, state):
-        return sorted(rows_of(state.under(self.fleet.pool.home(self.name))))
+        return sorted(read_rows(state.under(self.fleet.pool.home(self.name))))
 
 
 @pytest.fixture
@@ -71,37 +71,37 @@ def leased_home(fleet, tmp_path):
 
 @pytest.fixture
 def ground(leased_home, tmp_path):
-    with laid_out(tmp_path, leased_home.open_state) as ground:
+    with create_store_bench(tmp_path, leased_home.open_state) as ground:
         yield ground
 
 
 @pytest.mark.threat("T-FLT-02", control="epochs")
 def test_node_without_lease_changes_nothing(leased_home, ground):
     lane, state = Lane(ground.state, "w"), ground.state
-    ground.commit(new("user/first.md"), run=by("task-1"))
-    submit(lane)
+    ground.commit(propose_new("user/first.md"), run=make_run("task-1"))
+    submit_task(lane)
     running = lane.claim()
     token = Tokens(state).add("editor", [], Trust.AGENT)
     leased_home.take_over()
     before, files = leased_home.rows(state), ground.photograph()
     for act in (
-        lambda: ground.commit(new("user/n.md"), run=by("task-2")),
-        lambda: submit(lane),
+        lambda: ground.commit(propose_new("user/n.md"), run=make_run("task-2")),
+        lambda: submit_task(lane),
         lane.claim,
         lambda: lane.finish(running, DONE),
         lambda: lane.requeue(running),
-        lambda: lane.tell(running, {"turn": 1}),
+        lambda: lane.add_event(running, {"turn": 1}),
         lambda: lane.cancel(running.id, OWNER),
         lane.recover,
         lambda: audit.append(state, "", "kind", None, {}),
-        lambda: tasks.append(state, tasks.OutboxEvent("task", "", "t", {})),
+        lambda: tasks.append_event(state, tasks.OutboxEvent("task", "", "t", {})),
         lambda: Tokens(state).revoke("editor"),
         lambda: Writer(state.ledger).run(lambda: lane.finish(running, DONE)),
     ):
-        raised(LeaseLost, act, match="another node has taken it over")
+        catch_error(LeaseLost, act, match="another node has taken it over")
     assert (leased_home.rows(state), ground.photograph()) == (before, files)
     assert lane.get(running.id) == running  # Reading is still possible.
-    assert Tokens(state).principal(token, "o" * 43) is not None
+    assert Tokens(state).find_principal(token, "o" * 43) is not None
     with leased_home.open_state(None) as other_state:
         Lane(other_state, "w").finish(running, DONE)
     assert lane.get(running.id).status == "completed"
@@ -110,14 +110,20 @@ def test_node_without_lease_changes_nothing(leased_home, ground):
 @pytest.mark.threat("T-FLT-02", control="epochs")
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_commit_after_lost_lease_leaves_only_recoverable_intent(leased_home, ground, step):
-    ground.commit(new("user/first.md"))
+    ground.commit(propose_new("user/first.md"))
     before = ground.contents()
-    with nth(LedgerJournal, step, 1, leased_home.take_over):
-        raised(LeaseLost, ground.commit, new("user/n.md"), ground.edit("user/a.md"), run=by("task-1"))
+    with act_at_call(LedgerJournal, step, 1, leased_home.take_over):
+        catch_error(
+            LeaseLost,
+            ground.commit,
+            propose_new("user/n.md"),
+            ground.edit("user/a.md"),
+            run=make_run("task-1"),
+        )
     seen = ground.state.ledger.rows("SELECT done FROM change_set WHERE task = 'task-1'")
     assert seen == ([] if step == "begin" else [(None,)])
     with leased_home.open_state(None) as other_state:
-        recover_all(other_state, ground.roots, STRICT, patience())
+        recover_roots(other_state, ground.roots, STRICT, make_deadline())
         assert other_state.ledger.rows("SELECT 1 FROM change_set WHERE task = 'task-1'") == []
     assert {path: of for path, of in ground.contents().items() if "MEMORY" not in path} == {
         path: of for path, of in before.items() if "MEMORY" not in path
@@ -127,7 +133,7 @@ def test_commit_after_lost_lease_leaves_only_recoverable_intent(leased_home, gro
 def test_lease_is_not_acquired_during_open_transaction(leased_home, ground):
     with ground.state.ledger.transaction() as connection:
         connection.execute("UPDATE series SET last = 40")
-        raised(ManagedMemoryUnavailable, leased_home.take_over, "1ms")
+        catch_error(ManagedMemoryUnavailable, leased_home.take_over, "1ms")
         leased_home.epoch -= 1
     assert ground.state.ledger.rows("SELECT last FROM series") == [(40,)]
 
@@ -146,7 +152,7 @@ def test_transaction_blocked_by_takeover_raises_lease_lost(leased_home, ground):
             leased_home.acquire(other)
             waiting = threads.submit(update_late)
             wait_for_blocked_connection(other)
-        raised(LeaseLost, waiting.result, TIMEOUT_SECONDS)
+        catch_error(LeaseLost, waiting.result, TIMEOUT_SECONDS)
     assert ground.state.ledger.rows("SELECT last FROM series") != [(40,)]
 
 

@@ -15,11 +15,21 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from kit.fleet.engines import rows_of
+from kit.catching import catch_error
+from kit.fleet.engines import read_rows
 from kit.fleet.homes import KEY
-from kit.raising import raised
-from kit.server.ledgered import DONE, OWNER, asked, submit
-from kit.store.ground import STRICT, Claim, Ground, by, change_set, laid_out, new, patience, trusted
+from kit.server.lanes import DONE, OWNER, make_new_task, submit_task
+from kit.store.bench import (
+    STRICT,
+    Claim,
+    StoreBench,
+    assign_trust,
+    create_store_bench,
+    make_change_set,
+    make_deadline,
+    make_run,
+    propose_new,
+)
 from muniment.errors import ManagedMemoryUnavailable, NotFound
 from muniment.fleet import homes, schema
 from muniment.kernel.names import Trust
@@ -27,12 +37,12 @@ from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.server import lane_tasks
 from muniment.server.lane import Lane
 from muniment.server.tokens import Tokens
-from muniment.store import audit, erase, ledger, review, tasks, told
-from muniment.store.passages import read_authorship
-from muniment.store.state import Shared, State
+from muniment.store import audit, erase, injected, ledger, review, tasks
+from muniment.store.injected import HookSession
+from muniment.store.passages import read_text_trust
+from muniment.store.state import SharedLedger, State
 from muniment.store.tasks import QueuedTask
-from muniment.store.told import HookSession
-from muniment.store.trust import constant
+from muniment.store.trust import build_constant_rule
 from muniment.types.keys import EntryKey
 
 ERASED_TEXT = b"What nobody remembers any more"
@@ -69,7 +79,7 @@ class Home:
     """
 
     name: str
-    ground: Ground
+    ground: StoreBench
     running: QueuedTask
     repeat: str
     review: str
@@ -85,40 +95,43 @@ class Home:
 
     def rows(self):
         """Return all rows of the home, as its own nodes see them."""
-        return sorted(rows_of(self.state))
+        return sorted(read_rows(self.state))
 
 
 @contextmanager
 def create_home(fleet, base, own):
     """Create a home with its own files and rows in every table."""
-    name = fleet.new_home()
+    name = fleet.create_home()
 
     @contextmanager
     def open_state(directory):
-        with State(directory, shared=Shared(fleet.pool.home(name), homes.key_of(KEY, name), base)) as state:
+        with State(
+            directory, shared=SharedLedger(fleet.pool.home(name), homes.derive_home_key(KEY, name), base)
+        ) as state:
             yield state
 
     base.mkdir()
-    with laid_out(base, open_state) as ground:
-        ground.commit(new("user/gone.md", ERASED_TEXT), run=by("task-0", fact="f" * 64))
-        erase.erase("user/gone.md", erase.EraseGround(ground.state, ground.roots, STRICT, patience()))
-        ground.commit(new("user/n.md", own.encode()), run=by("task-1"))
-        low, trust = f"{own} again and again".encode(), constant(Trust.AGENT)
-        ground.commit(new("user/low.md", low), run=by("task-1b"), trust=trust)
+    with create_store_bench(base, open_state) as ground:
+        ground.commit(propose_new("user/gone.md", ERASED_TEXT), run=make_run("task-0", fact="f" * 64))
+        erase.erase("user/gone.md", erase.EraseContext(ground.state, ground.roots, STRICT, make_deadline()))
+        ground.commit(propose_new("user/n.md", own.encode()), run=make_run("task-1"))
+        low, trust = f"{own} again and again".encode(), build_constant_rule(Trust.AGENT)
+        ground.commit(propose_new("user/low.md", low), run=make_run("task-1b"), trust=trust)
         lane = Lane(ground.state, "w")
-        submit(lane, text=own, repeat="key")
+        submit_task(lane, text=own, repeat="key")
         ((repeat,),) = ground.state.ledger.rows("SELECT repeat FROM task")
         lane.finish(lane.claim(), DONE)
-        submit(lane, text=own)
+        submit_task(lane, text=own)
         running = lane.claim()
-        whole = trusted(
-            change_set((new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT}
+        whole = assign_trust(
+            make_change_set((propose_new("user/w.md"),), (Claim("user/a.md", None),)),
+            {"user/w.md": Trust.AGENT},
         )
-        review_id = review.hold(
-            ground.state, by("task-2"), whole, ("why",), policy="a" * 64, roots=ground.roots
+        review_id = review.queue_for_review(
+            ground.state, make_run("task-2"), whole, ("why",), policy="a" * 64, roots=ground.roots
         )
         token = Tokens(ground.state).add("editor", ["editor-1"], Trust.AGENT)
-        HookSession(ground.state, "host").tell([EntryKey("root", "n.md", "d")], NOW)
+        HookSession(ground.state, "host").record_injected([EntryKey("root", "n.md", "d")], NOW)
         yield Home(name, ground, running, repeat, review_id, token)
 
 
@@ -244,7 +257,7 @@ def test_node_role_has_minimal_rights_on_shared_tables(fleet):
 
 @pytest.mark.threat("T-FLT-01", control="homes_apart")
 def test_statement_affects_only_home_of_its_transaction(fleet):
-    one, other = (fleet.pool.home(fleet.new_home()) for _ in range(2))
+    one, other = (fleet.pool.home(fleet.create_home()) for _ in range(2))
     for home in (one, other):
         with home.transaction() as connection:
             connection.execute(
@@ -309,7 +322,7 @@ def test_other_home_rows_cannot_be_read_changed_or_created(fleet, own_home, othe
 
 def test_other_home_rows_are_not_in_views_nor_writable(fleet, own_home, other_home):
     key, text = (
-        ledger.root_key(other_home.state, other_home.ground.roots["user"]),
+        ledger.get_root_key(other_home.state, other_home.ground.roots["user"]),
         b"the one drinks green tea",
     )
     for home in (own_home, None):
@@ -359,118 +372,125 @@ def test_token_resolves_only_to_its_own_home(fleet, own_home, other_home):
 def test_other_home_task_ids_find_and_change_nothing(own_home, other_home):
     own_ledger, other_task, lane = own_home.state.ledger, other_home.running, own_home.lane
     assert other_home.lane.get(other_task.id) == other_task
-    raised(NotFound, lane.get, other_task.id)
-    raised(NotFound, lane.cancel, other_task.id, OWNER)
+    catch_error(NotFound, lane.get, other_task.id)
+    catch_error(NotFound, lane.cancel, other_task.id, OWNER)
     assert (lane.finish(other_task, DONE), lane.requeue(other_task), lane.tell(other_task, {})) == (
         None,
         None,
         None,
     )
-    assert other_home.lane.submit(asked(text="the one drinks green tea", repeat="key")).repeated
-    assert lane_tasks.find(own_ledger, "w", other_task.id) is None
-    assert [each.id for each in lane_tasks.tasks(own_ledger, "w") if each.id == other_task.id] == []
-    assert {each.id for each in lane_tasks.running(own_ledger, "w")} == {own_home.running.id}
+    assert other_home.lane.submit(make_new_task(text="the one drinks green tea", repeat="key")).repeated
+    assert lane_tasks.find_task(own_ledger, "w", other_task.id) is None
+    assert [each.id for each in lane_tasks.list_tasks(own_ledger, "w") if each.id == other_task.id] == []
+    assert {each.id for each in lane_tasks.list_running(own_ledger, "w")} == {own_home.running.id}
     assert lane_tasks.count_pending(own_ledger, "w") == {"remember": 1}
-    assert tasks.clearing(own_home.state, [other_task.id]) == ()
-    other_tasks = [each for each in tasks.all_tasks(other_home.state) if each.id == other_task.id]
-    tasks.clear(own_home.state, other_tasks, "")
-    assert other_task.id not in {each.id for each in tasks.all_tasks(own_home.state)}
+    assert tasks.select_uncleared(own_home.state, [other_task.id]) == ()
+    other_tasks = [each for each in tasks.list_tasks(other_home.state) if each.id == other_task.id]
+    tasks.clear_tasks(own_home.state, other_tasks, "")
+    assert other_task.id not in {each.id for each in tasks.list_tasks(own_home.state)}
 
 
 def test_repeat_key_of_other_home_is_unused_here(own_home, other_home):
     assert own_home.repeat != other_home.repeat
-    assert lane_tasks.find_repeated(own_home.state.ledger, other_home.repeat) is None
-    assert lane_tasks.find_repeated(other_home.state.ledger, other_home.repeat) is not None
+    assert lane_tasks.find_by_key(own_home.state.ledger, other_home.repeat) is None
+    assert lane_tasks.find_by_key(other_home.state.ledger, other_home.repeat) is not None
 
 
 def test_other_home_event_and_record_numbers_read_nothing(own_home, other_home):
-    epoch, _, last = tasks.span(other_home.state.ledger)
-    assert tasks.span(own_home.state.ledger)[0] != epoch
-    assert tasks.of_task(own_home.state.ledger, other_home.running.id) == ()
+    epoch, _, last = tasks.read_range(other_home.state.ledger)
+    assert tasks.read_range(own_home.state.ledger)[0] != epoch
+    assert tasks.read_task_events(own_home.state.ledger, other_home.running.id) == ()
     for number in range(last + 1):
-        seen = tasks.read(own_home.state.ledger, number, 1)
-        assert [each for each in seen if each in tasks.read(other_home.state.ledger, number, 1)] == []
-    assert audit.records(own_home.state, task=other_home.running.id) == ()
-    assert audit.head(own_home.state) != audit.head(other_home.state)
-    assert audit.verify(own_home.state, kept=audit.head(other_home.state)).problems != ()
+        seen = tasks.read_events(own_home.state.ledger, number, 1)
+        assert [each for each in seen if each in tasks.read_events(other_home.state.ledger, number, 1)] == []
+    assert audit.read_records(own_home.state, task=other_home.running.id) == ()
+    assert audit.read_head(own_home.state) != audit.read_head(other_home.state)
+    assert audit.verify(own_home.state, expected_head=audit.read_head(other_home.state)).problems != ()
     assert audit.verify(own_home.state).problems == ()
 
 
 def test_other_home_roots_and_commits_find_and_end_nothing(own_home, other_home):
     key, path = (
-        ledger.root_key(other_home.state, other_home.ground.roots["user"]),
+        ledger.get_root_key(other_home.state, other_home.ground.roots["user"]),
         canonicalise("user/n.md", ("user",)),
     )
-    (other_commit,) = ledger.commits(other_home.state, "task = ?", ("task-1",))
+    (other_commit,) = ledger.read_commits(other_home.state, "task = ?", ("task-1",))
     written = other_commit.changes[0].after_digest
     assert ledger.is_known(other_home.state, key, path.rel, written)
     own_state = own_home.state
-    assert {run.run.task for run in ledger.commits(own_state, "id = ?", (other_commit.id,))} == set()
-    assert ledger.of_task(own_state, other_home.running.id) is None
-    assert (ledger.unfinished(own_state, [key]), ledger.history(own_state, {key: "user"})) == ((), ())
+    assert {run.run.task for run in ledger.read_commits(own_state, "id = ?", (other_commit.id,))} == set()
+    assert ledger.find_commit(own_state, other_home.running.id) is None
+    assert (ledger.list_unfinished(own_state, [key]), ledger.read_history(own_state, {key: "user"})) == (
+        (),
+        (),
+    )
     assert ledger.count_by_day(own_state, {key: "user"}, "2000") == ()
-    assert ledger.source_of(own_state, key, path.rel, written) is None
+    assert ledger.find_source(own_state, key, path.rel, written) is None
     for state, trust in ((own_state, Trust.OWNER), (other_home.state, Trust.AGENT)):
         low = b"The one drinks green tea, again and again"
-        assert read_authorship(state, key, "m.md", low, Trust.OWNER).trust is trust
+        assert read_text_trust(state, key, "m.md", low, Trust.OWNER).trust is trust
     assert not ledger.is_known(own_state, key, path.rel, written)
-    for read in (ledger.content_at, ledger.content_before):
-        raised(NotFound, read, own_state, key, path, "task-1")
-    raised(NotFound, ledger.why, own_state, key, path, None, Trust.OWNER)
-    raised(ManagedMemoryUnavailable, ledger.finish, own_state, replace(other_commit, done="2027"))
+    for read in (ledger.read_content_after, ledger.read_content_before):
+        catch_error(NotFound, read, own_state, key, path, "task-1")
+    catch_error(NotFound, ledger.explain_origin, own_state, key, path, None, Trust.OWNER)
+    catch_error(ManagedMemoryUnavailable, ledger.finish, own_state, replace(other_commit, done="2027"))
     change = other_commit.changes[0]._replace(
         position=9, change=replace(other_commit.changes[0].change, path=CanonicalPath("user", "z.md"))
     )
-    raised(ManagedMemoryUnavailable, ledger.begin, own_state, replace(other_commit, changes=(change,)))
+    catch_error(ManagedMemoryUnavailable, ledger.begin, own_state, replace(other_commit, changes=(change,)))
     ledger.abandon(own_state, other_commit.id)
 
 
 def test_other_home_review_cannot_be_decided(own_home, other_home):
     own_state, key = own_home.state, other_home.review
-    assert review.load(other_home.state, key).id == key
-    raised(NotFound, review.load, own_state, key)
-    raised(NotFound, review.turn_down, own_state, key, own_home.ground.roots, patience(), "2027")
-    assert key not in {each.id for each in review.pending(own_state)}
-    assert {each.id for each in (review.waiting_of(own_state, "task-2"),)} == {own_home.review}
-    review.close(own_state, key, "approved", "2027")
-    assert review.load(other_home.state, key).id == key
+    assert review.load_pending(other_home.state, key).id == key
+    catch_error(NotFound, review.load_pending, own_state, key)
+    catch_error(
+        NotFound, review.reject_pending, own_state, key, own_home.ground.roots, make_deadline(), "2027"
+    )
+    assert key not in {each.id for each in review.read_pending(own_state)}
+    assert {each.id for each in (review.find_pending(own_state, "task-2"),)} == {own_home.review}
+    review.record_decision(own_state, key, "approved", "2027")
+    assert review.load_pending(other_home.state, key).id == key
 
 
 def test_erased_and_injected_entries_are_separate_by_home(own_home, other_home):
     ((fact,),) = own_home.state.ledger.rows("SELECT fact FROM forgotten WHERE fact <> ?", ("f" * 64,))
     with own_home.state.ledger.transaction() as connection:
         assert connection.execute("DELETE FROM forgotten WHERE fact = ?", (fact,)).rowcount == 1
-    assert erase.is_forgotten(other_home.state, ERASED_TEXT.decode())
-    assert not erase.is_forgotten(own_home.state, ERASED_TEXT.decode())
-    where = erase.EraseGround(own_home.state, own_home.ground.roots, STRICT, patience())
-    raised(NotFound, erase.erase, other_home.running.id, where)
+    assert erase.is_erased_text(other_home.state, ERASED_TEXT.decode())
+    assert not erase.is_erased_text(own_home.state, ERASED_TEXT.decode())
+    where = erase.EraseContext(own_home.state, own_home.ground.roots, STRICT, make_deadline())
+    catch_error(NotFound, erase.erase, other_home.running.id, where)
     session = HookSession(own_home.state, "only theirs")
-    HookSession(other_home.state, "only theirs").tell([EntryKey("root", "x.md", "d")], NOW)
-    assert session.told(NOW, patience()) == ()
+    HookSession(other_home.state, "only theirs").record_injected([EntryKey("root", "x.md", "d")], NOW)
+    assert session.read_injected(NOW, make_deadline()) == ()
     session.clear()
-    assert HookSession(other_home.state, "only theirs").told(NOW, patience()) != ()
+    assert HookSession(other_home.state, "only theirs").read_injected(NOW, make_deadline()) != ()
     HookSession(other_home.state, "only theirs").clear()
-    HookSession(own_home.state, "mine").tell([EntryKey("root", "x.md", "d")], NOW)
-    assert HookSession(other_home.state, "mine").told(NOW, patience()) == ()
+    HookSession(own_home.state, "mine").record_injected([EntryKey("root", "x.md", "d")], NOW)
+    assert HookSession(other_home.state, "mine").read_injected(NOW, make_deadline()) == ()
 
 
 def test_other_home_token_is_invalid_and_not_revoked_here(own_home, other_home):
     known, sent = Tokens(own_home.state), other_home.token
-    assert Tokens(other_home.state).principal(sent, "o" * 43).name == "editor"
-    assert known.principal(sent, "o" * 43) is None
-    assert [each.digest for each in known.all()] != [each.digest for each in Tokens(other_home.state).all()]
+    assert Tokens(other_home.state).find_principal(sent, "o" * 43).name == "editor"
+    assert known.find_principal(sent, "o" * 43) is None
+    assert [each.digest for each in known.list_principals()] != [
+        each.digest for each in Tokens(other_home.state).list_principals()
+    ]
     known.revoke("editor")
-    assert Tokens(other_home.state).principal(sent, "o" * 43) is not None
+    assert Tokens(other_home.state).find_principal(sent, "o" * 43) is not None
     known.add("editor", ["editor-1"], Trust.AGENT)
 
 
 @pytest.mark.threat("T-FLT-12", control="home_keys")
 def test_audit_records_do_not_verify_with_other_home_key(fleet, tmp_path):
-    name = fleet.new_home()
-    keys = homes.key_of(KEY, name), homes.key_of(KEY, f"{name}0")
+    name = fleet.create_home()
+    keys = homes.derive_home_key(KEY, name), homes.derive_home_key(KEY, f"{name}0")
     found = []
     for key in keys:
-        with State(None, shared=Shared(fleet.pool.home(name), key, tmp_path)) as state:
+        with State(None, shared=SharedLedger(fleet.pool.home(name), key, tmp_path)) as state:
             if key == keys[0]:
                 for _ in range(5):
                     audit.append(state, "", "kind", None, {})
@@ -479,6 +499,6 @@ def test_audit_records_do_not_verify_with_other_home_key(fleet, tmp_path):
 
 
 def test_clearing_sessions_keeps_those_of_other_homes(own_home, other_home):
-    told.forget_all(own_home.state)
-    assert HookSession(other_home.state, "host").told(NOW, patience()) != ()
-    HookSession(own_home.state, "host").tell([EntryKey("root", "n.md", "d")], NOW)
+    injected.delete_all_sessions(own_home.state)
+    assert HookSession(other_home.state, "host").read_injected(NOW, make_deadline()) != ()
+    HookSession(own_home.state, "host").record_injected([EntryKey("root", "n.md", "d")], NOW)

@@ -11,21 +11,21 @@ import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
+from kit.catching import catch_error
 from kit.fleet.homes import KEY
-from kit.fleet.pair import until
-from kit.raising import raised
-from kit.server.ledgered import asked
+from kit.fleet.local_nodes import wait_until
+from kit.server.lanes import make_new_task
 from muniment.agent.filing import RuleWriter
 from muniment.errors import QueueFull
 from muniment.fleet import homes
 from muniment.fleet import node as at_node
 from muniment.fleet.home import HomeCore
 from muniment.fleet.node import FleetNode, NodeOptions
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
 from muniment.server.contract import HttpProblem
 from muniment.server.lane import MAX_PENDING, Lane
-from muniment.server.tokens import TOKEN_NAME, Principal, Shares
+from muniment.server.tokens import TOKEN_NAME, Principal, SlotShares
 from muniment.settings import Settings
 from muniment.store.state import LedgerState
 from muniment.store.tasks import Originator
@@ -67,35 +67,35 @@ def run(fleet, tmp_path):
 
 @pytest.mark.threat("T-FLT-06", control="served_homes")
 def test_token_maps_to_one_home_and_operator_token_to_node(fleet, run, tmp_path):
-    names = [fleet.new_home() for _ in range(2)]
+    names = [fleet.create_home() for _ in range(2)]
     tokens = [homes.add_token(fleet.owner, KEY, name) for name in names]
     editor = homes.add_token(fleet.owner, KEY, names[0], "editor", ["editor-1"], Trust.AGENT)
 
     async def act(node):
         for name, token in zip(names, tokens, strict=True):
-            principal = await node.whose(token)
+            principal = await node.find_principal(token)
             assert (principal.home, principal.name) == (name, "owner")
             assert node.of(principal) is not node
             assert node.of(principal).name == name
-        editor_principal = await node.whose(editor)
+        editor_principal = await node.find_principal(editor)
         assert (editor_principal.home, editor_principal.name, editor_principal.trust) == (
             names[0],
             "editor",
             Trust.AGENT,
         )
-        assert node.of(editor_principal) is node.of(await node.whose(tokens[0]))
-        operator = await node.whose((tmp_path / "state" / TOKEN_NAME).read_text("ascii").strip())
+        assert node.of(editor_principal) is node.of(await node.find_principal(tokens[0]))
+        operator = await node.find_principal((tmp_path / "state" / TOKEN_NAME).read_text("ascii").strip())
         assert (operator.home, node.of(operator)) == ("", node)
-        assert await node.whose(UNKNOWN) is None
+        assert await node.find_principal(UNKNOWN) is None
         homes.revoke_token(fleet.owner, KEY, names[0], "editor")
-        assert await node.whose(editor) is None
+        assert await node.find_principal(editor) is None
 
     run(act)
 
 
 @pytest.mark.threat("T-FLT-15", control="threaded_queries")
 def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
-    name, threads, real = fleet.new_home(), set(), ConnectionPool.getconn
+    name, threads, real = fleet.create_home(), set(), ConnectionPool.getconn
     token = homes.add_token(fleet.owner, KEY, name)
 
     def record_thread(pool, timeout=None):
@@ -104,15 +104,15 @@ def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
 
     async def act(node):
         monkeypatch.setattr(ConnectionPool, "getconn", record_thread)
-        principal = await node.whose(token)
+        principal = await node.find_principal(token)
         home = node.of(principal)
-        task = (await home.submit(home, asked(text="The user likes tea."))).task
+        task = (await home.submit(home, make_new_task(text="The user likes tea."))).task
         assert (await home.find(home, task.id)).id == task.id
         assert await home.tasks(home, before=None)
         assert [each.name for each in await home.known()] == ["owner"]
-        assert await home.still_knows(principal)
+        assert await home.is_still_valid(principal)
         assert (await home.cancel(home, task.id, Originator("owner"))).is_over
-        assert await home.at(home, lambda context, _: set(context.roots), writes=False)
+        assert await home.at(home, lambda context, _: set(context.roots), can_write=False)
         assert await node.problems() == {"one": None}
         assert threads
         assert threading.get_ident() not in threads
@@ -121,14 +121,16 @@ def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
 
 
 def test_event_loop_runs_while_a_home_waits_for_database(fleet, run):
-    name, other = (fleet.new_home() for _ in range(2))
+    name, other = (fleet.create_home() for _ in range(2))
 
     async def act(node):
         with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
             owner.execute("SELECT FROM home WHERE home = %s FOR UPDATE", (name,))
-            waiting = asyncio.ensure_future(node.home(name).submit(node.home(name), asked(text="Tea.")))
+            waiting = asyncio.ensure_future(
+                node.home(name).submit(node.home(name), make_new_task(text="Tea."))
+            )
             await asyncio.sleep(0)  # It has started.
-            result = await node.home(other).submit(node.home(other), asked(text="Tea."))
+            result = await node.home(other).submit(node.home(other), make_new_task(text="Tea."))
             assert not result.repeated
             assert not waiting.done()
             owner.rollback()
@@ -138,17 +140,20 @@ def test_event_loop_runs_while_a_home_waits_for_database(fleet, run):
 
 
 def test_home_with_locked_row_does_not_block_others(fleet, run):
-    name, other = (fleet.new_home() for _ in range(2))
+    name, other = (fleet.create_home() for _ in range(2))
 
     async def act(node):
         with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
             owner.execute("SELECT FROM home WHERE home = %s FOR UPDATE", (name,))
             home = node.home(name)
             waiting = [
-                asyncio.ensure_future(home.submit(home, asked(text=f"{n} cups."))) for n in range(MAX_PENDING)
+                asyncio.ensure_future(home.submit(home, make_new_task(text=f"{n} cups.")))
+                for n in range(MAX_PENDING)
             ]
             await asyncio.sleep(0)  # They have started.
-            result = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 20)
+            result = await asyncio.wait_for(
+                node.home(other).submit(node.home(other), make_new_task(text="Tea.")), 20
+            )
             assert not result.repeated
             owner.rollback()
         assert not any([(await each).repeated for each in waiting])
@@ -158,39 +163,39 @@ def test_home_with_locked_row_does_not_block_others(fleet, run):
 
 @pytest.mark.threat("T-FLT-13", control="lane_caps")
 def test_pending_tasks_are_limited_for_each_home(fleet):
-    one, other = (fleet.new_home() for _ in range(2))
+    one, other = (fleet.create_home() for _ in range(2))
     full, free = (Lane(LedgerState(fleet.pool.home(name), KEY), name) for name in (one, other))
     for number in range(MAX_PENDING):
-        full.submit(asked(text=f"{number} cups of tea."))
-    raised(QueueFull, full.submit, asked(text="One more."))
-    assert free.submit(asked(text="Tea.")).task.status == "queued"
+        full.submit(make_new_task(text=f"{number} cups of tea."))
+    catch_error(QueueFull, full.submit, make_new_task(text="One more."))
+    assert free.submit(make_new_task(text="Tea.")).task.status == "queued"
 
 
 @pytest.mark.threat("T-FLT-07", control="home_shares")
 @pytest.mark.parametrize("name", ["owner", "editor"])
 def test_home_cannot_use_all_request_slots(name):
-    shares, share = Shares(64, 1), Principal(name, Trust.OWNER, None, home="ana").share
+    shares, share = SlotShares(64, 1), Principal(name, Trust.OWNER, None, home="ana").share
     while len(shares) < 32:
         try:
-            shares.take(share)
+            shares.acquire(share)
         except HttpProblem:
             break
     assert len(shares) > 0
-    raised(HttpProblem, shares.take, share)
-    shares.take(Principal(name, Trust.OWNER, None, home="bob").share)
-    shares.take(Principal("owner", Trust.OWNER, None).share)
+    catch_error(HttpProblem, shares.acquire, share)
+    shares.acquire(Principal(name, Trust.OWNER, None, home="bob").share)
+    shares.acquire(Principal("owner", Trust.OWNER, None).share)
 
 
 def test_home_in_use_gets_no_second_copy(fleet, run, monkeypatch):
-    names = [fleet.new_home() for _ in range(2)]
+    names = [fleet.create_home() for _ in range(2)]
     monkeypatch.setattr(at_node, "MAX_HOMES", 1)
     monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
 
     async def act(node):
         used, other = (node.home(name) for name in names)
-        await used.at(used, lambda context, _: set(context.roots), writes=False)
-        await asyncio.to_thread(used.copy.close, Patience(time.monotonic() + 30))
-        await asyncio.to_thread(until, lambda: len(node._homes) == 1)
+        await used.at(used, lambda context, _: set(context.roots), can_write=False)
+        await asyncio.to_thread(used.copy.close, Deadline(time.monotonic() + 30))
+        await asyncio.to_thread(wait_until, lambda: len(node._homes) == 1)
         assert node.home(used.name) is used
         assert node.home(other.name) is other
 
@@ -204,7 +209,7 @@ def test_stale_nodes_and_copies_of_earlier_runs_are_removed(fleet, tmp_path):
 
     async def act():
         async with open_node(fleet, tmp_path, left):
-            await asyncio.to_thread(until, lambda: not left.exists() and list_nodes(fleet) == {"one"})
+            await asyncio.to_thread(wait_until, lambda: not left.exists() and list_nodes(fleet) == {"one"})
 
     asyncio.run(act())
 
@@ -215,7 +220,7 @@ def list_nodes(fleet):
 
 
 def test_failed_background_work_does_not_end_node(fleet, run, monkeypatch):
-    name, times = fleet.new_home(), []
+    name, times = fleet.create_home(), []
 
     def fail(home):
         times.append(home)
@@ -224,23 +229,23 @@ def test_failed_background_work_does_not_end_node(fleet, run, monkeypatch):
     async def act(node):
         monkeypatch.setattr(HomeCore, "renew", fail)
         node.home(name)
-        await asyncio.to_thread(until, lambda: len(times) > 1)
+        await asyncio.to_thread(wait_until, lambda: len(times) > 1)
 
     run(act, lease=0.05)
 
 
 def test_stale_copy_is_deleted_after_lost_lease(fleet, run, monkeypatch):
-    name = fleet.new_home()
+    name = fleet.create_home()
     monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
 
     async def act(node):
         copy = node.home(name).copy
 
         def lose_lease():
-            with copy.holding(Patience(time.monotonic() + 30)), fleet.pool.home(name).transaction() as home:
+            with copy.holding(Deadline(time.monotonic() + 30)), fleet.pool.home(name).transaction() as home:
                 home.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
 
         await asyncio.to_thread(lose_lease)
-        await asyncio.to_thread(until, lambda: not copy.directory.exists())
+        await asyncio.to_thread(wait_until, lambda: not copy.directory.exists())
 
     run(act)

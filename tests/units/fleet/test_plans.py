@@ -13,10 +13,19 @@ import psycopg
 import pytest
 
 from kit import postgres
-from kit.fleet.homes import KEY, base_on
-from kit.server.ledgered import BOT, DONE, OWNER, asked, submit
-from kit.store.ground import STRICT, Claim, by, change_set, laid_out, new, patience, trusted
-from muniment.fleet import copied
+from kit.fleet.homes import KEY, create_database
+from kit.server.lanes import BOT, DONE, OWNER, make_new_task, submit_task
+from kit.store.bench import (
+    STRICT,
+    Claim,
+    assign_trust,
+    create_store_bench,
+    make_change_set,
+    make_deadline,
+    make_run,
+    propose_new,
+)
+from muniment.fleet import copy_files
 from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
@@ -25,9 +34,9 @@ from muniment.server.lane import Lane
 from muniment.server.tokens import Tokens
 from muniment.server.writer import Writer
 from muniment.store import audit, erase, ledger, review, tasks
-from muniment.store.state import CopyPosition, Shared, State
-from muniment.store.told import HookSession
-from muniment.store.upkeep import recover_all
+from muniment.store.injected import HookSession
+from muniment.store.state import CopyPosition, SharedLedger, State
+from muniment.store.upkeep import recover_roots
 from muniment.types.keys import EntryKey
 
 HOMES = 10_000
@@ -81,55 +90,62 @@ def run_typical_day(ground, repetitions):
     """Run the operations of a typical day in a home."""
     state, lane = ground.state, Lane(ground.state, "w")
     for _ in range(repetitions):
-        lane.cancel(submit(lane, by=BOT).id, BOT)
-    first = lane.submit(asked(repeat="key")).task
-    lane.submit(asked(repeat="key"))
+        lane.cancel(submit_task(lane, by=BOT).id, BOT)
+    first = lane.submit(make_new_task(repeat="key")).task
+    lane.submit(make_new_task(repeat="key"))
     with closing(Writer(state.ledger)) as writer:
         running = writer.run(lane.claim)
-        lane.tell(running, {"turn": 1})
+        lane.add_event(running, {"turn": 1})
         for number in range(1, 3):
-            ground.commit(new(f"user/{number}.md", b"%d" % number), run=by(f"task-{number}", fact="f" * 64))
-        ground.commit(ground.edit("user/1.md"), run=by(running.id))
+            ground.commit(
+                propose_new(f"user/{number}.md", b"%d" % number),
+                run=make_run(f"task-{number}", fact="f" * 64),
+            )
+        ground.commit(ground.edit("user/1.md"), run=make_run(running.id))
         lane.cancel(running.id, OWNER)
         writer.run(lambda: lane.finish(running, DONE))
     lane.requeue(lane.claim() or running)
     lane.recover()
-    lane_tasks.tasks(state.ledger, "w")
-    lane_tasks.running(state.ledger, "w")
+    lane_tasks.list_tasks(state.ledger, "w")
+    lane_tasks.list_running(state.ledger, "w")
     lane_tasks.count_pending(state.ledger, "w")
     lane.get(first.id)
-    _, after, _ = tasks.span(state.ledger)
-    tasks.read(state.ledger, after, 100)
-    tasks.of_task(state.ledger, first.id)
-    whole = trusted(change_set((new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT})
-    review_id = review.hold(state, by("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots)
-    review.load(state, review_id)
-    review.pending(state)
-    review.waiting_of(state, "task-w")
-    review.turn_down(state, review_id, ground.roots, patience(), "2026")
-    recover_all(state, ground.roots, STRICT, patience())
-    key, path = ledger.root_key(state, ground.roots["user"]), canonicalise("user/1.md", ("user",))
-    ledger.history(state, {key: "user"})
-    ledger.history(state, {key: "user"}, path)
+    _, after, _ = tasks.read_range(state.ledger)
+    tasks.read_events(state.ledger, after, 100)
+    tasks.read_task_events(state.ledger, first.id)
+    whole = assign_trust(
+        make_change_set((propose_new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT}
+    )
+    review_id = review.queue_for_review(
+        state, make_run("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots
+    )
+    review.load_pending(state, review_id)
+    review.read_pending(state)
+    review.find_pending(state, "task-w")
+    review.reject_pending(state, review_id, ground.roots, make_deadline(), "2026")
+    recover_roots(state, ground.roots, STRICT, make_deadline())
+    key, path = ledger.get_root_key(state, ground.roots["user"]), canonicalise("user/1.md", ("user",))
+    ledger.read_history(state, {key: "user"})
+    ledger.read_history(state, {key: "user"}, path)
     ledger.count_by_day(state, {key: "user"}, "2026")
-    ledger.content_at(state, key, path, running.id)
-    copied.growth(state.ledger, 0, 3, {"user"})
+    ledger.read_content_after(state, key, path, running.id)
+    copy_files.count_growth(state.ledger, 0, 3, {"user"})
     ledger.is_current(state, key, "1.md", "d")
-    ledger.why(state, key, path, None, Trust.OWNER)
-    ledger.undone_by(state, "task-1")
+    ledger.explain_origin(state, key, path, None, Trust.OWNER)
+    ledger.find_undoing_task(state, "task-1")
     token = Tokens(state).add("editor", [], Trust.AGENT)
-    Tokens(state).principal(token, "o" * 43)
+    Tokens(state).find_principal(token, "o" * 43)
     Tokens(state).revoke("editor")
     session = HookSession(state, "host")
-    session.tell([EntryKey(key, "1.md", "d")], NOW)
-    session.told(NOW, patience())
+    session.record_injected([EntryKey(key, "1.md", "d")], NOW)
+    session.read_injected(NOW, make_deadline())
     session.clear()
-    audit.records(state, latest=10)
-    audit.records(state, task="task-1")
-    audit.head(state)
+    audit.read_records(state, latest=10)
+    audit.read_records(state, task="task-1")
+    audit.read_head(state)
     audit.verify(state)
-    erase.is_forgotten(state, "x")
-    erase.erase("user/2.md", erase.EraseGround(state, ground.roots, STRICT, patience()))
+    erase.is_erased_text(state, "x")
+    erase.erase("user/2.md", erase.EraseContext(state, ground.roots, STRICT, make_deadline()))
 
 
 @contextmanager
@@ -147,10 +163,12 @@ def record_statements(pool, home, base, monkeypatch, repetitions=1):
 
     @contextmanager
     def open_state(directory):
-        with State(directory, shared=Shared(pool.home(home), KEY, base, CopyPosition(0, 0, 0))) as state:
+        with State(
+            directory, shared=SharedLedger(pool.home(home), KEY, base, CopyPosition(0, 0, 0))
+        ) as state:
             yield state
 
-    with laid_out(base, open_state) as ground, monkeypatch.context() as patched:
+    with create_store_bench(base, open_state) as ground, monkeypatch.context() as patched:
         patched.setattr(psycopg.RawCursor, "execute", execute)
         patched.setattr(psycopg.RawCursor, "executemany", executemany)
         run_typical_day(ground, repetitions)
@@ -190,7 +208,7 @@ def _iterate_scans(plan):
 
 def test_every_statement_of_task_can_use_home_index(fleet, tmp_path, monkeypatch):
     """Disable sequential scans: with few homes the server may prefer them."""
-    home = fleet.new_home()
+    home = fleet.create_home()
     with closing(LedgerPool(fleet.node, 4)) as pool:
         pool.pool.kwargs["options"] += " -c enable_seqscan=off"
         with record_statements(pool, home, tmp_path, monkeypatch) as statements:
@@ -201,7 +219,7 @@ def test_every_statement_of_task_can_use_home_index(fleet, tmp_path, monkeypatch
 @pytest.fixture(scope="module")
 def large_database():
     """Create a database of many homes."""
-    with base_on(postgres.served()) as base:
+    with create_database(postgres.get_server_url()) as base:
         fill(base, HOMES)
         yield base
 
@@ -209,7 +227,7 @@ def large_database():
 @pytest.mark.slow
 @pytest.mark.parametrize("plans", ["auto", "force_generic_plan"])
 def test_statements_scan_no_table_among_ten_thousand_homes(large_database, tmp_path, monkeypatch, plans):
-    home, before = large_database.new_home(), count_scans(large_database)
+    home, before = large_database.create_home(), count_scans(large_database)
     with closing(LedgerPool(large_database.node, 4)) as pool:
         pool.pool.kwargs["options"] += f" -c plan_cache_mode={plans}"
         # After this many executions the server uses one generic plan for all values.

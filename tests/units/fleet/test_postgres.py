@@ -8,10 +8,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from kit.raising import raised
-from muniment.errors import DeadlineExceeded, LedgerAway, ManagedMemoryUnavailable
-from muniment.fleet.postgres import LedgerPool, _Bounded
-from muniment.kernel.cancel import Patience
+from kit.catching import catch_error
+from muniment.errors import DeadlineExceeded, LedgerUnreachable, ManagedMemoryUnavailable
+from muniment.fleet.postgres import LedgerPool, _TimedConnection
+from muniment.kernel.cancel import Deadline
 
 PID = "SELECT pg_backend_pid()"
 
@@ -29,7 +29,7 @@ def end_session(fleet, pid):
 
 
 def test_connection_cut_while_idle_is_replaced(fleet, pool):
-    ledger = pool.home(fleet.new_home())
+    ledger = pool.home(fleet.create_home())
     ((pid,),) = ledger.rows(PID)
     end_session(fleet, pid)
     ((other,),) = ledger.rows(PID)
@@ -42,7 +42,7 @@ def test_connection_cut_while_idle_is_replaced(fleet, pool):
 
 
 def test_transaction_of_cut_connection_is_rolled_back(fleet, pool):
-    ledger = pool.home(fleet.new_home())
+    ledger = pool.home(fleet.create_home())
 
     def cut_connection():
         with ledger.transaction() as connection:
@@ -50,14 +50,14 @@ def test_transaction_of_cut_connection_is_rolled_back(fleet, pool):
             end_session(fleet, ledger.rows(PID)[0][0])
             ledger.rows("SELECT 1")
 
-    raised(LedgerAway, cut_connection)
+    catch_error(LedgerUnreachable, cut_connection)
     assert ledger.rows("SELECT last FROM series") == [(0,)]
 
 
 def test_unreachable_server_or_unknown_home_raises(pool):
     with closing(LedgerPool("postgresql://muniment@127.0.0.1:1/none", 1)) as unreachable:
-        raised(LedgerAway, unreachable.home("ana").rows, "SELECT 1")
-    raised(
+        catch_error(LedgerUnreachable, unreachable.home("ana").rows, "SELECT 1")
+    catch_error(
         ManagedMemoryUnavailable,
         pool.home("nobodys").transaction().__enter__,
         match="the home does not exist",
@@ -66,19 +66,19 @@ def test_unreachable_server_or_unknown_home_raises(pool):
 
 
 def test_expired_deadline_sends_no_query(fleet, pool):
-    ledger = pool.home(fleet.new_home())
-    raised(DeadlineExceeded, ledger.rows, "SELECT 1", patience=Patience(time.monotonic() - 1))
-    assert ledger.rows("SELECT 1", patience=Patience(time.monotonic() + 9)) == [(1,)]
+    ledger = pool.home(fleet.create_home())
+    catch_error(DeadlineExceeded, ledger.rows, "SELECT 1", patience=Deadline(time.monotonic() - 1))
+    assert ledger.rows("SELECT 1", deadline=Deadline(time.monotonic() + 9)) == [(1,)]
 
 
 def test_error_ends_only_its_transaction(fleet, pool):
-    ledger = pool.home(fleet.new_home())
-    assert not ledger.is_lasting()
+    ledger = pool.home(fleet.create_home())
+    assert not ledger.is_transaction_open()
 
     def fail():
         with ledger.transaction():
-            raised(ManagedMemoryUnavailable, ledger.rows, "SELECT 1 / 0", match="division by zero")
-            assert ledger.is_lasting()
+            catch_error(ManagedMemoryUnavailable, ledger.rows, "SELECT 1 / 0", match="division by zero")
+            assert ledger.is_transaction_open()
             ledger.rows("SELECT 1")
 
     def fail_between_rows():
@@ -86,13 +86,13 @@ def test_error_ends_only_its_transaction(fleet, pool):
             assert [*rows] == [(ledger.home,)]
             ledger.rows("SELECT 1 FROM nowhere")
 
-    raised(ManagedMemoryUnavailable, fail)
-    raised(ManagedMemoryUnavailable, fail_between_rows, match="run: muniment fleet migrate")
+    catch_error(ManagedMemoryUnavailable, fail)
+    catch_error(ManagedMemoryUnavailable, fail_between_rows, match="run: muniment fleet migrate")
     assert ledger.rows("SELECT 1") == [(1,)]
 
 
 def test_file_maintenance_does_nothing_on_server(fleet, pool):
-    ledger = pool.home(fleet.new_home())
+    ledger = pool.home(fleet.create_home())
     with ledger.transaction() as connection:
         connection.executemany("UPDATE series SET last = ?", [])
     assert (ledger.tidy(), ledger.scrub(), ledger.version(), ledger.is_lost()) == (True, None, 0, False)
@@ -101,10 +101,10 @@ def test_file_maintenance_does_nothing_on_server(fleet, pool):
 
 
 def test_hanging_server_times_out_and_connection_is_dropped(fleet, pool, monkeypatch):
-    ledger = pool.home(fleet.new_home())
+    ledger = pool.home(fleet.create_home())
     ((pid,),) = ledger.rows(PID)
-    monkeypatch.setattr(_Bounded, "seconds", 0.1)
-    raised(LedgerAway, ledger.rows, "SELECT pg_sleep(20)")
+    monkeypatch.setattr(_TimedConnection, "seconds", 0.1)
+    catch_error(LedgerUnreachable, ledger.rows, "SELECT pg_sleep(20)")
     monkeypatch.undo()
     assert ledger.rows(PID) != [(pid,)]
 

@@ -10,8 +10,8 @@ from muniment.fleet.postgres import LedgerPool
 
 def test_renewal_after_release_does_not_block_home(fleet):
     with closing(LedgerPool(fleet.node, 2)) as pool:
-        ledger = pool.home(fleet.new_home())
-        epoch = lease.take(ledger, "one", 15.0)
-        lease.release(ledger.at(epoch))
-        lease.renew(ledger.at(epoch), 15.0)
-        assert lease.take(ledger, "two", 15.0) == epoch + 1
+        ledger = pool.home(fleet.create_home())
+        epoch = lease.acquire(ledger, "one", 15.0)
+        lease.release(ledger.with_epoch(epoch))
+        lease.renew(ledger.with_epoch(epoch), 15.0)
+        assert lease.acquire(ledger, "two", 15.0) == epoch + 1

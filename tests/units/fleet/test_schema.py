@@ -10,16 +10,16 @@ import psycopg
 import pytest
 
 from kit import postgres
-from kit.fleet.homes import KEY, OWNING, as_role, base_on
-from kit.raising import raised
-from kit.threads import together
-from muniment.errors import ConfigInvalid, LedgerAway, ManagedMemoryUnavailable, NotFound, StateTooNew
+from kit.catching import catch_error
+from kit.fleet.homes import KEY, OWNER_ROLE, change_role, create_database
+from kit.threads import run_together
+from muniment.errors import ConfigInvalid, LedgerUnreachable, ManagedMemoryUnavailable, NotFound, StateTooNew
 from muniment.fleet import homes, schema
 from muniment.fleet.postgres import LedgerPool
-from muniment.fleet.schema import ROLE, check, migrate, newest
+from muniment.fleet.schema import ROLE, check_database, get_newest_version, migrate
 from muniment.kernel.names import Trust
 from muniment.server.tokens import Tokens
-from muniment.store.state import Shared, State
+from muniment.store.state import SharedLedger, State
 
 OTHER_KEY = b"o" * 32
 
@@ -27,15 +27,15 @@ OTHER_KEY = b"o" * 32
 @pytest.fixture(scope="module")
 def base(fleet):
     """Create a database for these tests on the shared server; every test restores it."""
-    with base_on(fleet.superuser) as made:
+    with create_database(fleet.superuser) as made:
         yield made
 
 
 @pytest.fixture
 def empty_database_url(fleet):
     """Return the URL of a new database that contains only its roles."""
-    with postgres.database(fleet.superuser) as url:
-        execute(url, f'GRANT CREATE ON DATABASE "{url.rpartition("/")[2]}" TO {OWNING}')
+    with postgres.create_database(fleet.superuser) as url:
+        execute(url, f'GRANT CREATE ON DATABASE "{url.rpartition("/")[2]}" TO {OWNER_ROLE}')
         yield url
 
 
@@ -47,7 +47,7 @@ def execute(url, statement):
 
 def check_url(url, key=KEY):
     with closing(LedgerPool(url, 1)) as pool:
-        check(pool, key)
+        check_database(pool, key)
 
 
 def list_tables(base):
@@ -69,55 +69,60 @@ def test_second_migration_changes_nothing_and_node_can_serve(fleet):
 
 
 def test_concurrent_migrations_create_each_table_once(empty_database_url):
-    url = as_role(empty_database_url, OWNING)
-    made = together(4, lambda _: migrate(url, KEY))
+    url = change_role(empty_database_url, OWNER_ROLE)
+    made = run_together(4, lambda _: migrate(url, KEY))
     assert sorted(map(len, made))[:3] == [0, 0, 0]
     (first,) = filter(None, made)
-    assert first == ("procrastinate schema", *(f"muniment {n:04}" for n in range(1, newest() + 1)))
-    check_url(as_role(empty_database_url, ROLE))
+    assert first == (
+        "procrastinate schema",
+        *(f"muniment {n:04}" for n in range(1, get_newest_version() + 1)),
+    )
+    check_url(change_role(empty_database_url, ROLE))
 
 
 def test_interrupted_migration_is_repeated_completely(empty_database_url, monkeypatch):
-    url, real = as_role(empty_database_url, OWNING), schema.migrations("muniment.fleet")
+    url, real = change_role(empty_database_url, OWNER_ROLE), schema.load_migrations("muniment.fleet")
     number, script = max(real.items())
-    monkeypatch.setattr(schema, "migrations", lambda _: {**real, number: f"{script}; SELECT 1 / 0"})
+    monkeypatch.setattr(schema, "load_migrations", lambda _: {**real, number: f"{script}; SELECT 1 / 0"})
     with pytest.raises(psycopg.errors.DivisionByZero):
         migrate(url, KEY)
     monkeypatch.undo()
-    raised(ConfigInvalid, check_url, as_role(empty_database_url, ROLE), match="fleet migrate")
+    catch_error(ConfigInvalid, check_url, change_role(empty_database_url, ROLE), match="fleet migrate")
     assert migrate(url, KEY) == (f"muniment {number:04}",)
-    check_url(as_role(empty_database_url, ROLE))
+    check_url(change_role(empty_database_url, ROLE))
 
 
 @pytest.mark.threat("T-FLT-10", control="known_tables")
 def test_newer_tables_are_neither_served_nor_migrated(base):
     execute(base.superuser, "INSERT INTO migration (of, name) VALUES ('muniment', '9999')")
     for act in (lambda: check_url(base.node), lambda: migrate(base.owner, KEY)):
-        assert "9999" in str(raised(StateTooNew, act))
+        assert "9999" in str(catch_error(StateTooNew, act))
     execute(base.superuser, "DELETE FROM migration WHERE of = 'muniment'")
-    raised(ConfigInvalid, check_url, base.node, match="version 0, this node needs .*muniment fleet migrate")
-    for number in range(1, newest() + 1):
+    catch_error(
+        ConfigInvalid, check_url, base.node, match="version 0, this node needs .*muniment fleet migrate"
+    )
+    for number in range(1, get_newest_version() + 1):
         execute(base.superuser, f"INSERT INTO migration (of, name) VALUES ('muniment', '{number:04}')")
     check_url(base.node)
 
 
 def test_database_without_tables_names_migrate_command(empty_database_url):
-    raised(
+    catch_error(
         ConfigInvalid,
         check_url,
-        as_role(empty_database_url, ROLE),
+        change_role(empty_database_url, ROLE),
         match="no ledger for this role yet; run: muniment fleet migrate",
     )
 
 
 @pytest.mark.threat("T-FLT-10", control="fleet_keys")
 def test_wrong_fleet_key_is_rejected_by_node_and_migration(base):
-    raised(ConfigInvalid, check_url, base.node, OTHER_KEY, match="not the key of this fleet")
-    raised(ConfigInvalid, migrate, base.owner, OTHER_KEY, match="not the key of this fleet")
+    catch_error(ConfigInvalid, check_url, base.node, OTHER_KEY, match="not the key of this fleet")
+    catch_error(ConfigInvalid, migrate, base.owner, OTHER_KEY, match="not the key of this fleet")
     check_url(base.node)
     assert KEY not in bytes(execute(base.superuser, "SELECT mark FROM fleet")[0][0])
     execute(base.superuser, "DELETE FROM fleet")
-    raised(ConfigInvalid, check_url, base.node, match="not the key of this fleet")
+    catch_error(ConfigInvalid, check_url, base.node, match="not the key of this fleet")
     assert migrate(base.owner, KEY) == ()
     check_url(base.node)
 
@@ -129,7 +134,7 @@ def create_role(base, role_options, *grants):
     try:
         for grant in grants:
             execute(base.superuser, grant.format(superuser=urlsplit(base.superuser).username))
-        yield as_role(base.superuser, "other_role")
+        yield change_role(base.superuser, "other_role")
     finally:
         execute(base.superuser, "DROP OWNED BY other_role")
         execute(base.superuser, "DROP ROLE other_role")
@@ -141,8 +146,8 @@ def create_role(base, role_options, *grants):
     [
         ("SUPERUSER", ()),
         ("BYPASSRLS", (f"GRANT {ROLE} TO other_role",)),
-        ("", (f"GRANT {OWNING} TO other_role",)),
-        ("NOINHERIT", (f"GRANT {OWNING} TO other_role",)),
+        ("", (f"GRANT {OWNER_ROLE} TO other_role",)),
+        ("NOINHERIT", (f"GRANT {OWNER_ROLE} TO other_role",)),
         ("NOINHERIT", (f"GRANT {ROLE}, {{superuser}} TO other_role",)),
         ("CREATEROLE", (f"GRANT {ROLE} TO other_role",)),  # Before PostgreSQL 16 it could become the owner.
         ("REPLICATION", (f"GRANT {ROLE} TO other_role",)),
@@ -151,9 +156,9 @@ def create_role(base, role_options, *grants):
 )
 def test_role_that_sees_every_home_is_rejected(fleet, role_options, grants):
     for url in (fleet.owner, fleet.superuser):
-        raised(ConfigInvalid, check_url, url, match="could see every home at once")
+        catch_error(ConfigInvalid, check_url, url, match="could see every home at once")
     with create_role(fleet, role_options, *grants) as url:
-        raised(ConfigInvalid, check_url, url, match="could see every home at once")
+        catch_error(ConfigInvalid, check_url, url, match="could see every home at once")
 
 
 def test_other_role_with_node_rights_can_serve(fleet):
@@ -162,16 +167,22 @@ def test_other_role_with_node_rights_can_serve(fleet):
 
 
 def test_migration_errors_name_missing_rights_or_role(fleet, empty_database_url):
-    raised(ConfigInvalid, migrate, as_role(empty_database_url, ROLE), KEY, match="may not create the tables")
-    raised(ConfigInvalid, migrate, fleet.owner, KEY, "no_such_role", match="role no_such_role does not exist")
+    catch_error(
+        ConfigInvalid, migrate, change_role(empty_database_url, ROLE), KEY, match="may not create the tables"
+    )
+    catch_error(
+        ConfigInvalid, migrate, fleet.owner, KEY, "no_such_role", match="role no_such_role does not exist"
+    )
     away = "postgresql://muniment@127.0.0.1:1/muniment"
-    raised(LedgerAway, migrate, away, KEY)
-    raised(LedgerAway, homes.homes, away)
+    catch_error(LedgerUnreachable, migrate, away, KEY)
+    catch_error(LedgerUnreachable, homes.list_homes, away)
 
 
 def test_old_server_is_rejected_before_any_change(empty_database_url, monkeypatch):
     monkeypatch.setattr(schema, "MIN_SERVER", 990_000)
-    raised(ConfigInvalid, migrate, as_role(empty_database_url, OWNING), KEY, match="is too old; use 15")
+    catch_error(
+        ConfigInvalid, migrate, change_role(empty_database_url, OWNER_ROLE), KEY, match="is too old; use 15"
+    )
     assert execute(empty_database_url, "SELECT 1 FROM pg_namespace WHERE nspname = 'muniment'") == []
 
 
@@ -180,31 +191,39 @@ def test_old_server_is_rejected_before_any_change(empty_database_url, monkeypatc
 
 def test_home_is_added_listed_and_removed_with_its_data(base):
     assert [homes.add_home(base.owner, name) for name in ("ann", "bob", "ann")] == [True, True, False]
-    assert homes.homes(base.owner) == ("ann", "bob")
+    assert homes.list_homes(base.owner) == ("ann", "bob")
     token = homes.add_token(base.owner, KEY, "ann")
     bob_token = homes.add_token(base.owner, KEY, "bob", "phone", ["phone-1"], Trust.AGENT)
     homes.remove_home(base.owner, "ann")
-    raised(NotFound, homes.remove_home, base.owner, "ann")
-    assert homes.homes(base.owner) == ("bob",)
+    catch_error(NotFound, homes.remove_home, base.owner, "ann")
+    assert homes.list_homes(base.owner) == ("bob",)
     left = execute(
         base.superuser, "SELECT home FROM token UNION SELECT home FROM record UNION SELECT home FROM door"
     )
     assert left == [("bob",)]
-    raised(ManagedMemoryUnavailable, homes.add_token, base.owner, KEY, "ann", match="the home does not exist")
+    catch_error(
+        ManagedMemoryUnavailable, homes.add_token, base.owner, KEY, "ann", match="the home does not exist"
+    )
     with closing(LedgerPool(base.node, 1)) as pool:
-        shared = Shared(pool.home("bob"), homes.key_of(KEY, "bob"), schema.Path("/nonexistent"))
+        shared = SharedLedger(
+            pool.home("bob"), homes.derive_home_key(KEY, "bob"), schema.Path("/nonexistent")
+        )
         with State(None, shared=shared) as state:
-            known = Tokens(state, keyed=partial(homes.keyed, KEY))
-            assert known.principal(bob_token, "o" * 43).name == "phone"
-            assert known.principal(token, "o" * 43) is None
+            known = Tokens(state, compute_digest=partial(homes.compute_keyed_digest, KEY))
+            assert known.find_principal(bob_token, "o" * 43).name == "phone"
+            assert known.find_principal(token, "o" * 43) is None
     homes.revoke_token(base.owner, KEY, "bob", "phone")
-    raised(NotFound, homes.revoke_token, base.owner, KEY, "bob", "phone")
+    catch_error(NotFound, homes.revoke_token, base.owner, KEY, "bob", "phone")
     assert execute(base.superuser, "SELECT * FROM door") == []
 
 
 def test_invalid_home_name_is_rejected_without_connection():
     for name in ("", " ", "a b", "-a", ".a", "a/b", "a\n", "é", "a\x00", "'; --", "a" * 129):
         for act in (homes.add_home, homes.remove_home):
-            raised(ConfigInvalid, act, "postgresql://127.0.0.1:1/none", name, match="invalid home name")
+            catch_error(ConfigInvalid, act, "postgresql://127.0.0.1:1/none", name, match="invalid home name")
     assert homes.check_name("a" * 128) == "a" * 128
-    assert homes.key_of(KEY, "a") != homes.key_of(KEY, "b") != homes.key_of(OTHER_KEY, "b")
+    assert (
+        homes.derive_home_key(KEY, "a")
+        != homes.derive_home_key(KEY, "b")
+        != homes.derive_home_key(OTHER_KEY, "b")
+    )

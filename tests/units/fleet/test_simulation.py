@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kit.shell import text_of
-from kit.where import REPOSITORY
+from kit.locations import REPOSITORY
+from kit.shell import read_page
 
 PROGRAM = REPOSITORY / "benchmarks" / "fleet_at_scale.py"
 
@@ -125,7 +125,7 @@ def test_same_seed_prints_same_page():
     heads = re.findall(r"^\| [a-z]+ \|.*$\n^\| --- .*$", page, re.MULTILINE)
     assert len(heads) == 3
     # The table heads contain numbers of the load, so only their first parts are compared.
-    documentation = text_of("docs/fleet.md")
+    documentation = read_page("docs/fleet.md")
     assert all(head.partition(", ")[0] in documentation for head in heads), (
         "paste the new output into the page"
     )

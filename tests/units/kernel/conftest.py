@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from kit.kernel.trees import RESOLVERS, plant
+from kit.kernel.trees import RESOLVERS, create_trees
 
 
 @pytest.fixture
 def trees(tmp_path):
-    return plant(tmp_path)
+    return create_trees(tmp_path)
 
 
 @pytest.fixture(params=RESOLVERS)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.kernel.trees import Failing
-from kit.paths import at
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.descriptors import assert_descriptors_closed
+from kit.kernel.trees import FailingResolver
+from kit.paths import make_path
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
 from muniment.kernel.binding import bind, bind_all
 from muniment.kernel.names import Via
-from muniment.policy.ownership import bind_outside, create_private_directory, require_ours
+from muniment.policy.ownership import bind_outside, create_private_directory, require_trusted
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def directory(tmp_path):
 
 def get_bind_error(path, **keywords):
     """Return the reason why `path` is not bound; check that nothing stays open."""
-    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
+    with assert_descriptors_closed(), pytest.raises(ManagedMemoryUnavailable) as caught:
         bind("user", path, **keywords)
     assert caught.value.what == "user"
     assert "\n" not in caught.value.reason
@@ -41,7 +41,7 @@ def test_bind_resolves_link_once(directory, tmp_path):
         assert bound.trusted_path == directory
         link.unlink()
         link.symlink_to(tmp_path)
-        assert bound.root.read_bytes(at("user", "note.md")) == b"inside"
+        assert bound.root.read_bytes(make_path("user", "note.md")) == b"inside"
         bound.verify()
 
 
@@ -78,7 +78,7 @@ def test_bind_rejects_directory_writable_by_others(directory, tmp_path, monkeypa
 
 
 def test_bind_rejects_directory_swapped_or_not_listable(directory, tmp_path, monkeypatch):
-    reason = get_bind_error(directory, resolver=Failing(13))
+    reason = get_bind_error(directory, resolver=FailingResolver(13))
     assert "cannot be listed (Permission denied); run: chmod u+rwx" in reason
     real = os.open
 
@@ -125,9 +125,9 @@ def test_roots_of_scopes_must_not_overlap(directory, tmp_path):
         ({"user": directory, "project": directory}, "is the same directory as the root of scope 'project'"),
         ({"project": sibling, "user": missing}, "does not exist"),
     ):
-        with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable, match=message):
+        with assert_descriptors_closed(), pytest.raises(ManagedMemoryUnavailable, match=message):
             bind_all(roots)
-    roots = bind_all({"user": directory, "project": sibling}, apart_from=[tmp_path / "state"])
+    roots = bind_all({"user": directory, "project": sibling}, disjoint_from=[tmp_path / "state"])
     assert list(roots) == ["user", "project"]
     for bound in roots.values():
         bound.verify()
@@ -141,16 +141,18 @@ def test_policy_file_must_be_outside_roots_and_private(directory, tmp_path):
     policy.write_text("")
     for bound in bind_outside({"user": directory}, [policy], frozenset()).values():
         bound.close()
-    error = raised(PolicyInvalid, bind_outside, {"user": directory}, [directory / "note.md"], frozenset())
+    error = catch_error(
+        PolicyInvalid, bind_outside, {"user": directory}, [directory / "note.md"], frozenset()
+    )
     assert "is in the root" in str(error)
     (directory / "p.toml").hardlink_to(policy)
     links = frozenset({(policy.stat().st_dev, policy.stat().st_ino)})
     with pytest.raises(PolicyInvalid, match="by another name"):
         bind_outside({"user": directory}, [policy], links)
-    require_ours(folder, inside=True)
+    require_trusted(folder, inside=True)
     policy.chmod(0o666)
     for path in (policy, folder):
-        raised(ConfigInvalid, require_ours, path, inside=path == folder)
+        catch_error(ConfigInvalid, require_trusted, path, inside=path == folder)
 
 
 # After binding.
@@ -165,7 +167,7 @@ def test_root_replaced_after_bind_is_detected(directory, tmp_path):
             lambda: (directory.rmdir(), directory.symlink_to(tmp_path)),
         ):
             act()
-            caught = raised(PathEscape, bound.verify)
+            caught = catch_error(PathEscape, bound.verify)
             assert (caught.via, caught.requested) == (Via.ROOT_REPLACED, "user")
         directory.unlink()
         (tmp_path / "moved").rename(directory)
@@ -192,5 +194,5 @@ def test_default_directory_is_created_private_or_rejected(directory, tmp_path):
         (tmp_path / "dangling", "is not a directory"),
         (directory / "note.md" / "below", "cannot be created"),
     ):
-        raised(ManagedMemoryUnavailable, create_private_directory, path, match=message)
+        catch_error(ManagedMemoryUnavailable, create_private_directory, path, match=message)
     assert not (tmp_path / "missing").exists()

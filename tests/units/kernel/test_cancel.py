@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.descriptors import assert_descriptors_closed
 from muniment.cancelling import Cancel
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 
 
 def is_readable(fd):
@@ -42,7 +42,7 @@ def test_closed_token_touches_no_reused_descriptor(is_child):
         parent.set()
         assert not is_readable(reader)
         assert cancel.is_set() is not is_child  # The child was detached.
-        raised(ValueError, cancel.fileno, match="closed")
+        catch_error(ValueError, cancel.fileno, match="closed")
     for fd in {reader, writer, number}:
         os.close(fd)
 
@@ -69,14 +69,14 @@ def test_last_data_is_read_after_peer_has_ended():
     os.close(writer)  # Readable, like the pidfd of a process that ended.
     with one, other:
         other.send(b"x")
-        assert Patience(math.inf).wait(one.fileno(), select.POLLIN, alive=alive)
+        assert Deadline(math.inf).wait(one.fileno(), select.POLLIN, peer_pidfd=alive)
         one.recv(1)
-        assert not Patience(math.inf).wait(one.fileno(), select.POLLIN, alive=alive)
+        assert not Deadline(math.inf).wait(one.fileno(), select.POLLIN, peer_pidfd=alive)
     os.close(alive)
 
 
 def test_closing_parent_or_child_does_not_close_the_other():
-    with nothing_left_open():
+    with assert_descriptors_closed():
         parent = Cancel()
         child, other = parent.child(), parent.child()
         other.close()

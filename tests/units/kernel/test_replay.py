@@ -8,14 +8,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from kit.memories import photograph
-from kit.paths import at
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.memories import take_snapshot
+from kit.paths import make_path
 from muniment.errors import BadName, PathEscape, Refused, StoreConflict
+from muniment.kernel.apply import lock_roots
 from muniment.kernel.binding import bind
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange
-from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Via
 from muniment.kernel.write import replay
 
@@ -24,12 +24,12 @@ ONE = b"inside one"
 
 def make_change(rel, before, after, scope="user"):
     base = None if before is None else hashlib.sha256(before).hexdigest()
-    return FileChange(at(scope, rel), base, after, before)
+    return FileChange(make_path(scope, rel), base, after, before)
 
 
 def read_contents(trees):
     """Return every name with its mode and content."""
-    found = photograph(trees.inside, trees.other, trees.outside)
+    found = take_snapshot(trees.inside, trees.other, trees.outside)
     return {path: (mode, content) for path, (mode, _, _, content) in found.items()}
 
 
@@ -39,7 +39,7 @@ def locked_roots(trees):
     with ExitStack() as opened:
         user = opened.enter_context(bind("user", trees.inside))
         opened.enter_context(bind("project", trees.other))
-        yield opened.enter_context(lock_roots([user], Patience(math.inf)))
+        yield opened.enter_context(lock_roots([user], Deadline(math.inf)))
 
 
 def test_replay_creates_changes_and_removes_files(trees, locked_roots):
@@ -62,11 +62,11 @@ def test_replay_creates_changes_and_removes_files(trees, locked_roots):
 @pytest.mark.threat("T-FLT-05", control="replayed_names")
 @pytest.mark.parametrize("rel", ["MEMORY.md", "index/a.md", "index/deep/a.md"])
 def test_replay_rejects_index_files(trees, locked_roots, rel):
-    before = photograph(trees.inside)
-    error = raised(
+    before = take_snapshot(trees.inside)
+    error = catch_error(
         Refused, replay, [make_change("topic/new.md", None, b"n"), make_change(rel, None, b"x")], locked_roots
     )
-    assert (error.rule, photograph(trees.inside)) == ("replay", before)
+    assert (error.rule, take_snapshot(trees.inside)) == ("replay", before)
     replay(
         [make_change(f"topic/{rel}", None, b"x")], locked_roots
     )  # In another directory it is the name of an entry.
@@ -75,11 +75,11 @@ def test_replay_rejects_index_files(trees, locked_roots, rel):
 @pytest.mark.threat("T-FLT-05", control="replayed_names")
 @pytest.mark.parametrize("rel", ["topic/one", "topic/one.txt", "topic/.md", "a.MD"])
 def test_replay_rejects_invalid_entry_names(trees, locked_roots, rel):
-    before = photograph(trees.inside)
-    raised(
+    before = take_snapshot(trees.inside)
+    catch_error(
         BadName, replay, [make_change("topic/new.md", None, b"n"), make_change(rel, None, b"x")], locked_roots
     )
-    assert photograph(trees.inside) == before
+    assert take_snapshot(trees.inside) == before
 
 
 @pytest.mark.threat("T-FLT-05", control="claimed_file")
@@ -101,30 +101,30 @@ def test_replay_over_different_content_changes_nothing(trees, locked_roots, othe
         other,
         make_change("note.md", b"inside note", b"changed"),
     ]
-    assert raised(StoreConflict, replay, whole, locked_roots).paths == (other.path.text,)
+    assert catch_error(StoreConflict, replay, whole, locked_roots).paths == (other.path.text,)
     assert read_contents(trees) == before
 
 
 @pytest.mark.threat("T-FLT-05", control="resolvers")
 def test_replay_does_not_follow_links(trees, locked_roots):
     (trees.inside / "out").symlink_to(trees.outside)
-    before = photograph(trees.outside)
-    error = raised(PathEscape, replay, [make_change("out/new.md", None, b"x")], locked_roots)
-    assert (error.via, photograph(trees.outside)) == (Via.SYMLINK, before)
+    before = take_snapshot(trees.outside)
+    error = catch_error(PathEscape, replay, [make_change("out/new.md", None, b"x")], locked_roots)
+    assert (error.via, take_snapshot(trees.outside)) == (Via.SYMLINK, before)
 
 
 def test_replay_requires_changes_and_locked_roots(trees, locked_roots):
     before = read_contents(trees)
     for odd in ([{"user/a.md": b"x"}], ["user/a.md"], [make_change("a.md", None, bytearray(b"x"))]):
-        raised(TypeError, replay, odd, locked_roots)
-    raised(
+        catch_error(TypeError, replay, odd, locked_roots)
+    catch_error(
         KeyError,
         replay,
         [make_change("a.md", None, b"x"), make_change("b.md", None, b"x", "project")],
         locked_roots,
     )
     for roots in ({}, dict(locked_roots), None):
-        raised(TypeError, replay, [make_change("a.md", None, b"x")], roots)
+        catch_error(TypeError, replay, [make_change("a.md", None, b"x")], roots)
     locked_roots.release()
-    raised(KeyError, replay, [make_change("a.md", None, b"x")], locked_roots)
+    catch_error(KeyError, replay, [make_change("a.md", None, b"x")], locked_roots)
     assert read_contents(trees) == before

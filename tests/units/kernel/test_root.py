@@ -14,23 +14,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link
-from kit.memories import photograph
-from kit.paths import at
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.descriptors import assert_descriptors_closed
+from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, FailingResolver, create_link, create_trees
+from kit.memories import take_snapshot
+from kit.paths import make_path
 from muniment import errors
 from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape, Unreadable
 from muniment.kernel import listing, syscalls, walk
 from muniment.kernel import root as subject
 from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
-from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, Root, leaf
+from muniment.kernel.root import MAX_ENTRIES, ListedName, PathStatus, Root, encode_name
 from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver
 from muniment.sandbox.tools import links
 from muniment.sandbox.tools.links import read_links
 
-user = partial(at, "user")
+user = partial(make_path, "user")
 
 
 def make_failing_call(number):
@@ -46,7 +46,7 @@ def find_escape_way(root, rel):
     """Return the kind of escape that every operation reports; check that nothing stays open."""
     ways = set()
     for operation in OPERATIONS.values():
-        with nothing_left_open(), pytest.raises(PathEscape) as caught:
+        with assert_descriptors_closed(), pytest.raises(PathEscape) as caught:
             operation(root, rel)
         ways.add(caught.value.via)
         message = str(caught.value)
@@ -79,40 +79,40 @@ def test_directory_listing_is_sorted_and_has_kinds(root, trees, monkeypatch):
     (trees.inside / "a-link").symlink_to(trees.outside)
     os.mkfifo(trees.inside / "b-fifo")
     expected = (
-        *(Listed("a-link", "other"), Listed("b-fifo", "other"), Listed("folder.md", "directory")),
-        *(Listed("note.md", "file"), Listed("topic", "directory")),
+        *(ListedName("a-link", "other"), ListedName("b-fifo", "other"), ListedName("folder.md", "directory")),
+        *(ListedName("note.md", "file"), ListedName("topic", "directory")),
     )
     assert root.list_directory(user("")) == root.list_directory(user("")) == expected
-    assert root.list_directory(user("topic/deep")) == (Listed("two.md", "file"),)
+    assert root.list_directory(user("topic/deep")) == (ListedName("two.md", "file"),)
     names = [os.fsencode(entry.name) for entry in expected]
     # A file system without kinds: they are read without following links.
-    monkeypatch.setattr(subject, "entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
+    monkeypatch.setattr(subject, "iterate_entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
     assert root.list_directory(user("")) == expected
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENOMEM])
 def test_listing_fails_if_kind_cannot_be_read(root, monkeypatch, number):
-    monkeypatch.setattr(subject, "entries", lambda _fd: [(b"note.md", 0)])
-    failing_root = replace(root, resolver=Failing({b"note.md": number}, root.resolver))
-    raised(Unreadable, failing_root.list_directory, user(""))
+    monkeypatch.setattr(subject, "iterate_entries", lambda _fd: [(b"note.md", 0)])
+    failing_root = replace(root, resolver=FailingResolver({b"note.md": number}, root.resolver))
+    catch_error(Unreadable, failing_root.list_directory, user(""))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT, errno.ENXIO])
 def test_error_while_reading_an_open_file_is_unreadable(root, monkeypatch, number):
     monkeypatch.setattr(os, "pread", make_failing_call(number))
-    raised(Unreadable, root.read_bytes, user("note.md"))
+    catch_error(Unreadable, root.read_bytes, user("note.md"))
 
 
 def test_error_of_fstat_on_an_open_file_is_unreadable(root, monkeypatch):
     monkeypatch.setattr(subject, "fstat", make_failing_call(errno.EIO))
-    raised(Unreadable, root.read_bytes, user("note.md"))
+    catch_error(Unreadable, root.read_bytes, user("note.md"))
 
 
 def test_unreadable_status_is_not_reported_as_absence(root, monkeypatch):
     with OpenDirectory(root, user("")) as opened:
-        assert opened.status_of("missing.md") is None
+        assert opened.read_status("missing.md") is None
         monkeypatch.setattr(os, "stat", make_failing_call(errno.EIO))
-        raised(Unreadable, opened.status_of, "note.md")
+        catch_error(Unreadable, opened.read_status, "note.md")
 
 
 def test_listing_longer_than_one_buffer_is_complete(root, trees):
@@ -134,15 +134,15 @@ def test_names_not_utf8_or_starting_with_dot_are_readable(root, trees):
 
 
 def test_examine_returns_kind_and_size_or_none_if_missing(root):
-    assert root.examine(user("note.md")) == Examined("file", 11)
+    assert root.examine(user("note.md")) == PathStatus("file", 11)
     assert root.examine(user("topic")).kind == root.examine(user("")).kind == "directory"
     for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 255):
         assert root.examine(user(rel)) is None
         for reading in (root.read_bytes, root.list_directory):
-            raised(NotFound, reading, user(rel))
+            catch_error(NotFound, reading, user(rel))
     with OpenDirectory(root, user("")) as opened:
         for name in ("x" * 256, "a\nb\u202e.md"):
-            assert str(raised(NotFound, opened.read, name)).isprintable()
+            assert str(catch_error(NotFound, opened.read, name)).isprintable()
 
 
 # Links are not followed, wherever they are and wherever they lead.
@@ -152,18 +152,18 @@ def test_examine_returns_kind_and_size_or_none_if_missing(root):
 @pytest.mark.threat("T-PATH-03", control="openat2_resolve")
 def test_no_operation_follows_links_or_reveals_targets(tmp_path):
     for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
-        trees = plant(tmp_path / str(number))
-        rel, root = plant_link(trees, shape), trees.root(resolver)
-        before = photograph(trees.outside, trees.other)
+        trees = create_trees(tmp_path / str(number))
+        rel, root = create_link(trees, shape), trees.root(resolver)
+        before = take_snapshot(trees.outside, trees.other)
         assert find_escape_way(root, rel) is Via.SYMLINK, (shape, resolver)
-        raised((PathEscape, NotFound), OpenDirectory, root, user(rel))
+        catch_error((PathEscape, NotFound), OpenDirectory, root, user(rel))
         parent, _, last = rel.rpartition("/")
         with contextlib.suppress(PathEscape), OpenDirectory(root, user(parent)) as opened:
-            raised(PathEscape, opened.read, last)
+            catch_error(PathEscape, opened.read, last)
         name, target, _ = LINKS[shape]
         expected = {name: "/" if target.startswith(("{", "/")) else target}
         assert read_links(root) == expected | ({"second.md": "/"} if "chain" in shape else {})
-        assert photograph(trees.outside, trees.other) == before
+        assert take_snapshot(trees.outside, trees.other) == before
         os.close(root.fd)
 
 
@@ -195,7 +195,7 @@ def test_special_files_are_escapes_without_waiting(root, trees, monkeypatch):
 
 def test_directory_is_not_read_and_file_is_not_listed(root):
     for operation, rel in (("read", "folder.md"), ("read", ""), ("list", "note.md")):
-        raised(errors.NotAFile, OPERATIONS[operation], root, rel)
+        catch_error(errors.NotAFile, OPERATIONS[operation], root, rel)
 
 
 def test_file_removed_while_opened_is_not_found(root, trees):
@@ -205,7 +205,7 @@ def test_file_removed_while_opened_is_not_found(root, trees):
         return fd
 
     slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=open_then_remove))
-    raised(NotFound, slow.read_bytes, user("note.md"))
+    catch_error(NotFound, slow.read_bytes, user("note.md"))
     (trees.inside / "note.md").touch()
     assert slow.examine(user("note.md")) is None
 
@@ -228,17 +228,17 @@ INVALID_PATHS = [
 
 @pytest.mark.threat("T-PATH-01", control="checked_paths")
 def test_escaping_or_invalid_text_is_rejected_before_syscalls():
-    failing_root = Root("user", -1, Failing(errno.EIO))
+    failing_root = Root("user", -1, FailingResolver(errno.EIO))
     for via, rels in OUTWARDS.items():
         for rel in rels:
             assert find_escape_way(failing_root, rel) is via, rel
     for rel, operation in itertools.product(INVALID_PATHS, OPERATIONS.values()):
-        caught = raised(BadName, operation, failing_root, rel)
+        caught = catch_error(BadName, operation, failing_root, rel)
         assert "\n" not in str(caught)
 
 
 def test_text_or_path_of_other_scope_is_rejected():
-    failing_root = Root("user", -1, Failing(errno.EIO))
+    failing_root = Root("user", -1, FailingResolver(errno.EIO))
     text = SimpleNamespace(scope="user", rel="note.md", text="user/note.md")
     opening = partial(OpenDirectory, failing_root)
     for act in (
@@ -249,17 +249,22 @@ def test_text_or_path_of_other_scope_is_rejected():
         opening,
     ):
         for wrong in ("note.md", "", b"note.md", Path("note.md"), text):
-            raised(TypeError, act, wrong)
-        raised(ValueError, act, at("project", "note.md"), match="project is not the scope of this root, user")
+            catch_error(TypeError, act, wrong)
+        catch_error(
+            ValueError,
+            act,
+            make_path("project", "note.md"),
+            match="project is not the scope of this root, user",
+        )
 
 
 def test_path_and_name_are_encoded_unchanged(root):
     assert root.way(user("")) == b"."
     assert root.way(user("topic/\u00e9.md")) == b"topic/\xc3\xa9.md"
-    assert leaf("a\\..\\b") == b"a\\..\\b"
-    assert leaf("e\u0301.md") != leaf("\u00e9.md")
-    assert leaf("\udcff") == b"\xff"
-    assert "\n" not in str(raised(BadName, leaf, "\ud800\n"))
+    assert encode_name("a\\..\\b") == b"a\\..\\b"
+    assert encode_name("e\u0301.md") != encode_name("\u00e9.md")
+    assert encode_name("\udcff") == b"\xff"
+    assert "\n" not in str(catch_error(BadName, encode_name, "\ud800\n"))
 
 
 # Limits.
@@ -270,7 +275,7 @@ def test_file_over_size_limit_is_rejected_unread(root, trees, monkeypatch):
     monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
-        raised(errors.TooLarge, root.read_bytes, user("note.md"), *limits)
+        catch_error(errors.TooLarge, root.read_bytes, user("note.md"), *limits)
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
@@ -284,18 +289,18 @@ def test_file_growing_over_limit_while_read_is_rejected(root, trees, monkeypatch
         return real(fd, count, position)
 
     monkeypatch.setattr(os, "pread", read_growing_file)
-    raised(errors.TooLarge, root.read_bytes, user("note.md"), 100)
+    catch_error(errors.TooLarge, root.read_bytes, user("note.md"), 100)
     assert sum(counts) <= 101
 
 
 def test_listings_leave_no_descriptor_open(root, monkeypatch):
-    with nothing_left_open():
+    with assert_descriptors_closed():
         for rel, error in (("note.md", errors.NotAFile), ("gone", NotFound)):
-            raised(error, root.list_directory, user(rel))
+            catch_error(error, root.list_directory, user(rel))
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(root.list_directory(user(""))) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-        raised(errors.TooLarge, root.list_directory, user(""))
+        catch_error(errors.TooLarge, root.list_directory, user(""))
 
 
 # Changing file systems and system errors.
@@ -310,7 +315,7 @@ def test_removed_root_is_empty(root, trees, tmp_path):
         (tmp_path / "moved" / rel).rmdir()
     assert root.examine(user("note.md")) is root.examine(user("")) is None
     for operation, rel in (("read", "note.md"), ("list", "note.md"), ("list", "")):
-        raised(NotFound, OPERATIONS[operation], root, rel)
+        catch_error(NotFound, OPERATIONS[operation], root, rel)
 
 
 SYSTEM_ERRORS = [
@@ -324,11 +329,11 @@ SYSTEM_ERRORS = [
 
 def test_system_errors_are_one_line_without_host_path():
     for (number, error, text), operation in itertools.product(SYSTEM_ERRORS, OPERATIONS.values()):
-        failing_root = Root("user", -1, Failing(number))
+        failing_root = Root("user", -1, FailingResolver(number))
         if error is NotFound and operation is OPERATIONS["examine"]:
             assert operation(failing_root, "note.md") is None
             continue
-        caught = raised(error, operation, failing_root, "note.md", match=text)
+        caught = catch_error(error, operation, failing_root, "note.md", match=text)
         assert "\n" not in str(caught)
 
 
@@ -338,7 +343,7 @@ def raise_io_error(*_args):
 
 def test_disk_error_while_reading_leaves_nothing_open(root, monkeypatch):
     for owner, name in ((os, "pread"), (subject, "fstat")):
-        with nothing_left_open(), monkeypatch.context() as patch:
+        with assert_descriptors_closed(), monkeypatch.context() as patch:
             patch.setattr(owner, name, raise_io_error)
             with pytest.raises((OSError, errors.Unreadable), match=r"Input/output|EIO") as caught:
                 root.read_bytes(user("note.md"))
@@ -394,7 +399,7 @@ def test_resolver_depends_on_kernel_and_known_machine(monkeypatch):
         raise errors.PlatformUnsupported("no")
 
     monkeypatch.setattr(subject, "require_known_machine", raise_unsupported)
-    raised(errors.PlatformUnsupported, subject.choose_resolver)
+    catch_error(errors.PlatformUnsupported, subject.choose_resolver)
 
 
 def test_walk_rejects_other_device_at_any_component(trees, monkeypatch):
@@ -407,7 +412,7 @@ def test_walk_rejects_other_device_at_any_component(trees, monkeypatch):
             return SimpleNamespace(st_dev=real(fd).st_dev + (len(checked) > number), st_mode=real(fd).st_mode)
 
         monkeypatch.setattr(walk, "fstat", fstat_other_device)
-        with nothing_left_open(), pytest.raises(PathEscape) as caught:
+        with assert_descriptors_closed(), pytest.raises(PathEscape) as caught:
             made.read_bytes(user("topic/one.md"))
         assert caught.value.via is Via.MOUNT
     os.close(made.fd)
@@ -454,12 +459,12 @@ def test_read_returns_status_from_before_the_read(root, trees, monkeypatch):
 def test_status_of_name_does_not_follow_links(root, trees):
     (trees.inside / "topic" / "link.md").symlink_to("one.md")
     with OpenDirectory(root, user("topic")) as opened:
-        assert opened.status_of("link.md") == (trees.inside / "topic" / "link.md").lstat()
-        assert opened.status_of("deep") == (trees.inside / "topic" / "deep").lstat()
-        assert opened.status_of("gone.md") is None
+        assert opened.read_status("link.md") == (trees.inside / "topic" / "link.md").lstat()
+        assert opened.read_status("deep") == (trees.inside / "topic" / "deep").lstat()
+        assert opened.read_status("gone.md") is None
         for name in ("", "deep/two.md", "a/b", "..", "/etc", "\0"):
-            for method in (opened.status_of, opened.read):
-                raised(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
+            for method in (opened.read_status, opened.read):
+                catch_error(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
 
 
 def test_open_directory_rejects_hard_links_and_non_files(root, trees):
@@ -468,10 +473,10 @@ def test_open_directory_rejects_hard_links_and_non_files(root, trees):
     (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with OpenDirectory(root, user("")) as opened:
         for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
-            assert raised(PathEscape, opened.read, name).via is via
-        raised(errors.NotAFile, opened.read, "topic")
-        raised(errors.TooLarge, opened.read, "large.md")
-        raised(NotFound, opened.read, "gone.md")
+            assert catch_error(PathEscape, opened.read, name).via is via
+        catch_error(errors.NotAFile, opened.read, "topic")
+        catch_error(errors.TooLarge, opened.read, "large.md")
+        catch_error(NotFound, opened.read, "gone.md")
 
 
 def test_open_directory_is_unchanged_after_replacement(root, trees, tmp_path):
@@ -484,7 +489,7 @@ def test_open_directory_is_unchanged_after_replacement(root, trees, tmp_path):
 
 def test_removed_directory_is_not_found(root, trees):
     (trees.inside / "folder.md").rmdir()
-    raised(NotFound, OpenDirectory, root, user("folder.md"))
+    catch_error(NotFound, OpenDirectory, root, user("folder.md"))
     fd = os.open(trees.inside / "topic", os.O_PATH)
     (trees.inside / "topic").rename(trees.inside / "aside")
     for path in ("aside/deep/two.md", "aside/one.md"):
@@ -502,7 +507,7 @@ def test_open_directory_limits_names_and_handles_vanished(root, trees, monkeypat
         monkeypatch.setattr(listing, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
         monkeypatch.setattr(listing, "MAX_ENTRIES", 2)
-        raised(errors.TooLarge, opened.entries)
+        catch_error(errors.TooLarge, opened.entries)
     real = os.scandir
 
     @contextlib.contextmanager
@@ -520,7 +525,7 @@ def test_open_directory_limits_names_and_handles_vanished(root, trees, monkeypat
 
 def test_open_directory_system_error_leaves_nothing_open(root, monkeypatch):
     for call in ("scandir", "fstat"):
-        with nothing_left_open(), monkeypatch.context() as patched:
+        with assert_descriptors_closed(), monkeypatch.context() as patched:
             patched.setattr(os, call, raise_io_error)
             with pytest.raises(errors.Unreadable, match="EIO"), OpenDirectory(root, user("topic")) as opened:
                 opened.entries()
@@ -608,7 +613,7 @@ def test_read_links_works_for_moved_and_removed_root(root, trees):
 
 
 def get_limit_error(root):
-    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
+    with assert_descriptors_closed(), pytest.raises(ManagedMemoryUnavailable) as caught:
         read_links(root)
     assert caught.value.what == root.scope
     assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason

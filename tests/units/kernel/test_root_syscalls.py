@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from kit.raising import raised
+from kit.catching import catch_error
 from muniment.errors import PlatformUnsupported
 from muniment.kernel import syscalls as subject
-from muniment.kernel.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
+from muniment.kernel.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, get_numbers
 
 
 def test_syscall_numbers_match_kernel_and_unknown_are_rejected():
@@ -20,9 +20,9 @@ def test_syscall_numbers_match_kernel_and_unknown_are_rejected():
         assert ctypes.sizeof(layout) == size
     subject.require_known_machine(MACHINES["aarch64"])
     for machine, pointer in (("riscv64", 8), ("", 8), ("x86_64", 4), ("aarch64", 4)):
-        assert numbers_for(machine, pointer) is UNKNOWN
+        assert get_numbers(machine, pointer) is UNKNOWN
         with pytest.raises(PlatformUnsupported):
-            subject.require_known_machine(numbers_for(machine, pointer))
+            subject.require_known_machine(get_numbers(machine, pointer))
 
 
 def test_fstat_and_entries_match_standard_library(tmp_path):
@@ -39,16 +39,16 @@ def test_fstat_and_entries_match_standard_library(tmp_path):
         (tmp_path / f"{number}").touch()
     (tmp_path / "directory").mkdir()
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    found = dict(subject.entries(fd))
+    found = dict(subject.iterate_entries(fd))
     os.close(fd)
     assert set(found) == {os.fsencode(path.name) for path in tmp_path.iterdir()}
 
 
 def test_syscall_errors_contain_no_path(tmp_path, monkeypatch):
-    assert raised(OSError, subject.fstat, -1, match="Bad file descriptor").filename is None
+    assert catch_error(OSError, subject.fstat, -1, match="Bad file descriptor").filename is None
     fd = os.open(tmp_path, os.O_PATH)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        list(subject.entries(fd))
+        list(subject.iterate_entries(fd))
     os.close(fd)
     monkeypatch.setattr(subject, "_FSTAT", UNKNOWN.fstat)
-    raised(OSError, subject.fstat, 0, match="not implemented")
+    catch_error(OSError, subject.fstat, 0, match="not implemented")

@@ -15,21 +15,21 @@ from functools import partial
 
 import pytest
 
-from kit.kernel.trees import CANARY, Failing
-from kit.memories import photograph
-from kit.paths import at
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.kernel.trees import CANARY, FailingResolver
+from kit.memories import take_snapshot
+from kit.paths import make_path
 from muniment import errors
 from muniment.cancelling import Cancel
 from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, StoreConflict
-from muniment.kernel import _directory, land
-from muniment.kernel._directory import Staged, open_directory, partial_name, temporary_name
+from muniment.kernel import _directory, apply
+from muniment.kernel._directory import StagedFile, build_partial_name, build_temporary_name, open_directory
 from muniment.kernel.binding import bind
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import MAX_FILE_BYTES, Via
-from muniment.testing.race import exchange
+from muniment.testing.race import exchange_names
 
-user = partial(at, "user")
+user = partial(make_path, "user")
 
 
 def hash_content(content):
@@ -40,7 +40,7 @@ ONE = hash_content(b"inside one")
 
 
 def create_temporary_name():
-    return temporary_name(os.urandom)
+    return build_temporary_name(os.urandom)
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def topic(trees):
 
 def test_folder_or_file_on_removed_device_is_unavailable(trees):
     root, errors_by_name = trees.root("openat2"), {b"topic": errno.ENODEV, b"note.md": errno.ENXIO}
-    failing_root = replace(root, resolver=Failing(errors_by_name, root.resolver))
-    raised(ManagedMemoryUnavailable, open_directory, failing_root, user("topic"), create=True)
+    failing_root = replace(root, resolver=FailingResolver(errors_by_name, root.resolver))
+    catch_error(ManagedMemoryUnavailable, open_directory, failing_root, user("topic"), create=True)
     with open_directory(failing_root, user(""), create=False) as directory:
-        raised(ManagedMemoryUnavailable, directory.read, "note.md")
+        catch_error(ManagedMemoryUnavailable, directory.read, "note.md")
     os.close(root.fd)
 
 
@@ -64,8 +64,8 @@ def test_clear_saves_too_large_file_of_another_process(trees):
     temporary = trees.inside / "topic" / create_temporary_name()
     temporary.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     was = temporary.stat()
-    with bind("user", trees.inside) as bound, land.lock_roots([bound], Patience(math.inf)) as locked_roots:
-        (saved,) = land.clear(user("topic"), locked_roots, lambda _: True, lambda *_: True)
+    with bind("user", trees.inside) as bound, apply.lock_roots([bound], Deadline(math.inf)) as locked_roots:
+        (saved,) = apply.clear_temporary_names(user("topic"), locked_roots, lambda _: True, lambda *_: True)
     now = (trees.inside / saved.rel).stat()
     assert (now.st_ino, now.st_size) == (was.st_ino, was.st_size)
     assert not temporary.exists()
@@ -76,8 +76,8 @@ def replace_method(request, monkeypatch):
     """Return the method to change a name: with flags, or on a file system without them."""
     if request.param == "without flags":
         disable_renameat2(monkeypatch, errno.EINVAL)
-        return _directory.Landing.PLAIN_RENAME
-    return _directory.Landing.ATOMIC
+        return _directory.ReplaceMethod.PLAIN_RENAME
+    return _directory.ReplaceMethod.ATOMIC
 
 
 def disable_renameat2(monkeypatch, number):
@@ -140,12 +140,12 @@ def test_roots_are_locked_only_in_block_despite_forks(bound, trees, monkeypatch)
 
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", copy_lock_fd)
-        with land.lock_roots(bound, Patience(time.monotonic() + 30)):
+        with apply.lock_roots(bound, Deadline(time.monotonic() + 30)):
             patched.undo()
             assert is_locked(trees.inside)
             assert is_locked(trees.other)
     assert not is_locked(trees.inside)
-    with pytest.raises(KeyError), land.lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(KeyError), apply.lock_roots(bound, Deadline(math.inf)):
         raise KeyError
     assert not is_locked(trees.other)
     for fd in copies:
@@ -153,15 +153,15 @@ def test_roots_are_locked_only_in_block_despite_forks(bound, trees, monkeypatch)
 
 
 def test_locks_are_acquired_in_fixed_order(bound, monkeypatch):
-    orders, locked_fds, real = [], [], land._lock
+    orders, locked_fds, real = [], [], apply._lock
 
     def record_lock(root, patience):
         locked_fds.append(root.fd)
         return real(root, patience)
 
-    monkeypatch.setattr(land, "_lock", record_lock)
+    monkeypatch.setattr(apply, "_lock", record_lock)
     for roots in (bound, bound[::-1], [*bound, *bound]):
-        with land.lock_roots(roots, Patience(time.monotonic() + 30)):
+        with apply.lock_roots(roots, Deadline(time.monotonic() + 30)):
             orders.append(tuple(locked_fds))
         locked_fds.clear()
     assert len(set(orders)) == 1
@@ -170,27 +170,27 @@ def test_locks_are_acquired_in_fixed_order(bound, monkeypatch):
 
 def test_lock_wait_ends_at_deadline_or_cancel(bound, trees, monkeypatch):
     other = lock_file(trees.inside)
-    with pytest.raises(errors.DeadlineExceeded), land.lock_roots(bound, Patience(time.monotonic() + 0.02)):
+    with pytest.raises(errors.DeadlineExceeded), apply.lock_roots(bound, Deadline(time.monotonic() + 0.02)):
         pytest.fail("the lock was not free")
     assert not is_locked(trees.other)
-    monkeypatch.setattr(land, "FIRST_PAUSE", 1000)
-    monkeypatch.setattr(land, "LONGEST_PAUSE", 1000)
-    real = land._pause
+    monkeypatch.setattr(apply, "FIRST_PAUSE", 1000)
+    monkeypatch.setattr(apply, "LONGEST_PAUSE", 1000)
+    real = apply._pause
     with Cancel() as cancel:
 
         def cancel_in_pause(patience, seconds):
             cancel.set()
             real(patience, seconds)  # returns at once, or this test runs into its time limit
 
-        monkeypatch.setattr(land, "_pause", cancel_in_pause)
-        with pytest.raises(errors.Cancelled), land.lock_roots(bound, Patience(math.inf, cancel)):
+        monkeypatch.setattr(apply, "_pause", cancel_in_pause)
+        with pytest.raises(errors.Cancelled), apply.lock_roots(bound, Deadline(math.inf, cancel)):
             pytest.fail("the lock was not free")
     os.close(other)
 
 
 def test_root_moved_before_lock_is_an_escape(bound, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
-    with pytest.raises(PathEscape) as caught, land.lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(PathEscape) as caught, apply.lock_roots(bound, Deadline(math.inf)):
         pytest.fail("the root has moved")
     assert caught.value.via is Via.ROOT_REPLACED
     assert not is_locked(tmp_path / "moved")
@@ -201,7 +201,7 @@ def test_root_moved_before_lock_is_an_escape(bound, trees, tmp_path):
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_missing_directories_are_created_private_if_requested(root, trees, monkeypatch):
-    raised(errors.NotFound, open_directory, root, user("topic/a"), create=False)
+    catch_error(errors.NotFound, open_directory, root, user("topic/a"), create=False)
     with clear_umask(), open_directory(root, user("topic/a/b"), create=True) as directory:
         assert directory.created == (user("topic/a"), user("topic/a/b"))
         assert (directory.path, directory.root) == (user("topic/a/b"), root)
@@ -225,16 +225,16 @@ def test_missing_directories_are_created_private_if_requested(root, trees, monke
 def test_directory_is_not_created_through_links_or_bad_text(root, trees):
     for folder in (trees.inside, trees.inside / "topic"):
         (folder / "link").symlink_to(trees.outside)
-    before = photograph(trees.inside, trees.outside)
+    before = take_snapshot(trees.inside, trees.outside)
     for rel, error in {
         **dict.fromkeys(("link", "link/below", "topic/link/below"), PathEscape),
         **dict.fromkeys(("../outside/new", "new/../../outside", "/new", "new\0"), PathEscape),
         **dict.fromkeys(("new//x", "new/.", "new/"), BadName),
         "note.md/below": errors.NotAFile,
     }.items():
-        caught = raised(error, lambda rel=rel: open_directory(root, user(rel), create=True))
+        caught = catch_error(error, lambda rel=rel: open_directory(root, user(rel), create=True))
         assert "link" not in rel or caught.via is Via.SYMLINK
-    assert photograph(trees.inside, trees.outside) == before
+    assert take_snapshot(trees.inside, trees.outside) == before
 
 
 def test_failed_directory_creation_is_undone_with_reason(root, trees, monkeypatch):
@@ -247,12 +247,14 @@ def test_failed_directory_creation_is_undone_with_reason(root, trees, monkeypatc
         real(name, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", mkdir_only_once)
-    raised(ManagedMemoryUnavailable, open_directory, root, user("a/b"), create=True, match="the disk is full")
+    catch_error(
+        ManagedMemoryUnavailable, open_directory, root, user("a/b"), create=True, match="the disk is full"
+    )
     assert made == [b"a"]
     assert not (trees.inside / "a").exists()
     monkeypatch.setattr(os, "mkdir", None)
     with pytest.raises(ManagedMemoryUnavailable, match="may not write there"):
-        open_directory(type(root)("user", root.fd, Failing(errno.EACCES)), user("topic"), create=True)
+        open_directory(type(root)("user", root.fd, FailingResolver(errno.EACCES)), user("topic"), create=True)
 
 
 def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
@@ -264,13 +266,13 @@ def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     assert _directory.remove_empty_directory(root, user("missing/below"))
     for rel in ("topic", "note.md", "link", "note.md/below"):
         assert not _directory.remove_empty_directory(root, user(rel))
-    raised(PathEscape, _directory.remove_empty_directory, root, user(f"link/{CANARY}-dir"))
+    catch_error(PathEscape, _directory.remove_empty_directory, root, user(f"link/{CANARY}-dir"))
     (trees.inside / "user").mkdir()
-    raised(BadName, _directory.remove_empty_directory, root, user(""))
-    for wrong, error in {"topic": TypeError, at("project", "topic"): ValueError}.items():
-        raised(error, open_directory, root, wrong, create=True)
+    catch_error(BadName, _directory.remove_empty_directory, root, user(""))
+    for wrong, error in {"topic": TypeError, make_path("project", "topic"): ValueError}.items():
+        catch_error(error, open_directory, root, wrong, create=True)
     fail_call(monkeypatch, "rmdir", errno.EROFS)
-    raised(
+    catch_error(
         ManagedMemoryUnavailable, _directory.remove_empty_directory, root, user("empty"), match="read-only"
     )
 
@@ -297,24 +299,24 @@ def test_staged_file_is_private_complete_and_synced(topic, trees, monkeypatch):
 
 @pytest.mark.threat("T-PATH-07", control="exclusive_staging")
 def test_planted_temporary_name_is_not_followed_or_overwritten(topic, trees):
-    before = photograph(trees.outside)
+    before = take_snapshot(trees.outside)
     linked, existing_name = create_temporary_name(), create_temporary_name()
     (trees.inside / "topic" / linked).symlink_to(trees.outside / "new.md")
     (trees.inside / "topic" / existing_name).write_text("planted")
     for name in (linked, existing_name):
-        raised(StoreConflict, topic.stage, name, b"content")
+        catch_error(StoreConflict, topic.stage, name, b"content")
     staged_name = create_temporary_name()  # The bytes are first written under a separate name.
-    (trees.inside / "topic" / partial_name(staged_name)).symlink_to(trees.outside / "new.md")
-    raised(StoreConflict, topic.stage, staged_name, b"content")
-    assert photograph(trees.outside) == before
+    (trees.inside / "topic" / build_partial_name(staged_name)).symlink_to(trees.outside / "new.md")
+    catch_error(StoreConflict, topic.stage, staged_name, b"content")
+    assert take_snapshot(trees.outside) == before
     assert (trees.inside / "topic" / existing_name).read_text() == "planted"
 
 
 def test_only_temporary_names_are_staged_or_discarded(topic):
     for name in ("one.md", "", "../one.md", ".muniment-0.tmp"):
-        raised(BadName, topic.stage, name, b"content")
-        raised(BadName, topic.withdraw, "one.md", name, ONE)
-        raised(BadName, topic.discard, Staged(name, ONE))
+        catch_error(BadName, topic.stage, name, b"content")
+        catch_error(BadName, topic.withdraw, "one.md", name, ONE)
+        catch_error(BadName, topic.discard, StagedFile(name, ONE))
     assert topic.read("one.md") == b"inside one"
 
 
@@ -330,17 +332,17 @@ def test_failed_staging_leaves_nothing_and_gives_reason(topic, root, trees, monk
     for call, (number, reason) in itertools.product(("fchmod", "write", "fsync"), REASONS):
         with monkeypatch.context() as patched:
             fail_call(patched, call, number)
-            caught = raised(
+            caught = catch_error(
                 ManagedMemoryUnavailable, topic.stage, create_temporary_name(), b"content", match=reason
             )
         assert caught.what == "user"
         assert list_names(trees.inside / "topic") == before
-    raised(errors.TooLarge, topic.stage, create_temporary_name(), bytes(MAX_FILE_BYTES + 1))
+    catch_error(errors.TooLarge, topic.stage, create_temporary_name(), bytes(MAX_FILE_BYTES + 1))
     assert list_names(trees.inside / "topic") == before
     with open_directory(root, user("topic/deep"), create=False) as directory:
         (trees.inside / "topic/deep/two.md").unlink()
         (trees.inside / "topic/deep").rmdir()
-        raised(
+        catch_error(
             ManagedMemoryUnavailable,
             directory.stage,
             create_temporary_name(),
@@ -356,12 +358,14 @@ def test_failed_staging_leaves_nothing_and_gives_reason(topic, root, trees, monk
 def test_publish_new_rejects_existing_name_or_missing_staged(topic, trees):
     (trees.inside / "topic/link.md").symlink_to("nowhere")
     staged = topic.stage(create_temporary_name(), b"new")
-    before = photograph(trees.inside)
+    before = take_snapshot(trees.inside)
     for existing in ("one.md", "deep", "link.md"):
-        paths = raised(StoreConflict, topic.publish_new, staged, existing).paths
+        paths = catch_error(StoreConflict, topic.publish_new, staged, existing).paths
         assert paths == (f"user/topic/{existing}",)
-    raised(StoreConflict, topic.publish_new, Staged(create_temporary_name(), hash_content(b"")), "new.md")
-    assert photograph(trees.inside) == before
+    catch_error(
+        StoreConflict, topic.publish_new, StagedFile(create_temporary_name(), hash_content(b"")), "new.md"
+    )
+    assert take_snapshot(trees.inside) == before
 
 
 @pytest.mark.threat("T-PATH-06", control="new_inode")
@@ -389,19 +393,19 @@ def plant_odd(trees):
 def test_file_that_differs_from_claim_is_not_changed(topic, trees):
     plant_odd(trees)
     staged = topic.stage(create_temporary_name(), b"after")
-    before = photograph(trees.inside, trees.outside)
+    before = take_snapshot(trees.inside, trees.outside)
     claimed = hash_content((trees.outside / "note.md").read_bytes())
     for target in ("one.md", "deep", "link.md", "hard.md", "fifo.md", "missing.md"):
         for change in (
             partial(topic.replace, staged, target),
             partial(topic.withdraw, target, create_temporary_name()),
         ):
-            assert raised(StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
-    assert photograph(trees.inside, trees.outside) == before
+            assert catch_error(StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
+    assert take_snapshot(trees.inside, trees.outside) == before
 
 
 def list_inodes(directory):
-    return {path: entry[1] for path, entry in photograph(directory).items()}
+    return {path: entry[1] for path, entry in take_snapshot(directory).items()}
 
 
 def run_before_rename(monkeypatch, act):
@@ -426,12 +430,12 @@ def test_file_swapped_in_during_rename_is_restored(topic, trees, monkeypatch, ch
     # The system does not replace a file by a directory either.
     for target in ("newer.md", "link.md", "hard.md", "fifo.md", "deep"):
         with monkeypatch.context() as patched:
-            run_before_rename(patched, partial(exchange, one, one.with_name(target)))
+            run_before_rename(patched, partial(exchange_names, one, one.with_name(target)))
             last = {"withdraw": (create_temporary_name(),), "set_aside": (topic, "memory-before-muniment.md")}
             arguments = (staged, "one.md") if change == "replace" else ("one.md", *last[change])
-            caught = raised(StoreConflict, getattr(topic, change), *arguments, ONE)
+            caught = catch_error(StoreConflict, getattr(topic, change), *arguments, ONE)
         assert caught.paths == ("user/topic/one.md",)
-        exchange(one, one.with_name(target))
+        exchange_names(one, one.with_name(target))
         assert topic.read("one.md") == b"inside one"
         assert topic.read("newer.md") == b"newer"
         assert one.with_name("link.md").readlink() == trees.outside / "note.md"
@@ -450,7 +454,7 @@ def test_withdraw_keeps_files_changed_during_check(topic, trees, monkeypatch):
         return real(name)
 
     monkeypatch.setattr(_directory.Directory, "read", lambda _self, name: read_and_change(name))
-    raised(StoreConflict, topic.withdraw, "one.md", temporary, ONE)
+    catch_error(StoreConflict, topic.withdraw, "one.md", temporary, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / temporary).read_text() == "edited meanwhile"
 
@@ -459,12 +463,12 @@ def test_file_removed_during_rename_is_a_conflict(topic, trees, monkeypatch):
     staged = topic.stage(create_temporary_name(), b"after")
     with monkeypatch.context() as patched:
         run_before_rename(patched, (trees.inside / "topic/one.md").unlink)
-        raised(StoreConflict, topic.replace, staged, "one.md", ONE)
+        catch_error(StoreConflict, topic.replace, staged, "one.md", ONE)
     assert not (trees.inside / "topic/one.md").exists()
-    raised(StoreConflict, topic.replace_link, staged, "gone.md")
+    catch_error(StoreConflict, topic.replace_link, staged, "gone.md")
     disable_renameat2(monkeypatch, errno.ENOSYS)
     fail_call(monkeypatch, "rename", errno.ENOENT)
-    raised(StoreConflict, topic.publish_new, staged, "new.md")
+    catch_error(StoreConflict, topic.publish_new, staged, "new.md")
 
 
 @pytest.mark.threat("T-PATH-03", control="replaced_links")
@@ -492,23 +496,23 @@ def test_disk_error_during_rename_is_unavailable(topic, trees, monkeypatch):
     disable_renameat2(monkeypatch, errno.EIO)
     fail_call(monkeypatch, "unlink", errno.EROFS)
     fail_call(monkeypatch, "fsync", errno.EIO)
-    raised(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
+    catch_error(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
     for change, *arguments in (
         *((topic.publish_new, staged, "new.md"), (topic.replace, staged, "one.md", ONE), (topic.sync,)),
         *((topic.withdraw, "one.md", create_temporary_name(), ONE), (topic.replace_link, staged, "link.md")),
     ):
-        raised(ManagedMemoryUnavailable, change, *arguments, match="the disk reports an error")
+        catch_error(ManagedMemoryUnavailable, change, *arguments, match="the disk reports an error")
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")
 def test_name_must_be_one_component(topic, trees):
     staged = topic.stage(create_temporary_name(), b"new")
-    before = photograph(trees.inside)
+    before = take_snapshot(trees.inside)
     for name in ("", ".", "..", "../new.md", "../note.md", "deep/two.md", "/note.md", "a\0b", "deep/"):
         for use, *arguments in (
             *((topic.publish_new, staged, name), (topic.replace, staged, name, hash_content(b"inside note"))),
             *((topic.read, name), (topic.replace_link, staged, name)),
             (topic.withdraw, name, create_temporary_name(), hash_content(b"")),
         ):
-            raised((BadName, PathEscape), use, *arguments)
-    assert photograph(trees.inside) == before
+            catch_error((BadName, PathEscape), use, *arguments)
+    assert take_snapshot(trees.inside) == before

@@ -16,20 +16,20 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.sandbox.machine import landlock_abi, needs_fence
-from kit.sandbox.probe import SERVICES, soon
-from kit.sandbox.services.layers_service import layers_of
-from kit.where import REPOSITORY
+from kit.descriptors import assert_descriptors_closed
+from kit.locations import REPOSITORY
+from kit.sandbox.machine import needs_fence, read_landlock_abi
+from kit.sandbox.probe import SERVICES, make_deadline
+from kit.sandbox.services.layers_service import parse_layers
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.kernel.names import Enforcement
 from muniment.lab.attempts import attempt as subject
 from muniment.lab.attempts import trial
 from muniment.lab.attempts.attempt import ATTEMPTS, DONE, UNTRIED, Attempt, Targets
-from muniment.lab.attempts.trial import Verdict, judge, try_all
+from muniment.lab.attempts.trial import Verdict, judge_outcome, run_trial
 from muniment.names import FenceLayer
 from muniment.sandbox.fence import pool
-from muniment.sandbox.fence.pool import import_directories
+from muniment.sandbox.fence.pool import find_import_directories
 from muniment.sandbox.fence.wire import Channel
 
 IS_ROOT = os.geteuid() == 0
@@ -84,8 +84,8 @@ def run_cached_trial(configuration):
     """Run the trial with the layers of this configuration."""
     options = {"service": f"layers_service:{configuration}", "directories": [SERVICES]}
     before = read_machine_state()
-    with nothing_left_open(), tempfile.TemporaryDirectory() as parent:
-        found = try_all(soon().deadline, parent=Path(parent), **options)
+    with assert_descriptors_closed(), tempfile.TemporaryDirectory() as parent:
+        found = run_trial(make_deadline().deadline, parent=Path(parent), **options)
         assert os.listdir(parent) == []  # noqa: PTH208 - successful attempts clean up
     assert read_machine_state() == before
     return found
@@ -102,7 +102,7 @@ def is_privileged(attempt):
 
 def must_fail(attempt, active_layers):
     """Return whether these layers must stop an attempt; None if either result is allowed."""
-    if attempt.stopped_with(landlock_abi(), has_openat2=True) & active_layers or (
+    if attempt.find_stopping_layers(read_landlock_abi(), has_openat2=True) & active_layers or (
         attempt.ordinary & active_layers and not IS_ROOT
     ):
         return True
@@ -140,14 +140,14 @@ def test_full_confinement_stops_all_but_two_attempts():
 @needs_fence
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_each_layer_stops_exactly_its_attempts(configuration):
-    found, active_layers = run_cached_trial(configuration), layers_of(configuration)
+    found, active_layers = run_cached_trial(configuration), parse_layers(configuration)
     for each in found.findings:
         expected = must_fail(each.attempt, active_layers)
         if expected:
-            assert each.verdict is Verdict.HELD, each
+            assert each.verdict is Verdict.STOPPED, each
         elif expected is False:
             assert each.outcome == DONE, each
-    assert not [each for each in found.findings if each.verdict is Verdict.NOT_HELD]
+    assert not [each for each in found.findings if each.verdict is Verdict.NOT_STOPPED]
 
 
 def test_without_confinement_attempts_succeed_and_clean_up():
@@ -161,17 +161,17 @@ def test_environment_is_found_only_if_zygote_has_it(monkeypatch):
     def start_with_environment(command, **options):
         return popen(command, **{**options, "env": dict(os.environ)})
 
-    found = (popen, "ENODATA", Verdict.HELD), (start_with_environment, DONE, Verdict.NOT_HELD)
+    found = (popen, "ENODATA", Verdict.STOPPED), (start_with_environment, DONE, Verdict.NOT_STOPPED)
     for start, *outcome in found:
         monkeypatch.setattr(pool.subprocess, "Popen", start)
-        (finding,) = try_all(soon().deadline, attempts=attempts).findings
+        (finding,) = run_trial(make_deadline().deadline, attempts=attempts).findings
         assert [finding.outcome, finding.verdict] == outcome
     variables = {b"MODEL_API_KEY": b"key" * 40, b"PATHS": b"p" * 80, b"LANG": b"C.UTF-8", b"PATH": b"/bin"}
     monkeypatch.setattr(os, "environb", variables)
     long = b"/usr/bin:" * 20
     for path, needle in ((b"/bin", b"LANG=C.UTF-8"), (long, (b"PATH=" + long)[:64])):
         variables[b"PATH"] = path
-        with trial.standing() as (_, targets):
+        with trial.create_targets() as (_, targets):
             assert bytes.fromhex(targets["needle"]) == needle
 
 
@@ -180,7 +180,7 @@ def test_environment_is_found_only_if_zygote_has_it(monkeypatch):
 
 def run_attempt(service, name="read-outside", seconds=20.0, **options):
     options |= {"service": service, "directories": [SERVICES]}
-    return try_all(soon(seconds).deadline, attempts=[ATTEMPTS[name]], **options).findings[0]
+    return run_trial(make_deadline(seconds).deadline, attempts=[ATTEMPTS[name]], **options).findings[0]
 
 
 def test_hanging_attempt_or_ended_worker_is_untried(monkeypatch):
@@ -194,11 +194,11 @@ def test_hanging_attempt_or_ended_worker_is_untried(monkeypatch):
 
 
 def test_trial_ends_at_deadline_and_needs_hello_of_worker(tmp_path):
-    with nothing_left_open(), pytest.raises(DeadlineExceeded):
+    with assert_descriptors_closed(), pytest.raises(DeadlineExceeded):
         run_attempt("odd_attempts_service:silent", seconds=0.2, parent=tmp_path)
     assert list(tmp_path.iterdir()) == []
     for service in ("odd_attempts_service:rude", "odd_attempts_service:vague", "broken_service:serve"):
-        with nothing_left_open(), pytest.raises(WorkerLost):
+        with assert_descriptors_closed(), pytest.raises(WorkerLost):
             run_attempt(service)
 
 
@@ -213,53 +213,61 @@ def make_attempt(*stopped_by, expected="EACCES", abi=1, ordinary=()):
 L, S = FenceLayer.LANDLOCK, FenceLayer.SECCOMP
 MEANINGS = [
     *(
-        (make_attempt(L), "EACCES", [*FenceLayer], Verdict.HELD),
-        (make_attempt(L), "EACCES", [L], Verdict.HELD),
+        (make_attempt(L), "EACCES", [*FenceLayer], Verdict.STOPPED),
+        (make_attempt(L), "EACCES", [L], Verdict.STOPPED),
     ),
     *(
         (make_attempt(L), "EACCES", [], Verdict.UNTRIED),
         (make_attempt(L, abi=6), "EACCES", [L], Verdict.UNTRIED),
     ),
     *(
-        (make_attempt(L, abi=5), "EACCES", [L], Verdict.HELD),
-        (make_attempt(L, S, abi=6), "EACCES", [S], Verdict.HELD),
+        (make_attempt(L, abi=5), "EACCES", [L], Verdict.STOPPED),
+        (make_attempt(L, S, abi=6), "EACCES", [S], Verdict.STOPPED),
     ),
-    (make_attempt(S, ordinary=[FenceLayer.LIMITS]), "EAGAIN", [FenceLayer.LIMITS], Verdict.HELD),
-    *((make_attempt(L), DONE, [*FenceLayer], Verdict.NOT_HELD), (make_attempt(L), DONE, [S], Verdict.OPEN)),
-    *((make_attempt(L, S), DONE, [S], Verdict.NOT_HELD), (make_attempt(L, abi=6), DONE, [L], Verdict.OPEN)),
-    (make_attempt(L, S, abi=6), DONE, [*FenceLayer], Verdict.NOT_HELD),
+    (make_attempt(S, ordinary=[FenceLayer.LIMITS]), "EAGAIN", [FenceLayer.LIMITS], Verdict.STOPPED),
+    *(
+        (make_attempt(L), DONE, [*FenceLayer], Verdict.NOT_STOPPED),
+        (make_attempt(L), DONE, [S], Verdict.OPEN),
+    ),
+    *(
+        (make_attempt(L, S), DONE, [S], Verdict.NOT_STOPPED),
+        (make_attempt(L, abi=6), DONE, [L], Verdict.OPEN),
+    ),
+    (make_attempt(L, S, abi=6), DONE, [*FenceLayer], Verdict.NOT_STOPPED),
     (make_attempt(L), "ENOENT", [*FenceLayer], Verdict.UNTRIED),
     (make_attempt(L), UNTRIED, [*FenceLayer], Verdict.UNTRIED),
-    (make_attempt(expected="ENODATA"), "ENODATA", [], Verdict.HELD),
-    (make_attempt(expected="ENODATA"), DONE, [], Verdict.NOT_HELD),
+    (make_attempt(expected="ENODATA"), "ENODATA", [], Verdict.STOPPED),
+    (make_attempt(expected="ENODATA"), DONE, [], Verdict.NOT_STOPPED),
     (make_attempt(expected=DONE), DONE, [*FenceLayer], Verdict.OPEN),
-    (make_attempt(expected=DONE), "EPERM", [*FenceLayer], Verdict.HELD),
+    (make_attempt(expected=DONE), "EPERM", [*FenceLayer], Verdict.STOPPED),
 ]
 
 
 def test_outcome_is_judged_by_active_layers():
     for what, outcome, active_layers, verdict in MEANINGS:
-        finding = judge(what, outcome, active_layers, 5)
+        finding = judge_outcome(what, outcome, active_layers, 5)
         assert finding.verdict is verdict, (what, outcome, active_layers)
-        assert bool(finding.why) == (verdict is not Verdict.HELD)
+        assert bool(finding.why) == (verdict is not Verdict.STOPPED)
 
 
 def test_without_openat2_seccomp_is_not_expected_to_stop_paths():
     both, seccomp = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP}, {FenceLayer.SECCOMP}
     for name in ("read-outside", "read-dotdot", "read-link", "create"):
-        old, new = ([judge(ATTEMPTS[name], DONE, each, 5, has_openat2=has) for each in (both, seccomp)]
+        old, new = ([judge_outcome(ATTEMPTS[name], DONE, each, 5, has_openat2=has) for each in (both, seccomp)]
                     for has in (False, True))  # fmt: skip
         assert [each.why for each in old] == ["landlock should stop it", "only landlock stops it"]
-        assert [each.verdict for each in old] == [Verdict.NOT_HELD, Verdict.OPEN]
-        assert [each.verdict for each in new] == [Verdict.NOT_HELD] * 2
-        assert judge(ATTEMPTS[name], DONE, seccomp, 0, has_openat2=False).why == "only landlock stops it"
+        assert [each.verdict for each in old] == [Verdict.NOT_STOPPED, Verdict.OPEN]
+        assert [each.verdict for each in new] == [Verdict.NOT_STOPPED] * 2
+        assert (
+            judge_outcome(ATTEMPTS[name], DONE, seccomp, 0, has_openat2=False).why == "only landlock stops it"
+        )
 
 
 # -- the end of a worker, and its test environment -------------------------------------------------------
 
 
 def test_worker_reports_outcome_of_attempt(monkeypatch):
-    subject.warm()
+    subject.prepare()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
     for error, outcome, why in (
         *((None, DONE, ""), (PermissionError(13, "no"), "EACCES", ""), (OSError("no"), "errno None", "")),
@@ -273,7 +281,7 @@ def test_worker_reports_outcome_of_attempt(monkeypatch):
         monkeypatch.setitem(ATTEMPTS, "made", made)
         client, worker = socket.socketpair()
         with client, worker, ThreadPoolExecutor(1) as server:
-            server.submit(subject.serve, worker, {subject.ROOT: 7}, {FenceLayer.SECCOMP: 1})
+            server.submit(subject.serve_attempt, worker, {subject.ROOT: 7}, {FenceLayer.SECCOMP: 1})
             channel = Channel(client)
             assert channel.receive(0)[0] == {"t": "hello", "missing": {"seccomp": 1}}
             channel.send({"t": "attempt", "name": "made", "targets": fields})
@@ -291,12 +299,12 @@ def test_missing_requirement_is_reported_as_untried(monkeypatch, tmp_path):
     deep.mkdir()
     assert "too long for a socket" in get_untried_reason("unix-path", parent=deep)
     with monkeypatch.context() as patch:
-        patch.setattr(trial, "handle_of", Mock(side_effect=OSError(95, "no")))
+        patch.setattr(trial, "read_handle", Mock(side_effect=OSError(95, "no")))
         assert "has no handles" in get_untried_reason("open-by-handle")
     with monkeypatch.context() as patch:
-        real = import_directories
+        real = find_import_directories
         nowhere = {("pydantic_core",): (str(tmp_path),)}
-        patch.setattr(trial, "import_directories", lambda names: nowhere.get(names) or real(names))
+        patch.setattr(trial, "find_import_directories", lambda names: nowhere.get(names) or real(names))
         assert "no library" in get_untried_reason("load-library")
     with monkeypatch.context() as patch:
         patch.setattr(os, "environb", {b"MODEL_API_KEY": b"key", b"HOME": b""})

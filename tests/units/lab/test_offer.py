@@ -6,21 +6,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kit.raising import raised
+from kit.catching import catch_error
 from muniment.errors import PlatformUnsupported
-from muniment.kernel.syscalls import UNKNOWN, available, require_known_machine
+from muniment.kernel.syscalls import UNKNOWN, is_openat2_available, require_known_machine
 from muniment.lab.attempts import offer
-from muniment.lab.attempts.offer import System, advice, look_around
+from muniment.lab.attempts.offer import SystemSupport, inspect_system, suggest_remedy
 from muniment.names import FenceLayer
 
-GOOD = System("6.18", "x86_64", "openat2", 7, 0, seccomp=True, mdwe=True, is_root=False, has_proc=True)
+GOOD = SystemSupport("6.18", "x86_64", "openat2", 7, 0, seccomp=True, mdwe=True, is_root=False, has_proc=True)
 WITHOUT = replace(GOOD, landlock_abi=0, landlock_errno=errno.ENOSYS)
 
 
 def test_system_support_matches_kernel(monkeypatch):
-    found = look_around()
+    found = inspect_system()
     assert (found.kernel, found.machine) == (os.uname().release, os.uname().machine)
-    assert (found.resolver == "openat2") == available()
+    assert (found.resolver == "openat2") == is_openat2_available()
     assert (found.landlock_abi == 0) == (found.landlock_errno != 0)
     actions = Path("/proc/sys/kernel/seccomp/actions_avail")
     assert found.seccomp == (actions.exists() and "kill_process" in actions.read_text().split())
@@ -31,21 +31,21 @@ def test_system_support_matches_kernel(monkeypatch):
         offer.ctypes.set_errno(errno.EOPNOTSUPP)
         return 0
 
-    monkeypatch.setattr(offer, "offered_abi", fail_abi_query)
-    found = look_around()
+    monkeypatch.setattr(offer, "read_landlock_abi", fail_abi_query)
+    found = inspect_system()
     assert (found.landlock_abi, found.landlock_errno) == (0, errno.EOPNOTSUPP)
     monkeypatch.setattr(offer, "require_known_machine", partial(require_known_machine, UNKNOWN))
-    raised(PlatformUnsupported, look_around)
+    catch_error(PlatformUnsupported, inspect_system)
 
 
 def test_landlock_features_and_layers_depend_on_abi():
     lacks = ("truncation", "TCP", "device controls", "signals and abstract sockets")
     for abi, left in ((0, ()), (1, lacks), (3, lacks[1:]), (4, lacks[2:]), (5, lacks[3:]), (6, ()), (9, ())):
-        assert replace(GOOD, landlock_abi=abi).landlock_lacks == left, abi
-    assert all(GOOD.offers(layer) for layer in FenceLayer)
+        assert replace(GOOD, landlock_abi=abi).missing_landlock_features == left, abi
+    assert all(GOOD.supports(layer) for layer in FenceLayer)
     bare = replace(GOOD, landlock_abi=2, seccomp=False, mdwe=False)
     missing = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP, FenceLayer.MDWE}
-    assert {layer for layer in FenceLayer if not bare.offers(layer)} == missing
+    assert {layer for layer in FenceLayer if not bare.supports(layer)} == missing
 
 
 def test_remedy_names_cause_and_fix():
@@ -68,5 +68,5 @@ def test_remedy_names_cause_and_fix():
         (limits, errno.ENOENT, GOOD, ["ENOENT", "mount /proc", "size of a process"]),
         (limits, 9999, GOOD, ["9999"]),
     ):
-        advised = advice(layer, number, system)
+        advised = suggest_remedy(layer, number, system)
         assert all(phrase in advised for phrase in phrases), advised

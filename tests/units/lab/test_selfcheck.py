@@ -11,7 +11,7 @@ def test_selfcheck_runs_without_packages_and_passes(tmp_path):
     command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {source!r})\n" + RUN]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=50)
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["passed"] * len(selfcheck.PROMISES) == ["passed"] * 5
+    assert [line.split()[0] for line in lines] == ["passed"] * len(selfcheck.CHECKS) == ["passed"] * 5
 
 
 RUN = """

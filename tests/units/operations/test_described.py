@@ -13,12 +13,22 @@ import json
 
 import pytest
 
-from kit.operations.places import committed, done, forgetting, lay, made, memory, raising, remembering, user
-from kit.where import FACTS
+from kit.locations import FACTS
+from kit.operations.contexts import (
+    assert_succeeded,
+    commit_texts,
+    create_context,
+    get_user_root,
+    make_raising_step,
+    read_entries,
+    run_forget,
+    run_remember,
+    write_files,
+)
 from muniment.agent.model import ModelError
-from muniment.content.description import DescribedWords, SaidText
+from muniment.content.description import DescribedWords, SplitText
 from muniment.kernel.names import Trust
-from muniment.testing.minds import ScriptedModel, say
+from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 
 SET = json.loads((FACTS / "forget.json").read_text(encoding="utf-8"))
 HALF = len(SET["facts"]) // 2
@@ -27,30 +37,30 @@ PREVIEWED = (19, 27)
 
 @pytest.fixture
 def context(tmp_path):
-    with made(tmp_path, on_model_failure="rules") as context:
+    with create_context(tmp_path, on_model_failure="rules") as context:
         yield context
 
 
 def list_removed(result):
-    return [each.file_path for each in done(result).removed_entries]
+    return [each.file_path for each in assert_succeeded(result).removed_entries]
 
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_description_finds_its_entry_and_nothing_else(context, half):
     facts = SET["facts"][half * HALF : (half + 1) * HALF]
-    lay(
+    write_files(
         context,
         {f"user/fact{half * HALF + number}.md": f"{each['text']}\n" for number, each in enumerate(facts)},
     )
-    before, previewed = memory(context), 0
+    before, previewed = read_entries(context), 0
     for description in (each for each in SET["descriptions"] if each["half"] == half):
-        result = forgetting(context, description["text"], dry_run=True)
+        result = run_forget(context, description["text"], dry_run=True)
         right = [] if description["fact"] is None else [f"user/fact{description['fact']}.md"]
         assert list_removed(result) in ([], right), description
         assert {*right} <= {*list_removed(result), *result.near}, description
         previewed += bool(list_removed(result))
     assert previewed >= PREVIEWED[half]
-    assert memory(context) == before
+    assert read_entries(context) == before
 
 
 DESCRIBED = [
@@ -129,124 +139,131 @@ UNDESCRIBED = [
 
 
 def test_description_in_other_words_removes_its_one_entry(context):
-    lay(context, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(DESCRIBED)})
+    write_files(context, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(DESCRIBED)})
     for number, (_, description) in enumerate(DESCRIBED):
-        result = forgetting(context, description, dry_run=True)
+        result = run_forget(context, description, dry_run=True)
         assert list_removed(result) == [f"user/said{number}.md"], description
-        assert list_removed(forgetting(context, description, digest=result.digest)) == [
+        assert list_removed(run_forget(context, description, digest=result.digest)) == [
             f"user/said{number}.md"
         ]
-    assert memory(context) == {}
+    assert read_entries(context) == {}
 
 
 @pytest.mark.threat("T-MEM-08", control="described_words")
 def test_description_without_matching_entry_removes_nothing(context):
-    lay(context, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(DESCRIBED)})
-    before = memory(context)
+    write_files(context, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(DESCRIBED)})
+    before = read_entries(context)
     for description in UNDESCRIBED:
-        result = forgetting(context, description)
+        result = run_forget(context, description)
         assert result.removed_entries == (), description
         assert result.error is None or result.error.code == "invalid_content", description
-    assert memory(context) == before
+    assert read_entries(context) == before
 
 
 def test_inflected_description_only_lists_its_entry(context):
     for number, (fact, description) in enumerate(NEAR):
-        lay(context, {f"user/near{number}.md": f"{fact}\n"})
-        result = forgetting(context, description)
+        write_files(context, {f"user/near{number}.md": f"{fact}\n"})
+        result = run_forget(context, description)
         assert (list_removed(result), result.near[:1]) == ([], (f"user/near{number}.md",)), description
 
 
 @pytest.mark.threat("T-MEM-08", control="described_words")
 def test_description_of_other_person_removes_nothing(tmp_path):
     for number, (fact, description) in enumerate(MISTAKABLE):
-        with made(tmp_path / str(number), on_model_failure="rules") as context:
-            lay(context, {"user/a.md": f"{fact}\n"})
-            assert list_removed(forgetting(context, description)) == [], description
-            assert memory(context) == {"user/a.md": f"{fact}\n".encode()}
+        with create_context(tmp_path / str(number), on_model_failure="rules") as context:
+            write_files(context, {"user/a.md": f"{fact}\n"})
+            assert list_removed(run_forget(context, description)) == [], description
+            assert read_entries(context) == {"user/a.md": f"{fact}\n".encode()}
 
 
 def test_description_of_several_entries_lists_them_as_near(context):
-    lay(context, {f"user/{name}.md": f"The printer on floor {name} jams on Mondays\n" for name in ("3", "4")})
-    result = forgetting(context, "when the printer jams on Mondays")
+    write_files(
+        context, {f"user/{name}.md": f"The printer on floor {name} jams on Mondays\n" for name in ("3", "4")}
+    )
+    result = run_forget(context, "when the printer jams on Mondays")
     assert (list_removed(result), {*result.near}) == ([], {"user/3.md", "user/4.md"})
-    assert list_removed(forgetting(context, "that printers on floor 4 jam on Mondays")) == []
-    assert list_removed(forgetting(context, "that the printer on floor 4 jams on Mondays")) == ["user/4.md"]
+    assert list_removed(run_forget(context, "that printers on floor 4 jam on Mondays")) == []
+    assert list_removed(run_forget(context, "that the printer on floor 4 jams on Mondays")) == ["user/4.md"]
 
 
 def test_names_that_differ_in_gender_do_not_match():
     pairs = [("Martina pays", "Martin pays"), ("Paule zahlt", "Paul zahlt"), ("Dario paga", "Daria paga")]
     for description, text in pairs:
-        assert not DescribedWords.of(f"that {description}").is_said_by(SaidText.of(f"Today {text}")), (
-            description
-        )
+        assert not DescribedWords.from_text(f"that {description}").is_contained_in(
+            SplitText.from_text(f"Today {text}")
+        ), description
 
 
 def test_names_in_sentence_are_not_function_words():
-    assert set(DescribedWords.of("where Ben and Kim live").words) >= {"ben", "kim"}
-    assert set(DescribedWords.of("wo der Hut von Per liegt").words) == {"hut", "per"}
+    assert set(DescribedWords.from_text("where Ben and Kim live").words) >= {"ben", "kim"}
+    assert set(DescribedWords.from_text("wo der Hut von Per liegt").words) == {"hut", "per"}
 
 
 def test_one_letter_difference_prevents_match(context):
-    lay(context, {"user/b.md": "rack B is in room 4\n"})
-    assert list_removed(forgetting(context, "rack C room 4")) == []
-    assert list_removed(forgetting(context, "rack B room")) == ["user/b.md"]
+    write_files(context, {"user/b.md": "rack B is in room 4\n"})
+    assert list_removed(run_forget(context, "rack C room 4")) == []
+    assert list_removed(run_forget(context, "rack B room")) == ["user/b.md"]
 
 
 def test_description_takes_one_item_of_a_list(context):
     items = "- The ferry to Naxos leaves at seven\n- The bakery in Naxos shuts on Sundays\n"
-    lay(context, {"user/list.md": items})
-    (removed_entry,) = done(forgetting(context, "when the ferry to Naxos leaves")).removed_entries
+    write_files(context, {"user/list.md": items})
+    (removed_entry,) = assert_succeeded(run_forget(context, "when the ferry to Naxos leaves")).removed_entries
     assert "ferry" in removed_entry.text
-    assert memory(context) == {"user/list.md": b"- The bakery in Naxos shuts on Sundays\n"}
-    assert list_removed(forgetting(context, "how the bakery is in Naxos and when the ferry leaves")) == []
+    assert read_entries(context) == {"user/list.md": b"- The bakery in Naxos shuts on Sundays\n"}
+    assert list_removed(run_forget(context, "how the bakery is in Naxos and when the ferry leaves")) == []
 
 
 def test_entry_that_denies_description_is_kept(context):
-    lay(context, {"user/a.md": "Anneke eats no mussels on Fridays\n"})
-    assert list_removed(forgetting(context, "that Anneke eats a mussel on Fridays")) == []
-    assert list_removed(forgetting(context, "that Anneke eats no mussels on Fridays")) == ["user/a.md"]
+    write_files(context, {"user/a.md": "Anneke eats no mussels on Fridays\n"})
+    assert list_removed(run_forget(context, "that Anneke eats a mussel on Fridays")) == []
+    assert list_removed(run_forget(context, "that Anneke eats no mussels on Fridays")) == ["user/a.md"]
 
 
 def test_described_entry_of_higher_trust_is_kept(context):
-    committed(context, {"user/a.md": "The UPS in rack B lasts 18 minutes\n"}, trust=Trust.OWNER)
-    assert list_removed(forgetting(context, "how long the UPS in rack B lasts", trust=Trust.AGENT)) == []
-    assert {*memory(context)} == {"user/a.md"}
+    commit_texts(context, {"user/a.md": "The UPS in rack B lasts 18 minutes\n"}, trust=Trust.OWNER)
+    assert list_removed(run_forget(context, "how long the UPS in rack B lasts", trust=Trust.AGENT)) == []
+    assert {*read_entries(context)} == {"user/a.md"}
 
 
 # -- failed models ---------------------------------------------------------------------------------------
 
-AWAY = (raising(ModelError("no connection to models.example")), raising(RuntimeError("boom")))
+AWAY = (
+    make_raising_step(ModelError("no connection to models.example")),
+    make_raising_step(RuntimeError("boom")),
+)
 BAD = ("", "c1", '{"remove": ["c9"]}', '{"remove": ["c1"', '{"keep": ["c1"]}', "I have removed it.")
 
 
 def test_forget_falls_back_to_rules_if_the_model_fails(context):
-    for number, step in enumerate([*AWAY, *map(say, BAD)]):
-        lay(context, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n", "user/tea.md": "tea\n"})
-        result = done(forgetting(context, "how long the UPS in rack B lasts", ScriptedModel([step])))
+    for number, step in enumerate([*AWAY, *map(reply_with_text, BAD)]):
+        write_files(context, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n", "user/tea.md": "tea\n"})
+        result = assert_succeeded(
+            run_forget(context, "how long the UPS in rack B lasts", ScriptedModel([step]))
+        )
         assert (list_removed(result), result.decided_by) == (["user/ups.md"], "rules"), number
         assert result.notes[0].startswith("the model scripted failed: "), number
         assert "muniment doctor" in result.notes[0]
-        assert {*memory(context)} == {"user/tea.md"}
+        assert {*read_entries(context)} == {"user/tea.md"}
 
 
 def test_forget_names_the_model_if_failures_are_errors(tmp_path):
-    with made(tmp_path) as context:
-        lay(context, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n"})
-        error = forgetting(context, "the UPS in rack B", ScriptedModel([AWAY[0]])).error
+    with create_context(tmp_path) as context:
+        write_files(context, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n"})
+        error = run_forget(context, "the UPS in rack B", ScriptedModel([AWAY[0]])).error
         assert (error.code, error.reason) == (
             "forget_failed",
             "the model scripted failed: no connection to models.example",
         )
-        assert (user(context) / "ups.md").exists()
+        assert (get_user_root(context) / "ups.md").exists()
 
 
 def test_fallback_removes_no_more_than_rules_alone(context, tmp_path):
-    with made(tmp_path / "alone", on_model_failure="rules") as alone:
+    with create_context(tmp_path / "alone", on_model_failure="rules") as alone:
         for target in (context, alone):
             for number, (fact, _) in enumerate(DESCRIBED):
-                done(remembering(target, fact))
-                lay(target, {f"project/{number}.md": f"{fact}, says the log\n"})
+                assert_succeeded(run_remember(target, fact))
+                write_files(target, {f"project/{number}.md": f"{fact}, says the log\n"})
         for description in [
             *UNDESCRIBED,
             *(description for _, description in DESCRIBED),
@@ -254,9 +271,9 @@ def test_fallback_removes_no_more_than_rules_alone(context, tmp_path):
             "exam thermodynamics",
             "the",
         ]:
-            by_fallback = forgetting(context, description, ScriptedModel([AWAY[0]]), dry_run=True)
+            by_fallback = run_forget(context, description, ScriptedModel([AWAY[0]]), dry_run=True)
             assert get_removed_or_code(by_fallback) == get_removed_or_code(
-                forgetting(alone, description, dry_run=True)
+                run_forget(alone, description, dry_run=True)
             ), description
 
 

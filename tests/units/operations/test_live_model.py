@@ -17,8 +17,8 @@ import sys
 
 import pytest
 
-from kit.agent.served_minds import noise, through
-from kit.where import REPOSITORY
+from kit.agent.simulated_models import build_answerer, make_random_behavior
+from kit.locations import REPOSITORY
 from muniment.testing.chat_server import ChatServer
 
 URL, MODEL = os.environ.get("MUNIMENT_TEST_BASE_URL"), os.environ.get("MUNIMENT_TEST_MODEL")
@@ -51,7 +51,7 @@ def test_live_model_files_facts_or_ends_in_clean_error(tmp_path):
 
 @pytest.mark.slow
 def test_live_test_reports_malformed_output(tmp_path):
-    with ChatServer(through(noise(7))) as server:
+    with ChatServer(build_answerer(make_random_behavior(7))) as server:
         rows, last = run_example(tmp_path, server.base_url, "noise", "--protocol", "tools")
     assert last.startswith("0 of 12 filed")
     assert all(CLEAN.match(row["outcome"]) for row in rows)

@@ -7,11 +7,11 @@ from itertools import chain
 
 import pytest
 
-from kit.memories import SCOPES, strict
-from kit.operations.places import made, opened, put, remembering
-from kit.where import FACTS
+from kit.locations import FACTS
+from kit.memories import SCOPES, make_strict_policy
+from kit.operations.contexts import create_context, open_context, run_remember, write_file
 from muniment.kernel.names import Scope, Trust
-from muniment.store.upkeep import view_of
+from muniment.store.upkeep import open_view
 
 NAMES = ("ordinary", "matters", "benign")
 ORDINARY, MATTERS, BENIGN = (json.loads((FACTS / f"{name}.json").read_text("utf-8")) for name in NAMES)
@@ -20,7 +20,7 @@ BY_RULES = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {0, 1}
 
 
 def remember_successfully(context, fact, model=None):
-    result = remembering(context, fact["text"], model)
+    result = run_remember(context, fact["text"], model)
     assert (result.error, result.status) == (None, "completed"), fact["text"]
     # All words come from the requester: no notes, and the trust of the requester.
     assert (result.notes, result.trust) == ((), None if result.unchanged else Trust.OWNER), fact["text"]
@@ -31,7 +31,7 @@ def remember_successfully(context, fact, model=None):
 @pytest.mark.timeout(120)
 def test_rules_remember_every_fact_in_worker_and_know_it(tmp_path):
     assert len(BY_RULES) >= 200
-    with made(tmp_path, strict(), in_process=False) as context:
+    with create_context(tmp_path, make_strict_policy(), in_process=False) as context:
         results = [(fact, remember_successfully(context, fact)) for fact in BY_RULES]
         written = [(fact, result) for fact, result in results if not result.unchanged]
         assert len(written) >= 0.95 * len(BY_RULES)
@@ -44,7 +44,7 @@ def test_rules_remember_every_fact_in_worker_and_know_it(tmp_path):
 def test_folder_of_fact_does_not_depend_on_order(tmp_path):
     facts, folders = [*ORDINARY[::90], *MATTERS[::15]], []
     for number, order in enumerate((facts, facts[::-1])):
-        with made(tmp_path / str(number)) as context:
+        with create_context(tmp_path / str(number)) as context:
             saved = {fact["text"]: remember_successfully(context, fact).files_touched for fact in order}
         folders.append({text: path.rpartition("/")[0] for text, (path,) in saved.items()})
     assert len(folders[0]) >= 10
@@ -56,14 +56,14 @@ def test_folder_of_fact_does_not_depend_on_order(tmp_path):
 
 def find_withheld(context, scope):
     """Return the number of entries and the withheld ones, after a check of every file."""
-    context.state.renew_catalog()
-    entries = view_of(context.state, context.roots[Scope(scope)], context.policy, sweep=True).entries()
+    context.state.recreate_catalog()
+    entries = open_view(context.state, context.roots[Scope(scope)], context.policy, sweep=True).entries()
     return len(entries), [(entry.rel, entry.held) for entry in entries if entry.held is not None]
 
 
 @pytest.mark.slow
 def test_owner_preferences_are_all_filed_and_not_withheld(tmp_path):
-    with made(tmp_path) as context:
+    with create_context(tmp_path) as context:
         results = [remember_successfully(context, {"text": text}) for text in PREFERENCES]
         written = {*chain.from_iterable(result.files_touched for result in results)}
         assert len(written) + sum(result.unchanged for result in results) == len(PREFERENCES) >= 200
@@ -73,15 +73,17 @@ def test_owner_preferences_are_all_filed_and_not_withheld(tmp_path):
             [[], []],
         )
     roots = {scope: tmp_path / scope for scope in SCOPES}
-    with opened(roots) as unrelated:  # A state that does not know these files.
+    with open_context(roots) as unrelated:  # A state that does not know these files.
         assert [find_withheld(unrelated, scope)[1] for scope in SCOPES] == [[], []]
 
 
 def test_preferences_in_project_files_are_not_withheld(tmp_path, request):
     texts = PREFERENCES if request.config.getoption("--slow") else PREFERENCES[::5]
-    with made(tmp_path) as context:
+    with create_context(tmp_path) as context:
         for number, text in enumerate(texts):
-            put(tmp_path / "project", f"notes/{number}.md", f"{text}\n")
+            write_file(tmp_path / "project", f"notes/{number}.md", f"{text}\n")
             name = json.dumps(text, ensure_ascii=False)
-            put(tmp_path / "project", f"named/{number}.md", f"---\nname: {name}\n---\nAs it is called.\n")
+            write_file(
+                tmp_path / "project", f"named/{number}.md", f"---\nname: {name}\n---\nAs it is called.\n"
+            )
         assert find_withheld(context, "project") == (2 * len(texts), [])

@@ -4,33 +4,41 @@ search.
 
 import pytest
 
-from kit.policy.reading import SCOPES, compared
+from kit.policy.patterns import SCOPES, compare_matchers
 from muniment.kernel.decide import AllowPatterns, DenyPatterns
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.policy import automaton as subject
-from muniment.policy.automaton import FoundPath, Letter, Nothing, Patterns, Steps, Undecided, letters_for
+from muniment.policy.automaton import (
+    EmptySet,
+    FoundPath,
+    Letter,
+    Patterns,
+    StepBudget,
+    Undecided,
+    build_letters,
+)
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.threat("T-POL-02", control="read_by_folding")
 @pytest.mark.parametrize("seed", range(20))
 def test_automata_matchers_and_pathspec_agree_on_random_input(seed):
-    assert compared(seed, sets=10, paths=100) == (1_000, [])
+    assert compare_matchers(seed, sets=10, paths=100) == (1_000, [])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_automata_agree_on_a_large_sample():
-    assert compared("long", sets=500, paths=200) == (100_000, [])
-    assert compared(99, sets=60, paths=200, backend="simple") == (12_000, [])
+    assert compare_matchers("long", sets=500, paths=200) == (100_000, [])
+    assert compare_matchers(99, sets=60, paths=200, backend="simple") == (12_000, [])
 
 
 def test_automaton_reads_multi_letter_folds_to_their_end():
     """No letter folds to a slash. If one did, a certain match would stay certain."""
     x = Letter("x", subject.OTHER, "/x", subject.OTHER)
     letters = (Letter("a", "a", "a", "a"), x, Letter("/", "/", "/", "/"))
-    language = Patterns.tree(["a/"], letters, Steps(10_000_000))
+    language = Patterns.tree(["a/"], letters, StepBudget(10_000_000))
     assert language.step(language.step(language.start, 0), 1) == subject.ALWAYS
 
 
@@ -40,21 +48,21 @@ def test_automaton_reads_multi_letter_folds_to_their_end():
 
 def search_shortest(exact, trees, confirms=None):
     """Return the shortest path that `exact` matches and `trees` does not."""
-    letters, budget = letters_for(exact, trees), Steps(4_000_000)
+    letters, budget = build_letters(exact, trees), StepBudget(4_000_000)
     denies = Patterns.tree(trees, letters, budget)
-    language = subject.All([Patterns.exact(exact, letters, budget), subject.Not(denies)])
+    language = subject.Intersection([Patterns.exact(exact, letters, budget), subject.Complement(denies)])
     granted, denied = AllowPatterns(exact), DenyPatterns(trees)
 
     def is_granted_path(path):
         return granted.match(path) and not denied.match(path.text, fold(path.text))
 
-    return subject.shortest(language, letters, SCOPES, budget, confirms or is_granted_path)
+    return subject.find_shortest_path(language, letters, SCOPES, budget, confirms or is_granted_path)
 
 
 def test_search_never_finds_a_path_that_is_not_a_valid_name(monkeypatch):
     empty_sets = ["/user/a/b/c/d/e/f/g/h/i", "/user/a/b/c/d/e/f/g/h/**", "/team/**"]
     for exact, trees in ([["/user/*"], ["*"]], [["/user/x"], ["X"]], *([[each], []] for each in empty_sets)):
-        assert isinstance(search_shortest(exact, trees), Nothing), exact
+        assert isinstance(search_shortest(exact, trees), EmptySet), exact
     for exact in ("/user/con", "/user/" + "x" * 256):
         assert isinstance(search_shortest([exact], []), Undecided), exact
     # Above the limit of states the search is undecided, too.

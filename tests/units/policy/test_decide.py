@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.paths import forged
-from kit.policy.files import parsed, quota, rule
+from kit.paths import forge_path
+from kit.policy.files import format_quota, format_rule, parse_text
 from muniment.errors import Refused
-from muniment.kernel.decide import Allow, Deny, Judge
+from muniment.kernel.decide import Allow, Deny, PolicyEvaluator
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import canonicalise
 from muniment.policy.load import load_policy
@@ -23,19 +23,19 @@ def path(text):
 
 
 def policy(rules, scopes='user = { trust = "owner" }\nproject = { trust = "workspace" }'):
-    return parsed(f'schema = "muniment-policy/1"\nname = "own"\n[scopes]\n{scopes}\n{rules}')
+    return parse_text(f'schema = "muniment-policy/1"\nname = "own"\n[scopes]\n{scopes}\n{rules}')
 
 
 def judge(rules, **options):
-    return Judge(policy(rules, **options))
+    return PolicyEvaluator(policy(rules, **options))
 
 
 def allow(verbs, *paths):
-    return rule("allow", "a", verbs, paths)
+    return format_rule("allow", "a", verbs, paths)
 
 
 def deny(verbs, *paths, name="d"):
-    return rule("deny", name, verbs, paths)
+    return format_rule("deny", name, verbs, paths)
 
 
 @pytest.mark.threat("T-POL-06", control="grants_needed")
@@ -48,7 +48,7 @@ def test_empty_policy_denies_everything():
             assert (verdict.rule, verdict.layer) == ("default", "own")
             assert "nothing; continue without it" in verdict.reason
             assert isinstance(empty.decide_directory(path(text)), Deny)
-        assert not empty.reaches(verb, Scope("user"))
+        assert not empty.may_grant_in(verb, Scope("user"))
 
 
 def test_grant_covers_one_verb_on_exact_files_and_no_scope():
@@ -76,17 +76,17 @@ def test_path_of_undeclared_scope_is_denied():
     one = judge(allow(["list", "read"], "/**"), scopes='user = { trust = "owner" }')
     assert one.decide(Verb.READ, path("project/a.md")).rule == "scopes"
     assert one.decide_directory(path("project")).rule == "scopes"
-    assert one.covered(path("project"))
-    assert not one.reaches(Verb.READ, Scope("project"))
+    assert one.is_directory_denied(path("project"))
+    assert not one.may_grant_in(Verb.READ, Scope("project"))
 
 
 def test_path_outside_the_grammar_is_denied_without_raising():
     one = judge(allow(["list", "read"], "/**") + deny(["*"], "pinned/"))
     for rel in ("a\nb/pinned/a.md", "a\0.md", "\ud800.md"):
-        stray = forged("user", rel)
+        stray = forge_path("user", rel)
         assert one.decide(Verb.READ, stray).rule == "name"
         assert one.decide_directory(stray).rule == "name"
-        assert one.covered(stray)
+        assert one.is_directory_denied(stray)
 
 
 def test_directory_is_open_if_listable_and_not_denied():
@@ -95,29 +95,29 @@ def test_directory_is_open_if_listable_and_not_denied():
     assert one.decide_directory(path("user/any/deep")) == Allow()
     assert one.decide_directory(path("project")).rule == "default"
     assert one.decide_directory(path("user/Closed")).rule == "d"
-    assert all(one.covered(path(text)) for text in ("user/closed", "user/closed/x", "user/.git"))
-    assert not one.covered(path("user/open"))
+    assert all(one.is_directory_denied(path(text)) for text in ("user/closed", "user/closed/x", "user/.git"))
+    assert not one.is_directory_denied(path("user/open"))
     unread = judge(allow(["list", "read"], "/**") + deny(["read"], "/user/closed/"))
-    assert not unread.covered(path("user/closed"))
+    assert not unread.is_directory_denied(path("user/closed"))
     scope = judge(allow(["list", "create"], "/**") + deny(["*"], "/user/"))
     assert scope.decide_directory(path("user")).rule == "d"
-    assert [scope.reaches(Verb.CREATE, Scope(each)) for each in ("user", "project")] == [False, True]
+    assert [scope.may_grant_in(Verb.CREATE, Scope(each)) for each in ("user", "project")] == [False, True]
 
 
 def test_every_layer_must_grant_and_any_deny_wins():
-    narrowed = Judge(narrow_writes(STRICT, Scope("user")))
+    narrowed = PolicyEvaluator(narrow_writes(STRICT, Scope("user")))
     assert narrowed.allows(Verb.CREATE, path("user/a.md"))
     assert narrowed.allows(Verb.READ, path("project/a.md"))
     for verb in (Verb.CREATE, Verb.MODIFY, Verb.DELETE):
         verdict = narrowed.decide(verb, path("project/a.md"))
         assert (verdict.rule, verdict.layer) == ("request-scope", "request")
     assert narrowed.decide(Verb.READ, path("user/a.txt")).layer == "strict"
-    assert not narrowed.reaches(Verb.CREATE, Scope("project"))
+    assert not narrowed.may_grant_in(Verb.CREATE, Scope("project"))
     granting = allow(["list", "read", "modify"], "/**")
     grants = policy(granting)
     (plain,), (denying,) = grants.layers, policy(granting + deny(["*"], "b.md", "c/")).layers
     for layers in ((denying, plain, plain), (plain, denying, plain), (plain, plain, denying)):
-        one = Judge(replace(grants, layers=layers))
+        one = PolicyEvaluator(replace(grants, layers=layers))
         assert one.allows(Verb.READ, path("user/a.md"))
         denied_rules = [
             one.decide(verb, path("user/b.md")).rule for verb in (Verb.LIST, Verb.READ, Verb.MODIFY)
@@ -127,7 +127,7 @@ def test_every_layer_must_grant_and_any_deny_wins():
 
 
 def test_denial_is_one_line_with_the_rule_and_allowed_examples():
-    strict = Judge(STRICT)
+    strict = PolicyEvaluator(STRICT)
     with pytest.raises(Refused) as caught:
         strict.require(Verb.MODIFY, path("user/pinned/a.md"))
     assert (caught.value.rule, caught.value.layer) == ("pinned", "strict")
@@ -144,7 +144,7 @@ def test_denial_is_one_line_with_the_rule_and_allowed_examples():
 
 
 def test_all_matching_quotas_apply():
-    one = judge(quota("all", max_files=9) + quota("logs", "/user/log/**", max_files=2))
+    one = judge(format_quota("all", max_files=9) + format_quota("logs", "/user/log/**", max_files=2))
     assert [q.id for q in one.quotas_for(path("user/log/a.md"))] == ["all", "logs"]
     assert [q.id for q in one.quotas_for(path("user/a.md"))] == ["all"]
     assert one.quotas_for(path("user")) == ()
@@ -153,7 +153,7 @@ def test_all_matching_quotas_apply():
 def test_default_quota_covers_scopes_without_a_quota():
     patterns = {None: "", "/user/**": "user", "/*/**/*.md": "user project", "/user/a/**": ""}
     for pattern, covered in patterns.items():
-        one = judge(quota("q", pattern, max_file_bytes=1_000_000) if pattern else "")
+        one = judge(format_quota("q", pattern, max_file_bytes=1_000_000) if pattern else "")
         for scope in ("user", "project"):
             found = [q for q in one.quotas_for(path(f"{scope}/a.md")) if q.id == "default"]
             assert bool(found) == (scope not in covered.split())
@@ -163,10 +163,10 @@ def test_default_quota_covers_scopes_without_a_quota():
 
 @given(st.sampled_from(list(Verb)), st.text(), st.text(alphabet=st.characters(codec=None)))
 def test_decide_never_raises(verb, scope, rel):
-    strict = Judge(STRICT)
+    strict = PolicyEvaluator(STRICT)
     for name in (scope, "user"):
-        stray = forged(name, rel)
+        stray = forge_path(name, rel)
         assert isinstance(strict.decide(verb, stray), Allow | Deny)
         assert isinstance(strict.decide_directory(stray), Allow | Deny)
-        assert strict.covered(stray) in (True, False)
+        assert strict.is_directory_denied(stray) in (True, False)
         strict.quotas_for(stray)

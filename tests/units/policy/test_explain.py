@@ -3,22 +3,22 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.policy.changed import allow, deny, made
+from kit.policy.edits import make_allow, make_deny, make_policy
 from kit.strategies.hostile_paths import unsafe_paths
 from muniment.errors import PathEscape, Refusal, Refused
-from muniment.kernel.decide import Judge
+from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.lab.explain import explain
+from muniment.lab.explain import explain_decision
 from muniment.policy.grammar import check_creatable
 from muniment.policy.load import ACTS, REMOVAL, load_policy
 from muniment.policy.tables import meet, narrow_writes
 
 STRICT = load_policy("strict")
-WRITES = allow("/user/*", "/user/**/*.md", verbs=["read", "modify", "create"])
-DENIES = [deny("a*", "pinned/", verbs=["modify"]), deny("b*", verbs=["delete"])]
-RULES = made([WRITES, allow("/**", verbs=["list", "read"]), *DENIES])
-POLICIES = [STRICT, RULES, narrow_writes(STRICT, STRICT.scopes[0]), meet(RULES, STRICT), made([])]
+WRITES = make_allow("/user/*", "/user/**/*.md", verbs=["read", "modify", "create"])
+DENIES = [make_deny("a*", "pinned/", verbs=["modify"]), make_deny("b*", verbs=["delete"])]
+RULES = make_policy([WRITES, make_allow("/**", verbs=["list", "read"]), *DENIES])
+POLICIES = [STRICT, RULES, narrow_writes(STRICT, STRICT.scopes[0]), meet(RULES, STRICT), make_policy([])]
 
 
 def decide_request(judge, policy, act, text):
@@ -37,8 +37,8 @@ def decide_request(judge, policy, act, text):
 
 @given(unsafe_paths(), st.sampled_from(ACTS), st.sampled_from(POLICIES))
 def test_explanation_agrees_with_the_decision(text, act, policy):
-    judge = Judge(policy)
-    explanation = explain(policy, act, text, judge)
+    judge = PolicyEvaluator(policy)
+    explanation = explain_decision(policy, act, text, judge)
     expected = decide_request(judge, policy, act, text)
     assert (explanation.verdict == "allow") is (expected is None)
     assert (explanation.code, explanation.layer, explanation.rule) == (expected or (None, None, None))
@@ -48,7 +48,7 @@ def test_explanation_agrees_with_the_decision(text, act, policy):
     assert ends is (explanation.code == PathEscape.code and policy.confinement.on_escape == "abort")
     assert (explanation.model_is_told == "") is (ends or explanation.verdict == "allow")
     assert not ends or (explanation.path, explanation.consulted) == (None, ())
-    assert explanation == explain(policy, act, text)
+    assert explanation == explain_decision(policy, act, text)
     if explanation.rule in {"name", "scopes"}:
         return
     matched = [each for each in explanation.consulted if each.pattern is not None]

@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from kit.policy.files import READ, SCOPES, refusal, write
+from kit.policy.files import READ, SCOPES, catch_invalid, write_policy
 from muniment.policy.family import LOCK_NAME, MAX_FILE_BYTES, MAX_GENERATIONS, parse_toml, render_lock
 from muniment.policy.load import load_files, load_policy
 
 
 def expect_error(path, fragment="", **options):
     """Return the error of a file that does not load, and require a text in its message."""
-    problem = refusal(load_files, str(path), **options)
+    problem = catch_invalid(load_files, str(path), **options)
     assert fragment in problem.problem
     return problem
 
 
 def test_file_that_extends_itself_is_rejected_in_any_spelling(tmp_path):
     for number, spelling in enumerate(["own", "./own.toml", "../here/own.toml", "link.toml", "hard.toml"]):
-        own = Path(write(tmp_path / str(number) / "here" / "own.toml", extends=[spelling]))
+        own = Path(write_policy(tmp_path / str(number) / "here" / "own.toml", extends=[spelling]))
         (own.parent / "link.toml").symlink_to("own.toml")
         (own.parent / "hard.toml").hardlink_to(own)
         assert expect_error(own, "through own").rule == "E121", spelling
-    own = write(tmp_path / "own.toml", extends=["./mid.toml"])
-    write(tmp_path / "mid.toml", extends=["./loop/own.toml"])
+    own = write_policy(tmp_path / "own.toml", extends=["./mid.toml"])
+    write_policy(tmp_path / "mid.toml", extends=["./loop/own.toml"])
     (tmp_path / "loop").symlink_to(tmp_path)
     assert expect_error(own, "own → mid").rule == "E121"
 
@@ -33,41 +33,44 @@ def test_file_that_extends_itself_is_rejected_in_any_spelling(tmp_path):
 def test_too_deep_family_is_rejected_despite_a_shorter_path(tmp_path):
     last = MAX_GENERATIONS - 3
     for number in range(last + 1):
-        write(tmp_path / f"p{number}.toml", extends=[f"./p{number + 1}.toml"] if number < last else [])
-    write(tmp_path / "a.toml", extends=["./p0.toml"])
-    write(tmp_path / "b.toml", extends=["./a.toml"])
-    assert load_files(write(tmp_path / "own.toml", extends=["./a.toml", "./p0.toml"]))
+        write_policy(tmp_path / f"p{number}.toml", extends=[f"./p{number + 1}.toml"] if number < last else [])
+    write_policy(tmp_path / "a.toml", extends=["./p0.toml"])
+    write_policy(tmp_path / "b.toml", extends=["./a.toml"])
+    assert load_files(write_policy(tmp_path / "own.toml", extends=["./a.toml", "./p0.toml"]))
     for both in (["./p0.toml", "./b.toml"], ["./b.toml", "./p0.toml"]):
-        assert expect_error(write(tmp_path / "own.toml", extends=both)).rule == "E122"
+        assert expect_error(write_policy(tmp_path / "own.toml", extends=both)).rule == "E122"
 
 
 def test_requested_policy_must_have_the_requested_name(tmp_path):
-    write(tmp_path / "base.toml", "other")
-    problem = expect_error(write(tmp_path / "own.toml", extends=["base"]), "'other' (own)")
+    write_policy(tmp_path / "base.toml", "other")
+    problem = expect_error(write_policy(tmp_path / "own.toml", extends=["base"]), "'other' (own)")
     assert (problem.rule, problem.where) == ("E123", "base")
-    assert load_policy(write(tmp_path / "own.toml", extends=["./base.toml"])).name == "own"
+    assert load_policy(write_policy(tmp_path / "own.toml", extends=["./base.toml"])).name == "own"
     assert expect_error("base", policies_dir=tmp_path).rule == "E123"
 
 
 def test_two_different_policies_of_one_name_are_rejected(tmp_path):
     other_folder = tmp_path / "theirs"
-    own = write(tmp_path / "mine" / "own.toml", extends=["base"])
-    write(tmp_path / "mine" / "base.toml")
-    write(other_folder / "base.toml")
+    own = write_policy(tmp_path / "mine" / "own.toml", extends=["base"])
+    write_policy(tmp_path / "mine" / "base.toml")
+    write_policy(other_folder / "base.toml")
     assert load_files(own, policies_dir=other_folder)
-    write(other_folder / "base.toml", body=SCOPES)
+    write_policy(other_folder / "base.toml", body=SCOPES)
     problem = expect_error(own, "mine/base.toml", policies_dir=other_folder)
     assert (problem.rule, "theirs/base.toml" in problem.problem) == ("E124", True)
-    write(tmp_path / "a.toml", "same")
-    write(tmp_path / "b.toml", "same", body=SCOPES)
-    problem = expect_error(write(tmp_path / "own.toml", extends=["./a.toml", "./b.toml"]))
+    write_policy(tmp_path / "a.toml", "same")
+    write_policy(tmp_path / "b.toml", "same", body=SCOPES)
+    problem = expect_error(write_policy(tmp_path / "own.toml", extends=["./a.toml", "./b.toml"]))
     assert (problem.rule, problem.where.endswith("b.toml")) == ("E124", True)
     # A hard link in another folder is another file, because its parents differ.
-    original = Path(write(tmp_path / "a" / "mid.toml", extends=["./base.toml"]))
-    write(tmp_path / "a" / "base.toml")
-    write(tmp_path / "b" / "base.toml", "lax")
+    original = Path(write_policy(tmp_path / "a" / "mid.toml", extends=["./base.toml"]))
+    write_policy(tmp_path / "a" / "base.toml")
+    write_policy(tmp_path / "b" / "base.toml", "lax")
     (tmp_path / "b" / "mid.toml").hardlink_to(original)
-    assert expect_error(write(tmp_path / "own.toml", extends=["./a/mid.toml", "./b/mid.toml"])).rule == "E124"
+    assert (
+        expect_error(write_policy(tmp_path / "own.toml", extends=["./a/mid.toml", "./b/mid.toml"])).rule
+        == "E124"
+    )
 
 
 def test_unreadable_files_are_rejected_without_blocking(tmp_path, monkeypatch):
@@ -82,7 +85,7 @@ def test_unreadable_files_are_rejected_without_blocking(tmp_path, monkeypatch):
         for name in ("fifo", "folder", "loop", "long", "latin", "socket"):
             assert expect_error(tmp_path / f"{name}.toml").rule == "E100", name
             assert expect_error(name, policies_dir=tmp_path).rule == "E100", name
-            problem = expect_error(write(tmp_path / "own.toml", extends=[name]))
+            problem = expect_error(write_policy(tmp_path / "own.toml", extends=[name]))
             details = (name in problem.where, problem.problem.endswith("(own)"))
             assert (problem.rule, *details) == ("E100", True, True), name
     paths = (tmp_path / "long.toml" / "x.toml", "/dev/null/", "a\0/b.toml", "a\ud800/b.toml")
@@ -91,11 +94,11 @@ def test_unreadable_files_are_rejected_without_blocking(tmp_path, monkeypatch):
 
 
 def test_parents_without_a_common_scope_are_named(tmp_path):
-    write(tmp_path / "a.toml", body="[scopes]\nuser = {}\n")
-    write(tmp_path / "b.toml", body="[scopes]\nteam = {}\n")
-    own = write(tmp_path / "own.toml", body="", extends=["a", "./b.toml"])
+    write_policy(tmp_path / "a.toml", body="[scopes]\nuser = {}\n")
+    write_policy(tmp_path / "b.toml", body="[scopes]\nteam = {}\n")
+    own = write_policy(tmp_path / "own.toml", body="", extends=["a", "./b.toml"])
     assert expect_error(own, "a, ./b.toml").rule == "E125"
-    problem = expect_error(write(tmp_path / "own.toml", body="[scopes]\nteam = {}\n", extends=["a"]))
+    problem = expect_error(write_policy(tmp_path / "own.toml", body="[scopes]\nteam = {}\n", extends=["a"]))
     assert (problem.rule, problem.line) == ("E125", 4)
 
 
@@ -108,7 +111,7 @@ NO_TOML = [
 
 def test_invalid_toml_is_reported_with_its_line():
     for text, line, words in NO_TOML:
-        problem = refusal(parse_toml, text, "own")
+        problem = catch_invalid(parse_toml, text, "own")
         assert (problem.rule, problem.line, words in str(problem)) == ("E102", line, True)
 
 
@@ -121,7 +124,7 @@ def write_lock(folder, *paths):
 
 
 def test_invalid_or_unreadable_lock_loads_no_policy(tmp_path):
-    own, lock, digest = write(tmp_path / "own.toml"), tmp_path / LOCK_NAME, "a" * 64
+    own, lock, digest = write_policy(tmp_path / "own.toml"), tmp_path / LOCK_NAME, "a" * 64
     os.mkfifo(lock)
     assert expect_error(own).rule == "E132"
     lock.unlink()
@@ -134,9 +137,9 @@ def test_invalid_or_unreadable_lock_loads_no_policy(tmp_path):
 
 @pytest.mark.threat("T-POL-04", control="locked_policies")
 def test_edited_reverted_or_unlisted_policy_does_not_load(tmp_path):
-    own, lock = write(tmp_path / "own.toml"), tmp_path / LOCK_NAME
+    own, lock = write_policy(tmp_path / "own.toml"), tmp_path / LOCK_NAME
     old, was = Path(own).read_text(), load_policy(own).digest
-    write(tmp_path / "own.toml", body=SCOPES)
+    write_policy(tmp_path / "own.toml", body=SCOPES)
     write_lock(tmp_path, own)
     loaded = load_files(own)
     assert (loaded.locks, lock in loaded.paths) == ((lock,), True)
@@ -146,19 +149,19 @@ def test_edited_reverted_or_unlisted_policy_does_not_load(tmp_path):
     assert (problem.rule, [each in problem.problem for each in fragments]) == ("E130", [True] * 3)
     lock.write_text(f'own = "{was[:-1]}{"0" if was[-1] != "0" else "1"}"\n')
     assert expect_error(own).rule == "E130"  # Every character of the digest counts.
-    assert expect_error(write(tmp_path / "new.toml"), "new is not in").rule == "E131"
+    assert expect_error(write_policy(tmp_path / "new.toml"), "new is not in").rule == "E131"
     lock.write_text("")
     assert expect_error(own).rule == "E131"
 
 
 def test_parent_is_checked_by_its_lock_and_changes_its_child(tmp_path):
     base = tmp_path / "base" / "base.toml"
-    write(base)
+    write_policy(base)
     write_lock(base.parent, str(base))
-    own = write(tmp_path / "own.toml", extends=["base/base.toml"])
+    own = write_policy(tmp_path / "own.toml", extends=["base/base.toml"])
     assert load_files(own).locks == (base.parent / LOCK_NAME,)
     old_digest = load_policy(own).digest
-    write(base, body=SCOPES + READ + "[limits]\nturns = 1\n")
+    write_policy(base, body=SCOPES + READ + "[limits]\nturns = 1\n")
     problem = expect_error(own)
     assert (problem.rule, problem.where) == ("E130", str(base))
     (base.parent / LOCK_NAME).unlink()
@@ -168,7 +171,7 @@ def test_parent_is_checked_by_its_lock_and_changes_its_child(tmp_path):
 
 
 def test_link_is_checked_by_both_locks_unless_unlocked(tmp_path):
-    real, own = write(tmp_path / "real" / "own.toml"), str(tmp_path / "own.toml")
+    real, own = write_policy(tmp_path / "real" / "own.toml"), str(tmp_path / "own.toml")
     (tmp_path / "own.toml").symlink_to(real)
     folders = (tmp_path, tmp_path / "real")
     for folder in folders:
@@ -179,8 +182,8 @@ def test_link_is_checked_by_both_locks_unless_unlocked(tmp_path):
         (folder / LOCK_NAME).write_text("")
         assert expect_error(own).rule == "E131"
         (folder / LOCK_NAME).write_text(before)
-    base = write(tmp_path / "base" / "base.toml")
-    child = write(tmp_path / "child" / "own.toml", extends=["../base/base.toml"])
+    base = write_policy(tmp_path / "base" / "base.toml")
+    child = write_policy(tmp_path / "child" / "own.toml", extends=["../base/base.toml"])
     for path in (base, child):
         (Path(path).parent / LOCK_NAME).write_text("")
     assert expect_error(child, unlocked=tmp_path / "child").rule == "E131"

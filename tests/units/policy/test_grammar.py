@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kit.raising import raised
+from kit.catching import catch_error
 from kit.strategies.hostile_paths import unsafe_paths
 from muniment.errors import BadName, PathEscape, Refused
 from muniment.kernel import normal_forms
@@ -111,7 +111,9 @@ def test_constructed_path_is_always_canonical(text):
     if result == f"{scope}/{rel}" and rel:
         # One by one, because most code checks the whole path at once.
         assert subject.canonicalise(text, (scope,)).rel == rel
-        assert list(map(subject.segment_problem, (scope, *rel.split("/")))) == [None] * (text.count("/") + 1)
+        assert list(map(subject.find_segment_problem, (scope, *rel.split("/")))) == [None] * (
+            text.count("/") + 1
+        )
     rel = rel[:900]  # A path above the limit of bytes is a bad name, also if it leads outside.
     for outwards in ("..", f"../{rel}", f"{rel}/../..", f"/{rel}", f"{rel}\0", f"a/{'../' * 9}x"):
         assert construct("user", outwards).startswith("escape:"), outwards
@@ -126,10 +128,10 @@ def test_path_parts_are_checked_like_the_text():
     assert (top.child("b.md").text, top.parent.child("b.md").text) == ("user/a/b.md", "user/b.md")
     names = {**dict.fromkeys(("", ".", "b/c"), BadName), **dict.fromkeys(("..", "b/../../c"), PathEscape)}
     for name, directory in product(names, (top, top.parent)):
-        raised(names[name], directory.child, name)
+        catch_error(names[name], directory.child, name)
     deepest = subject.CanonicalPath("user", "/".join("d" * 8))
-    raised(BadName, deepest.child, "e")
-    raised(BadName, subject.CanonicalPath("user", "a/" + "é" * 127).child, "b" * 800)
+    catch_error(BadName, deepest.child, "e")
+    catch_error(BadName, subject.CanonicalPath("user", "a/" + "é" * 127).child, "b" * 800)
 
 
 class ChangingText(str):
@@ -152,16 +154,16 @@ def test_path_object_never_leads_outside():
         ("user", b"a.md"),
         ("user", None),
     ):
-        raised(TypeError, subject.CanonicalPath, *parts)
+        catch_error(TypeError, subject.CanonicalPath, *parts)
     assert type(subject.canonicalise(ChangingText("user/a.md"), SCOPES).rel) is str
-    raised(TypeError, subject.CanonicalPath("user", "").child, ChangingText("a.md"))
-    raised(TypeError, type, "Another", (subject.CanonicalPath,), {"__init__": lambda *_: None})
-    raised(FrozenInstanceError, setattr, path, "rel", outwards)
-    raised(PathEscape, replace, path, rel=outwards)
+    catch_error(TypeError, subject.CanonicalPath("user", "").child, ChangingText("a.md"))
+    catch_error(TypeError, type, "Another", (subject.CanonicalPath,), {"__init__": lambda *_: None})
+    catch_error(FrozenInstanceError, setattr, path, "rel", outwards)
+    catch_error(PathEscape, replace, path, rel=outwards)
     path.__init__("user", outwards)  # It changes nothing.
-    raised(TypeError, path.__setstate__, ["user", outwards])
+    catch_error(TypeError, path.__setstate__, ["user", outwards])
     assert path == subject.CanonicalPath("user", "a.md")
-    refused = raised(PathEscape, subject.CanonicalPath, "user", outwards)
+    refused = catch_error(PathEscape, subject.CanonicalPath, "user", outwards)
     seen = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(refused.__traceback__)]
     assert not [each for each in seen if isinstance(each, subject.CanonicalPath) and hasattr(each, "rel")]
 
@@ -223,7 +225,7 @@ def test_exactly_the_documented_characters_are_allowed(first):
             and char not in subject.BLANKS
             and unicodedata.normalize("NFKC", f"-{char}-") == f"-{char}-"
         )
-        assert (subject.segment_problem(f"-{char}-") is None) == fine, f"U+{code:04X}"
+        assert (subject.find_segment_problem(f"-{char}-") is None) == fine, f"U+{code:04X}"
         for form in (subject.fold(char), fold_single(char)) if fine else ():
             assert char in ". " or not set("/. *?\n") & set(form), f"U+{code:04X}"
             assert all(map(subject.is_canonical_character, form)), f"U+{code:04X}"
@@ -263,9 +265,9 @@ def test_endless_run_of_marks_is_cut_before_normalization(monkeypatch):
     for marks in ("\u0301\u0316", "\u0301", "\u0f73\u0316", "\uff9e\u0316", "\u0344\u0316"):
         seen.clear()
         text = f"e{marks * 4_000} \u00e9"
-        normalized = normal_forms.normalised("NFKC", text)
+        normalized = normal_forms.normalise("NFKC", text)
         assert [has_short_runs(each) for each in seen] == [True]
-        assert normalized == normal_forms.normalised(
+        assert normalized == normal_forms.normalise(
             "NFKC", f"e{(marks * 4_000)[: normal_forms.MAX_MARKS]} \u00e9"
         )
         assert not normal_forms.is_normalised("NFKC", text)
@@ -274,18 +276,18 @@ def test_endless_run_of_marks_is_cut_before_normalization(monkeypatch):
 @given(text=TEXTS)
 def test_text_without_long_runs_is_normalized_like_unicode(text):
     for form in ("NFKC", "NFKD"):
-        if normal_forms.overlong_run(text) is None:
-            assert normal_forms.normalised(form, text) == REAL(form, text)
+        if normal_forms.find_overlong_run(text) is None:
+            assert normal_forms.normalise(form, text) == REAL(form, text)
             assert normal_forms.is_normalised(form, text) == unicodedata.is_normalized(form, text)
-        assert has_short_runs(normal_forms.normalised(form, text))
+        assert has_short_runs(normal_forms.normalise(form, text))
 
 
 def test_overlong_run_is_found_at_any_position():
     fits, over = "\u0301" * normal_forms.MAX_MARKS, "\u0316" * (normal_forms.MAX_MARKS + 1)
-    assert normal_forms.overlong_run(f"a{fits} {fits}-{fits}") is None
-    assert normal_forms.overlong_run(f"a{fits} {'-' * 40}{over}b") == 1 + normal_forms.MAX_MARKS + 41
-    assert normal_forms.overlong_run(over) == 0
-    assert normal_forms.overlong_run("-" * 100) is None
+    assert normal_forms.find_overlong_run(f"a{fits} {fits}-{fits}") is None
+    assert normal_forms.find_overlong_run(f"a{fits} {'-' * 40}{over}b") == 1 + normal_forms.MAX_MARKS + 41
+    assert normal_forms.find_overlong_run(over) == 0
+    assert normal_forms.find_overlong_run("-" * 100) is None
     assert subject.canonicalise(f"user/q{over[1:]}.md", ("user",)).name == f"q{over[1:]}.md"
     with pytest.raises(BadName, match="more than 30 marks"):
         subject.canonicalise(f"user/q{over}.md", ("user",))

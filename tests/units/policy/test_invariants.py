@@ -4,19 +4,28 @@ import random
 
 import pytest
 
-from kit.policy.changed import ALPHABET, VERBS, allow, deny, loaded, made, small_world, some_rules
-from kit.policy.files import refusal
-from kit.policy.reading import some_path, some_pattern
-from muniment.kernel.decide import AllowPatterns, DenyPatterns, Judge
+from kit.policy.edits import (
+    ALPHABET,
+    VERBS,
+    list_short_paths,
+    make_allow,
+    make_deny,
+    make_policy,
+    make_rules,
+    try_load,
+)
+from kit.policy.files import catch_invalid
+from kit.policy.patterns import make_path, make_pattern
+from muniment.kernel.decide import AllowPatterns, DenyPatterns, PolicyEvaluator
 from muniment.kernel.path import canonicalise, fold
-from muniment.lab.proofs import InvariantFinding, Prover, prove, read_invariants
-from muniment.policy.load import ACTS, grants
+from muniment.lab.proofs import InvariantFinding, Prover, prove_invariants, read_invariants
+from muniment.policy.load import ACTS, is_granted
 
 BOMB = [f"*-draft-{number}*.md" for number in range(60)]
 
 
 def find_results(policy, **tables):
-    return prove(read_invariants({"schema": "muniment-invariants/1", **tables}, "own"), policy)
+    return prove_invariants(read_invariants({"schema": "muniment-invariants/1", **tables}, "own"), policy)
 
 
 def get_status(policy, **tables):
@@ -37,7 +46,9 @@ def make_apart(*sides):
     return {"apart": [{"id": "a", "one": one, "other": other}]}
 
 
-GUARDED = made([allow("/**", verbs=["list", "read", "modify"]), deny("MEMORY.md", verbs=["modify"])])
+GUARDED = make_policy(
+    [make_allow("/**", verbs=["list", "read", "modify"]), make_deny("MEMORY.md", verbs=["modify"])]
+)
 PROVED = [
     *(
         {"never": [make_rule("MEMORY.md", verbs=["modify"])]},
@@ -64,12 +75,12 @@ BROKEN = [
 def test_invariant_is_proved_or_refuted_by_the_shortest_path():
     for tables in PROVED:
         assert (get_status(GUARDED, **tables), tables) == (("proved",), tables)
-    judge = Judge(GUARDED)
+    judge = PolicyEvaluator(GUARDED)
     for tables, *expected in BROKEN:
         is_broken, *found = get_status(GUARDED, **tables)
         assert is_broken == "broken", tables
         assert [(act, len(path)) for act, path in found] == [(act, len(path)) for act, path in expected]
-        assert all(grants(act, canonicalise(path, GUARDED.scopes), judge) for act, path in found)
+        assert all(is_granted(act, canonicalise(path, GUARDED.scopes), judge) for act, path in found)
 
 
 def test_invariants_are_reported_in_order_with_their_reason():
@@ -84,35 +95,41 @@ def test_invariants_are_reported_in_order_with_their_reason():
 def test_random_invariants_agree_with_random_paths(seed):
     rng = random.Random(f"invariants {seed}")
     names = ["".join(rng.choices(ALPHABET[:4] + ".", k=rng.choice((1, 1, 2)))) for _ in range(3)]
-    policy = loaded(some_rules(rng, names)) or made([allow("/**", verbs=VERBS), deny("a?")])
-    covered, matched = (some_pattern(rng, deny=kind, names=names) for kind in (True, False))
+    policy = try_load(make_rules(rng, names)) or make_policy(
+        [make_allow("/**", verbs=VERBS), make_deny("a?")]
+    )
+    covered, matched = (make_pattern(rng, deny=kind, names=names) for kind in (True, False))
     found = find_results(
         policy, never=[make_rule(covered)], only=[make_rule(matched)], **make_implies("*", "read")
     )
-    judge, trees, exact = Judge(policy), DenyPatterns([covered]), AllowPatterns([matched])
+    judge, trees, exact = PolicyEvaluator(policy), DenyPatterns([covered]), AllowPatterns([matched])
     breaks = (
         lambda path: trees.match(path.text, fold(path.text)),
-        *(lambda path: not exact.match(path), lambda path: not grants("read", path, judge)),
+        *(lambda path: not exact.match(path), lambda path: not is_granted("read", path, judge)),
     )
-    paths = [*small_world(3), *(some_path(rng, [covered, matched]) for _ in range(100))]
+    paths = [*list_short_paths(3), *(make_path(rng, [covered, matched]) for _ in range(100))]
     for finding, is_broken in zip(found, breaks, strict=True):
         shortest = min((len(each.path) for each in finding.witnesses), default=None)
         for witness in finding.witnesses:
             path = canonicalise(witness.path, policy.scopes)
-            assert (grants(witness.act, path, judge), bool(is_broken(path))) == (True, True)
+            assert (is_granted(witness.act, path, judge), bool(is_broken(path))) == (True, True)
         for path in paths:
-            if is_broken(path) and any(grants(act, path, judge) for act in ACTS):
+            if is_broken(path) and any(is_granted(act, path, judge) for act in ACTS):
                 assert finding.status != "proved", (finding, path.text)
                 assert shortest is None or shortest <= len(path.text)
 
 
 def test_apart_is_proved_if_one_side_is_never_granted(monkeypatch):
     monkeypatch.setattr(Prover.__init__, "__kwdefaults__", {"exact": (), "trees": (), "work": 50_000})
-    policy = made([allow("/user/*-x.md"), deny(*BOMB, "*x.md")])  # The other side costs too much.
+    policy = make_policy(
+        [make_allow("/user/*-x.md"), make_deny(*BOMB, "*x.md")]
+    )  # The other side costs too much.
     assert get_status(policy, **make_apart(("create", "/user/a"), ("read", "/**"))) == ("proved",)
     monkeypatch.undo()
     monkeypatch.setattr(Prover, "denied", lambda self, *_: self.tree(()))
-    assert get_status(made([allow("/user/a"), deny("a")]), never=[make_rule("a")]) == ("undecided",)
+    assert get_status(make_policy([make_allow("/user/a"), make_deny("a")]), never=[make_rule("a")]) == (
+        "undecided",
+    )
 
 
 UNFIT = [
@@ -142,6 +159,6 @@ PATTERNS = [
 def test_invalid_invariants_file_is_rejected_with_its_position():
     right = {"schema": "muniment-invariants/1"}
     for tables, code, fragment in (*((tables, "E150", fragment) for tables, fragment in UNFIT), *PATTERNS):
-        problem = refusal(read_invariants, right | tables, "own")
+        problem = catch_invalid(read_invariants, right | tables, "own")
         assert (problem.rule, fragment in str(problem)) == (code, True), tables
-    assert "schema: Field required" in str(refusal(read_invariants, {}, "own"))
+    assert "schema: Field required" in str(catch_invalid(read_invariants, {}, "own"))

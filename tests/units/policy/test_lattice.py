@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.policy.files import parsed, quota, rule
-from muniment.kernel.decide import Allow, Judge
+from kit.policy.files import format_quota, format_rule, parse_text
+from muniment.kernel.decide import Allow, PolicyEvaluator
 from muniment.kernel.names import Enforcement, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.lab.proofs import diff
+from muniment.lab.proofs import compare_policies
 from muniment.policy.tables import meet, narrow_writes
 
 SCOPES = ("user", "project", "team")
@@ -43,7 +43,7 @@ FEW = settings(max_examples=settings.default.max_examples // 4)
 def rules(kind, paths):
     made = st.tuples(VERBS, st.lists(st.sampled_from(paths), min_size=1, max_size=2))
     found = st.lists(made, max_size=3)
-    return found.map(lambda each: [rule(kind, f"{kind}{at}", *one) for at, one in enumerate(each)])
+    return found.map(lambda each: [format_rule(kind, f"{kind}{at}", *one) for at, one in enumerate(each)])
 
 
 @st.composite
@@ -54,19 +54,19 @@ def sources(draw):
     values |= {name.replace("trust", "commit"): ["auto", "review"] for name in values} | OPTIONS
     lines = [f"{name} = {json.dumps(draw(st.sampled_from(order)))}\n" for name, order in values.items()]
     lines.append(f"content.reject = {draw(st.sampled_from(GATES))}\n")
-    tables = [quota("q", max_files=draw(st.integers(1, 9)))]
+    tables = [format_quota("q", max_files=draw(st.integers(1, 9)))]
     return head, lines, tables + draw(rules("allow", ALLOWS)) + draw(rules("deny", DENIES))
 
 
 def build(source):
-    return parsed(source[0] + "".join(source[1]) + "".join(source[2]))
+    return parse_text(source[0] + "".join(source[1]) + "".join(source[2]))
 
 
 POLICIES = sources().map(build)
 
 
 def find_grants(policy):
-    judge = Judge(policy)
+    judge = PolicyEvaluator(policy)
     return {(verb, path) for verb in Verb for path in PATHS if judge.decide(verb, path) == Allow()}
 
 
@@ -77,7 +77,7 @@ def find_grants(policy):
 def test_meet_is_the_strictest_of_both_and_never_wider(a, b, c):
     both = meet(a, b)
     assert find_grants(both) == find_grants(a) & find_grants(b)
-    assert [diff(one, both).verdict for one in (a, b)] == ["proved", "proved"]
+    assert [compare_policies(one, both).verdict for one in (a, b)] == ["proved", "proved"]
     assert both.digest == meet(b, a).digest
     assert meet(both, c).digest == meet(a, meet(b, c)).digest
     assert meet(a, a) == a
@@ -103,9 +103,9 @@ def test_narrowed_writes_only_narrow_and_keep_reads(policy, scope):
 @given(sources(), st.sampled_from(DENIES), VERBS, st.randoms(use_true_random=False))
 def test_added_deny_never_grants_and_file_order_is_irrelevant(source, deny, verbs, rng):
     head, lines, tables = source
-    policy, more = build(source), build((head, lines, [*tables, rule("deny", "extra", verbs, [deny])]))
+    policy, more = build(source), build((head, lines, [*tables, format_rule("deny", "extra", verbs, [deny])]))
     assert find_grants(more) <= find_grants(policy)
-    narrowed = diff(policy, more)
+    narrowed = compare_policies(policy, more)
     assert (narrowed.verdict, narrowed.widenings, narrowed.terms) == ("proved", (), ())
     shuffled = build((head, rng.sample(lines, len(lines)), rng.sample(tables, len(tables))))
     assert (shuffled.digest, find_grants(shuffled)) == (policy.digest, find_grants(policy))

@@ -6,7 +6,7 @@ import tomllib
 from hypothesis import given
 
 from kit.strategies.policies import near_policies, policies
-from muniment.policy.tables import _locs, line_at, line_of, lines_of
+from muniment.policy.tables import _iterate_locations, find_line, find_lines, find_nearest_line
 
 TEXT = '''\
 # [deny] and id = "pinned" in a comment
@@ -52,16 +52,16 @@ def test_value_is_found_on_its_first_line():
         line, *words = row.split()
         keys = [None if word == "-" else int(word) if word.isdigit() else word for word in words]
         for text in (TEXT, TEXT.replace("\n", "\r\n")):
-            assert line_of(text, *keys) == (None if line == "-" else int(line)), row
+            assert find_line(text, *keys) == (None if line == "-" else int(line)), row
 
 
 def test_invalid_or_unparsable_toml_has_no_lines(monkeypatch):
     for text in ("a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000):
-        assert (line_of(text, "a"), line_at(text, ("a",))) == (None, None)
-    assert lines_of("b = 1 # once\n")
+        assert (find_line(text, "a"), find_nearest_line(text, ("a",))) == (None, None)
+    assert find_lines("b = 1 # once\n")
     for name, pattern, text in ("_KEY", "(?!)", "b = 2"), ("_SCALAR", "(?!)", "b = 3"), ("_KEY", "b", "bb=1"):
         monkeypatch.setattr(f"muniment.policy.tables.{name}", re.compile(pattern))
-        assert not lines_of(text)
+        assert not find_lines(text)
         monkeypatch.undo()
 
 
@@ -91,17 +91,17 @@ LINES = """1 d.ab|1 d.ab/l#t|2 x|2 x/z|3 x/z/0|3 x/z/1|3 x/z/1/0|7 x/z/1/1|7 x/z
 
 
 def test_every_value_of_an_unusual_file_is_found_on_its_line():
-    found = {f"{line} {'/'.join(map(str, place))}" for place, line in lines_of(ODD).items()}
+    found = {f"{line} {'/'.join(map(str, place))}" for place, line in find_lines(ODD).items()}
     assert found == {*LINES.replace("\n", "").split("|")}
 
 
 @given(policies() | near_policies([TEXT, ODD]))
 def test_every_value_of_any_file_is_on_a_line_with_its_name(text):
     try:
-        places = set(_locs(tomllib.loads(text), ()))
+        places = set(_iterate_locations(tomllib.loads(text), ()))
     except ValueError:
         return
-    found, lines = dict(lines_of(text)), text.split("\n")
+    found, lines = dict(find_lines(text)), text.split("\n")
     assert set(found) == places
     for (*_, name), line in found.items():
         assert not str(name).isidentifier() or name in lines[line - 1], (name, line)

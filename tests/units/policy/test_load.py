@@ -4,14 +4,26 @@ from dataclasses import replace
 
 import pytest
 
-from kit.policy import changed
-from kit.policy.files import CHECK, READ, SCOPES, allow, code, deny, named, parsed, quota, refusal, rule
+from kit.policy import edits
+from kit.policy.files import (
+    CHECK,
+    READ,
+    SCOPES,
+    catch_invalid,
+    format_allow,
+    format_deny,
+    format_policy,
+    format_quota,
+    format_rule,
+    parse_text,
+    read_error_code,
+)
 from muniment.kernel import decide
-from muniment.kernel.decide import DenyPatterns, Judge, Retention, Rule, parse
+from muniment.kernel.decide import DenyPatterns, PolicyEvaluator, Retention, Rule, parse
 from muniment.kernel.names import Enforcement, Trust, Verb
 from muniment.kernel.path import canonicalise, fold
 from muniment.policy import load
-from muniment.policy.load import PatternDefect, defects, load_policy, shortest_match
+from muniment.policy.load import PatternDefect, find_defects, find_shortest_match, load_policy
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
 R = 'verbs = ["read"], paths = ["/**"]'
@@ -77,8 +89,8 @@ def iterate_invalid():
 @pytest.mark.threat("T-POL-01", control="closed_tables")
 def test_invalid_file_is_rejected_with_its_code():
     for expected, text in iterate_invalid():
-        assert (code(parsed, text), text) == (expected, text)
-    refused = refusal(parsed, f"{HEAD}limits.turns = true\n{SCOPES}")
+        assert (read_error_code(parse_text, text), text) == (expected, text)
+    refused = catch_invalid(parse_text, f"{HEAD}limits.turns = true\n{SCOPES}")
     assert "pydantic" not in str(refused)
     assert refused.__suppress_context__ or refused.__context__ is None
 
@@ -97,12 +109,12 @@ COMPLAINTS = [
 
 def test_error_names_the_position_and_a_hint():
     for text, place, hint in COMPLAINTS:
-        problem = refusal(parsed, HEAD + text)
+        problem = catch_invalid(parse_text, HEAD + text)
         assert (problem.where, hint in problem.problem) == (place, True), text
 
 
 def test_missing_options_have_safe_defaults():
-    policy, strict = parsed(HEAD + "[scopes]\nuser = {}\n"), load_policy("strict")
+    policy, strict = parse_text(HEAD + "[scopes]\nuser = {}\n"), load_policy("strict")
     assert policy.limits == strict.limits == decide.Limits()
     assert policy.content == strict.content == decide.Content(reject=decide.GATES)
     assert (policy.content.secrets, policy.content.instructions) == ("reject", "quarantine")
@@ -112,38 +124,40 @@ def test_missing_options_have_safe_defaults():
     assert (policy.changes.max_forget, policy.changes.max_scope_share) == (5, 0.2)
     assert policy.confinement.require is Enforcement.PARTIAL
     assert (policy.confinement.on_escape, policy.changes.conflict) == ("abort", "fail")
-    assert [(terms.trust, terms.commit) for terms in policy.scope_terms] == [(Trust.EXTERNAL, "auto")]
+    assert [(terms.trust, terms.commit) for terms in policy.scope_options] == [(Trust.EXTERNAL, "auto")]
     assert [each.id for each in policy.quotas] == ["default"]
-    policy = parsed(HEAD + '[scopes]\nuser = { trust = "owner" }\nproject = { commit = "review" }\n')
-    options = {name: (policy.trust_of(name), policy.commit_of(name)) for name in ("user", "project", "team")}
+    policy = parse_text(HEAD + '[scopes]\nuser = { trust = "owner" }\nproject = { commit = "review" }\n')
+    options = {
+        name: (policy.trust_of(name), policy.get_commit_mode(name)) for name in ("user", "project", "team")
+    }
     review = (Trust.EXTERNAL, "review")  # `team` is not declared.
     assert options == {"user": (Trust.OWNER, "auto"), "project": review, "team": review}
 
 
 def test_retention_is_days_or_never_and_invalid_text_is_e105():
     for days, written in ("never", '"never"'), (1, 1), (36_500, 36_500):
-        policy = parsed(f"{HEAD}{SCOPES}[retention]\ndefault = {written}\nuntrusted = {written}\n")
+        policy = parse_text(f"{HEAD}{SCOPES}[retention]\ndefault = {written}\nuntrusted = {written}\n")
         expected = Retention(default=days, untrusted=days)
         assert policy.retention == parse(policy.text, "own").retention == expected
-    assert {code(parse, text, "own") for text in ("", "{}", "muniment-policy-form/1\n", "\t", "\0")} == {
-        "E105"
-    }
+    assert {
+        read_error_code(parse, text, "own") for text in ("", "{}", "muniment-policy-form/1\n", "\t", "\0")
+    } == {"E105"}
 
 
 @pytest.mark.threat("T-POL-01", control="inline_tests")
 def test_failing_inline_test_is_e401():
     good = CHECK.format("read", "../a.md", "deny") + CHECK.format("read", "a.md", "allow")
-    parsed(HEAD + SCOPES + READ + good)
+    parse_text(HEAD + SCOPES + READ + good)
     for at, turned in (1, good.replace("deny", "allow")), (2, good.replace("allow", "deny")):
-        problem = refusal(parsed, HEAD + SCOPES + READ + turned)
+        problem = catch_invalid(parse_text, HEAD + SCOPES + READ + turned)
         assert (problem.rule, problem.where) == ("E401", f"own test {at}")
-    wrong = named("m", SCOPES + READ + CHECK.format("read", "a.md", "deny"))
-    assert refusal(parsed, named("own", "", ["m"]), m=wrong).where == "m test 1"
+    wrong = format_policy("m", SCOPES + READ + CHECK.format("read", "a.md", "deny"))
+    assert catch_invalid(parse_text, format_policy("own", "", ["m"]), m=wrong).where == "m test 1"
 
 
 def test_digest_ignores_descriptions_and_nothing_else():
     base = HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["x"]\n'
-    digest = parsed(base).digest
+    digest = parse_text(base).digest
     same = [
         base.replace("[scopes]", 'description = "other"\n[scopes]') + 'why = "because"\n',
         base + CHECK.format("read", "x", "deny"),
@@ -151,7 +165,7 @@ def test_digest_ignores_descriptions_and_nothing_else():
         base.replace('["x"]', '["x", "x"]'),
         base + "[limits]\nturns = 6\n[changes]\nmax_forget = 5\nmax_scope_share = 0.2\n",
     ]
-    assert {parsed(text).digest for text in same} == {digest}
+    assert {parse_text(text).digest for text in same} == {digest}
     terms = """limits.turns = 5 | confinement.on_escape = "refuse" | changes.conflict = "retry" |
         content.reject = ["bidi"] | content.secrets = "redact" | content.instructions = "allow" |
         content.poison = "allow" |
@@ -161,54 +175,59 @@ def test_digest_ignores_descriptions_and_nothing_else():
     swaps = {'"d"': '"e"', '["*"]': '["read"]', '["x"]': '["x/"]', "owner": "agent", '"auto"': '"review"'}
     other += [base.replace(old, new) for old, new in swaps.items()]
     other.append(base.replace("deny", "allow").replace('"*"', '"read"').replace('"x"', '"/user/x"'))
-    assert len({digest, *(parsed(text).digest for text in other)}) == len(other) + 1 == 20
-    assert parsed(base).label == f"own@{digest[:8]}"
+    assert len({digest, *(parse_text(text).digest for text in other)}) == len(other) + 1 == 20
+    assert parse_text(base).label == f"own@{digest[:8]}"
 
 
 def test_child_grants_only_what_its_parent_also_grants():
-    parent = named("mother", SCOPES + READ.replace("/**", "/user/a.md"))
-    wide = allow("/**", verbs=["read", "delete"]) + "[limits]\nturns = 6\n"
-    policy, bare = (parsed(named("own", body, ["mother"]), mother=parent) for body in (wide, ""))
+    parent = format_policy("mother", SCOPES + READ.replace("/**", "/user/a.md"))
+    wide = format_allow("/**", verbs=["read", "delete"]) + "[limits]\nturns = 6\n"
+    policy, bare = (parse_text(format_policy("own", body, ["mother"]), mother=parent) for body in (wide, ""))
     one, other = (canonicalise(f"user/{name}.md", policy.scopes) for name in "ab")
-    judge, requests = Judge(policy), [(Verb.READ, one), (Verb.READ, other), (Verb.DELETE, one)]
+    judge, requests = PolicyEvaluator(policy), [(Verb.READ, one), (Verb.READ, other), (Verb.DELETE, one)]
     assert [judge.allows(*what) for what in requests] == [True, False, False]
-    assert not Judge(bare).allows(Verb.READ, one)
+    assert not PolicyEvaluator(bare).allows(Verb.READ, one)
     assert policy.name == "own"
 
 
 def test_family_shapes_load_once_or_fail_with_their_code():
-    line = {f"p{n}": named(f"p{n}", SCOPES, [f"p{n + 1}"] if n < 7 else []) for n in range(8)}
+    line = {f"p{n}": format_policy(f"p{n}", SCOPES, [f"p{n + 1}"] if n < 7 else []) for n in range(8)}
     for expected, parent, texts in (
-        *(("E121", "own", {}), ("E121", "b", {"b": named("b", SCOPES, ["own"])})),
-        *(("E122", "p0", line), (None, "p1", line), ("E123", "b", {"b": named("c", SCOPES)})),
-        ("E125", "b", {"b": named("b", "[scopes]\nteam = {}\n")}),
+        *(("E121", "own", {}), ("E121", "b", {"b": format_policy("b", SCOPES, ["own"])})),
+        *(("E122", "p0", line), (None, "p1", line), ("E123", "b", {"b": format_policy("c", SCOPES)})),
+        ("E125", "b", {"b": format_policy("b", "[scopes]\nteam = {}\n")}),
     ):
-        assert (code(parsed, named("own", SCOPES, [parent]), **texts), parent) == (expected, parent)
-    a, b = (named(name, READ, ["base"]) for name in "ab")
-    policy = parsed(named("own", READ, ["a", "b"]), a=a, b=b, base=named("base", SCOPES + READ))
+        assert (read_error_code(parse_text, format_policy("own", SCOPES, [parent]), **texts), parent) == (
+            expected,
+            parent,
+        )
+    a, b = (format_policy(name, READ, ["base"]) for name in "ab")
+    policy = parse_text(
+        format_policy("own", READ, ["a", "b"]), a=a, b=b, base=format_policy("base", SCOPES + READ)
+    )
     assert [layer.name for layer in policy.layers] == ["a", "b", "base", "own"]
 
 
 @pytest.mark.threat("T-POL-04", control="shipped_names")
 def test_package_policy_name_cannot_be_shadowed(tmp_path):
     own_file = str(tmp_path / "mine.toml")
-    (tmp_path / "mine.toml").write_text(named("mine", READ, ["strict"]))
-    assert [code(load_policy, name) for name in ("mine", "No Such\nName")] == ["E120", "E111"]
-    assert code(load_policy, "other", policies_dir=tmp_path) == "E120"
-    assert code(load_policy, str(tmp_path / "other.toml")) == "E100"
-    (tmp_path / "strict.toml").write_text(named("strict", SCOPES + READ))
-    assert {code(load_policy, name, policies_dir=tmp_path) for name in ("strict", "mine", own_file)} == {
-        "E124"
-    }
+    (tmp_path / "mine.toml").write_text(format_policy("mine", READ, ["strict"]))
+    assert [read_error_code(load_policy, name) for name in ("mine", "No Such\nName")] == ["E120", "E111"]
+    assert read_error_code(load_policy, "other", policies_dir=tmp_path) == "E120"
+    assert read_error_code(load_policy, str(tmp_path / "other.toml")) == "E100"
+    (tmp_path / "strict.toml").write_text(format_policy("strict", SCOPES + READ))
+    assert {
+        read_error_code(load_policy, name, policies_dir=tmp_path) for name in ("strict", "mine", own_file)
+    } == {"E124"}
 
 
 # -- requests that `[[test]]` can make of a policy --
 
-WRITE = rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
-KEEP = rule("deny", "keep", ["delete"], ["kept/"])
-QUOTAS = quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
-QUOTAS += quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
-QUOTAS += quota("elsewhere", "/user/other/**", max_file_bytes=1)
+WRITE = format_rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
+KEEP = format_rule("deny", "keep", ["delete"], ["kept/"])
+QUOTAS = format_quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
+QUOTAS += format_quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
+QUOTAS += format_quota("elsewhere", "/user/other/**", max_file_bytes=1)
 
 
 def get_answer(body, verb, path, **sizes):
@@ -217,7 +236,7 @@ def get_answer(body, verb, path, **sizes):
     bodies = (
         CHECK.replace("user/{}", "{}").format(verb, path, each) + sizes_toml for each in ("allow", "deny")
     )
-    codes = [code(parsed, named("own", SCOPES + body + check)) for check in bodies]
+    codes = [read_error_code(parse_text, format_policy("own", SCOPES + body + check)) for check in bodies]
     assert {*codes} == {None, "E401"}
     return "deny" if codes[0] else "allow"
 
@@ -259,32 +278,34 @@ SILENT = """a.|con|aux.*|LPT1/|..|/user/.|/user/...|a./x| ?|\u2044*|com1.txt|?./
 @pytest.fixture(autouse=True)
 def clear_passed(monkeypatch):
     """Start every test without cached results."""
-    monkeypatch.setattr(load, "_passed", {})
+    monkeypatch.setattr(load, "_passed_digests", {})
 
 
 def make_denies(*patterns, verbs=("modify",), name="d"):
     """Build a policy that `load` may reject, without loading it."""
     denying = Rule(id=name, verbs=tuple(map(Verb, verbs)), paths=patterns)
     layer = decide.Layer(name="own", allow=(), deny=(denying,))
-    return replace(changed.made([changed.allow("/**")]), layers=(layer,))
+    return replace(edits.make_policy([edits.make_allow("/**")]), layers=(layer,))
 
 
 def test_deny_pattern_that_matches_no_path_is_a_defect(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
         reason = "matches no path that the name grammar allows; correct or remove it"
-        assert list(defects(make_denies(pattern))) == [PatternDefect("deny", "d", pattern, "E201", reason)]
-    assert list(defects(make_denies("b", name="default"))) == []
-    monkeypatch.setattr(Judge, "_denied", lambda *_: None)
-    monkeypatch.setattr(load, "_passed", {})
-    assert len(list(defects(make_denies("b", name="default")))) == 1
+        assert list(find_defects(make_denies(pattern))) == [
+            PatternDefect("deny", "d", pattern, "E201", reason)
+        ]
+    assert list(find_defects(make_denies("b", name="default"))) == []
+    monkeypatch.setattr(PolicyEvaluator, "_find_denial", lambda *_: None)
+    monkeypatch.setattr(load, "_passed_digests", {})
+    assert len(list(find_defects(make_denies("b", name="default")))) == 1
 
 
 def test_cache_of_passed_policies_is_bounded(monkeypatch):
-    monkeypatch.setattr(load, "MAX_KNOWN", 2)
+    monkeypatch.setattr(load, "MAX_CACHED_DIGESTS", 2)
     policies = [make_denies(pattern) for pattern in "bcd"]
-    assert [list(defects(each)) for each in policies] == [[], [], []]
-    assert list(load._passed) == [each.digest for each in policies[1:]]
+    assert [list(find_defects(each)) for each in policies] == [[], [], []]
+    assert list(load._passed_digests) == [each.digest for each in policies[1:]]
 
 
 TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|
@@ -298,21 +319,25 @@ def test_sample_of_a_pattern_is_its_shortest_match():
     long = "x" * 254
     for row in (*TRIED.replace("\n", "").split("|"), f"{long}* user/{long}"):
         pattern, path = row.split()
-        assert shortest_match(pattern, ("user", "team-2")).text == path
+        assert find_shortest_match(pattern, ("user", "team-2")).text == path
         assert DenyPatterns((pattern,)).match(path, fold(path))
 
 
 def test_pattern_that_fails_for_one_verb_is_reported(monkeypatch):
-    real = Judge._denied
+    real = PolicyEvaluator._find_denial
     monkeypatch.setattr(
-        Judge, "_denied", lambda *requests: None if requests[1] == Verb.READ else real(*requests)
+        PolicyEvaluator,
+        "_find_denial",
+        lambda *requests: None if requests[1] == Verb.READ else real(*requests),
     )
-    found = list(defects(make_denies("b", "c/", verbs=("modify", "read"))))
+    found = list(find_defects(make_denies("b", "c/", verbs=("modify", "read"))))
     assert found == [
         PatternDefect("deny", "d", pattern, "E201", f"does not deny user/{path} for read")
         for pattern, path in (("b", "b"), ("c/", "c/a"))
     ]
     for _ in range(2):  # It is not cached as passed when it is checked again.
-        problem = refusal(parsed, named("own", SCOPES + deny("b", verbs=["modify", "read"])))
+        problem = catch_invalid(
+            parse_text, format_policy("own", SCOPES + format_deny("b", verbs=["modify", "read"]))
+        )
         assert "pattern 'b' does not deny user/b for read" in problem.problem
         assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)

@@ -6,14 +6,14 @@ from importlib.resources import files
 
 import pytest
 
-from kit.where import FACTS
+from kit.locations import FACTS
 from muniment.content.titles import RESERVED_STEMS
-from muniment.kernel.path import segment_problem
-from muniment.policy.grammar import tables
+from muniment.kernel.path import find_segment_problem
+from muniment.policy.grammar import load_tables
 from muniment.policy.load import load_policy
 from muniment.sandbox.tools.workbench import Workbench
 
-NAMES = tables()["names"]
+NAMES = load_tables()["names"]
 SWAPS = json.loads((FACTS / "lookalikes.json").read_text())
 
 
@@ -57,7 +57,7 @@ def test_policies_and_titles_contain_every_reserved_name():
         assert set(NAMES) <= {pattern.removeprefix("index") or "index" for pattern in patterns}, policy
     stems = {name.removesuffix(".md").lower() for name in NAMES if "." not in name.removesuffix(".md")}
     assert stems - {"pinned"} <= RESERVED_STEMS
-    chars = "".join(tables()["confusables"].values())  # A duplicate would be a line without effect.
+    chars = "".join(load_tables()["confusables"].values())  # A duplicate would be a line without effect.
     assert len(set(chars)) == len(chars) > 300
 
 
@@ -67,4 +67,4 @@ pins.md クロード.md skills.md Индия.md"""
 
 def test_honest_name_is_accepted():
     for name in HONEST.split():
-        assert (segment_problem(name), call_write(f"user/{name}").verdict) == (None, "allow"), name
+        assert (find_segment_problem(name), call_write(f"user/{name}").verdict) == (None, "allow"), name

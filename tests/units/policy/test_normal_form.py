@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.policy.files import code, named, parsed, quota, refusal
-from kit.policy.files import deny as denying
+from kit.policy.files import catch_invalid, format_policy, format_quota, parse_text, read_error_code
+from kit.policy.files import format_deny as denying
 from kit.strategies.policies import policies
-from muniment.kernel.decide import FORM, Changes, Layer, Limits, Policy, Quota, Retention, Rule, parse
+from muniment.kernel.decide import (
+    NORMAL_FORM_HEADER,
+    Changes,
+    Layer,
+    Limits,
+    Policy,
+    Quota,
+    Retention,
+    Rule,
+    parse,
+)
 from muniment.kernel.names import Scope, Verb
 from muniment.policy import pattern
 from muniment.policy.load import load_policy
@@ -26,12 +36,12 @@ STRICT = load_policy("strict")
 def get_parts(policy):
     """Return all values of a policy, without the order of its scopes."""
     values = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    return values | {"scope_terms": {*policy.scope_terms}}
+    return values | {"scope_terms": {*policy.scope_options}}
 
 
 @given(policies(), policies())
 def test_parsed_text_equals_the_policy_in_all_parts(one, other):
-    one, other = parsed(one), parsed(other)
+    one, other = parse_text(one), parse_text(other)
     for policy in (one, meet(one, other), narrow_writes(meet(one, other), Scope("user"))):
         copy = parse(policy.text, policy.name)
         assert get_parts(copy) == get_parts(policy)
@@ -39,10 +49,13 @@ def test_parsed_text_equals_the_policy_in_all_parts(one, other):
 
 
 def test_text_has_one_line_per_value_and_a_sha256_digest():
-    assert parsed(named("own", SMALL)).text.splitlines() == [FORM, *EXPECTED.strip().splitlines()]
+    assert parse_text(format_policy("own", SMALL)).text.splitlines() == [
+        NORMAL_FORM_HEADER,
+        *EXPECTED.strip().splitlines(),
+    ]
     for policy in map(load_policy, SHIPPED):
         head, *lines, end = policy.text.split("\n")
-        assert (head, lines, end) == (FORM, sorted({*lines}), "")
+        assert (head, lines, end) == (NORMAL_FORM_HEADER, sorted({*lines}), "")
         assert policy.digest == hashlib.sha256(policy.text.encode()).hexdigest()
         assert replace(policy, name="other").text == policy.text
 
@@ -94,7 +107,7 @@ def test_order_and_repetition_are_irrelevant():
     reversed_layer = Layer(LAYER.name, LAYER.allow[::-1], (*rules, *LAYER.deny)[::-1])
     turned = replace(
         STRICT,
-        scope_terms=STRICT.scope_terms[::-1],
+        scope_options=STRICT.scope_options[::-1],
         layers=(reversed_layer, LAYER, reversed_layer),
         quotas=STRICT.quotas * 2,
         content=replace(STRICT.content, reject=STRICT.content.reject[::-1] * 2),
@@ -122,8 +135,15 @@ def test_layers_and_quotas_of_one_name_are_kept_separate():
 # Each replaces a part of a valid text: no policy has the result.
 SLIPS = [
     *(
-        (f"{FORM}\n", each)
-        for each in ("", "\n", f"\ufeff{FORM}\n", f"{FORM}\r\n", f"{FORM}/2\n", f"{FORM}\t\n")
+        (f"{NORMAL_FORM_HEADER}\n", each)
+        for each in (
+            "",
+            "\n",
+            f"\ufeff{NORMAL_FORM_HEADER}\n",
+            f"{NORMAL_FORM_HEADER}\r\n",
+            f"{NORMAL_FORM_HEADER}/2\n",
+            f"{NORMAL_FORM_HEADER}\t\n",
+        )
     ),
     *(
         ("turns\t6", f"turns\t{each}")
@@ -159,12 +179,14 @@ SLIPS = [
 def test_text_of_no_policy_is_rejected():
     for old, new in SLIPS:
         text = STRICT.text.replace(old, new)
-        assert (text != STRICT.text, code(parse, text, "strict")) == (True, "E105"), (old, new)
+        assert (text != STRICT.text, read_error_code(parse, text, "strict")) == (True, "E105"), (old, new)
     head, *lines = STRICT.text.splitlines(keepends=True)
     for at in range(len(lines) - 1):
         swapped = [head, *lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
-        assert code(parse, "".join(swapped), "strict") == "E105"
-    assert {code(parse, text, "x") for text in ("", "\n", "\t", "{}", "\0", f"{FORM}\n")} == {"E105"}
+        assert read_error_code(parse, "".join(swapped), "strict") == "E105"
+    assert {
+        read_error_code(parse, text, "x") for text in ("", "\n", "\t", "{}", "\0", f"{NORMAL_FORM_HEADER}\n")
+    } == {"E105"}
 
 
 @given(
@@ -174,7 +196,7 @@ def test_text_of_no_policy_is_rejected():
 )
 def test_changed_text_is_rejected_or_another_policy(at, put, is_inserted):
     text = STRICT.text[:at] + put + STRICT.text[at + (0 if is_inserted else 1) :]
-    if code(parse, text, "strict") != "E105":
+    if read_error_code(parse, text, "strict") != "E105":
         policy = parse(text, "strict")
         assert (policy.text, policy == STRICT) == (text, text == STRICT.text)
 
@@ -187,16 +209,16 @@ def test_invalid_policy_objects_are_rejected():
         *(("E111", {"layers": make_layers(*each)}) for each in (("a\tb", "d", "x"), ("a", "d\n", "x"))),
         *(("E111", {"layers": make_layers("a", "d", each)}) for each in ("x\ty", "x\n", "\udc80", "\u202e")),
         *(("E108", {each: ()}) for each in ("layers", "quotas")),
-        ("E108", {"scope_terms": STRICT.scope_terms * 2}),
+        ("E108", {"scope_terms": STRICT.scope_options * 2}),
         *(("E110", {"limits": Limits(turns=each)}) for each in (0, 7, -1)),
         *(("E110", {"changes": Changes(max_scope_share=each)}) for each in (0, 1.01, float("nan"))),
         *(("E110", {"retention": Retention(untrusted=each)}) for each in (0, 36_501)),
         *(("E110", {"quotas": (Quota("q", ("/**",), max_files=each),)}) for each in (0, 1_000_001)),
     ):
-        assert (code(replace, STRICT, **terms), terms) == (expected, terms)
+        assert (read_error_code(replace, STRICT, **terms), terms) == (expected, terms)
     twice = Rule("d", (Verb.READ,), ("x",)), Rule("d", (Verb.LIST,), ("y",))
-    assert code(Layer, "own", (), twice) == "E107"
-    assert isinstance(replace(STRICT, scope_terms=()), Policy)  # It grants nothing.
+    assert read_error_code(Layer, "own", (), twice) == "E107"
+    assert isinstance(replace(STRICT, scope_options=()), Policy)  # It grants nothing.
 
 
 def test_parsing_and_deciding_need_only_the_standard_library():
@@ -219,27 +241,31 @@ print(policy.digest, *heavy)
 
 
 def test_pattern_that_pathspec_reads_differently_does_not_load(monkeypatch):
-    body = SMALL + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = ["/user/*.md"]\n' + quota("q", "/user/**")
-    lines = named("own", body).splitlines()
+    body = (
+        SMALL
+        + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = ["/user/*.md"]\n'
+        + format_quota("q", "/user/**")
+    )
+    lines = format_policy("own", body).splitlines()
     for line, kind in (("b/", "deny[d]"), ("/user/*.md/%", "allow[a]"), ("/user/**/*/%", "quota[q]")):
         with monkeypatch.context() as patched:
-            real = pattern._spec
+            real = pattern._compile_pathspec
             patched.setattr(
                 pattern,
-                "_spec",
+                "_compile_pathspec",
                 lambda each, line=line, real=real: (lambda _: False) if each == line else real(each),
             )
-            found = refusal(parsed, named("own", body))
+            found = catch_invalid(parse_text, format_policy("own", body))
         assert (found.rule, found.where) == ("E204", f"own {kind}"), line
         assert found.problem.split("'")[1] in lines[found.line - 1]
         assert "has another meaning for pathspec, for user/" in found.problem
-    parsed(named("own", body))
+    parse_text(format_policy("own", body))
 
 
 def test_pathspec_is_not_called_for_a_cached_policy(monkeypatch):
-    text = named("own", SMALL + denying("c", name="e"))
-    digest = parsed(text).digest
+    text = format_policy("own", SMALL + denying("c", name="e"))
+    digest = parse_text(text).digest
     monkeypatch.setitem(sys.modules, "pathspec", None)
-    assert parsed(text).digest == digest
+    assert parse_text(text).digest == digest
     with pytest.raises(ImportError):
-        parsed(text.replace('"c"', '"another"'))
+        parse_text(text.replace('"c"', '"another"'))

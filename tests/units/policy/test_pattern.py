@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.paths import forged
-from kit.policy.files import code, parsed, refusal, rule
-from kit.policy.reading import Reader
+from kit.paths import forge_path
+from kit.policy.files import catch_invalid, format_rule, parse_text, read_error_code
+from kit.policy.patterns import PathReader
 from muniment.kernel.decide import AllowPatterns, DenyPatterns
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import fold
-from muniment.policy.automaton import Patterns, Steps, letters_for
+from muniment.policy.automaton import Patterns, StepBudget, build_letters
 from muniment.policy.pattern import check_pattern
 
 SCOPES = (Scope("user"), Scope("project"))
@@ -21,7 +21,7 @@ HEAD = 'schema = "muniment-policy/1"\nname = "p"\n[scopes]\nuser = {}\nproject =
 
 
 def find_problem(pattern, *, deny=True):
-    return code(check_pattern, pattern, deny=deny, scopes=SCOPES, where="p deny[x]")
+    return read_error_code(check_pattern, pattern, deny=deny, scopes=SCOPES, where="p deny[x]")
 
 
 def matches_deny(pattern, text):
@@ -30,14 +30,14 @@ def matches_deny(pattern, text):
 
 def matches_allow(pattern, text):
     scope, _, rel = text.partition("/")
-    return AllowPatterns([pattern]).match(forged(Scope(scope), RelPath(rel)))
+    return AllowPatterns([pattern]).match(forge_path(Scope(scope), RelPath(rel)))
 
 
 def matches_deny_in_prover(pattern, text):
     """Return whether the pattern denies, checked also as the prover reads it."""
-    letters = letters_for((), [pattern])
-    tree = Patterns.tree([pattern], letters, Steps(10_000_000))
-    assert Reader(letters).reads(tree, text) is matches_deny(pattern, text), (pattern, text)
+    letters = build_letters((), [pattern])
+    tree = Patterns.tree([pattern], letters, StepBudget(10_000_000))
+    assert PathReader(letters).matches(tree, text) is matches_deny(pattern, text), (pattern, text)
     return matches_deny(pattern, text)
 
 
@@ -53,7 +53,9 @@ def test_pattern_outside_the_subset_is_e203():
     assert [each for each in outside if find_problem(each) != "E203"] == []
     assert [each for each in FINE.replace("\n", "").split("|") if find_problem(each) is not None] == []
     assert find_problem("/user/topics/", deny=False) == "E203"  # Patterns of files, not of directories.
-    assert refusal(check_pattern, "a]", deny=True, scopes=SCOPES, where="p deny[x]").where == "p deny[x]"
+    assert (
+        catch_invalid(check_pattern, "a]", deny=True, scopes=SCOPES, where="p deny[x]").where == "p deny[x]"
+    )
 
 
 @pytest.mark.threat("T-POL-07", control="pattern_cost")
@@ -66,7 +68,7 @@ def test_costly_pattern_is_e202():
 def test_deny_pattern_without_a_possible_match_is_e201():
     silent = "a. con aux.* LPT1/ .. /user/. /user/a/b/c/d/e/f/g/h/i \u2044* /user/..."
     for pattern in (*silent.split(), "x" * 256):
-        found = refusal(parsed, HEAD + rule("deny", "x", ["read"], [pattern]))
+        found = catch_invalid(parse_text, HEAD + format_rule("deny", "x", ["read"], [pattern]))
         assert (found.rule, found.where, found.line) == ("E201", "own deny[x]", 9), pattern
 
 

@@ -4,12 +4,12 @@ import json
 import re
 import tomllib
 
-from kit.policy.files import SCOPES, code, named, quota, rule
-from muniment.lab.schema import policy_schema
-from muniment.policy.family import shipped_folder
+from kit.policy.files import SCOPES, format_policy, format_quota, format_rule, read_error_code
+from muniment.lab.schema import build_policy_schema
+from muniment.policy.family import get_shipped_folder
 from muniment.policy.tables import read_tables
 
-SCHEMA = policy_schema()
+SCHEMA = build_policy_schema()
 WRONG_OPTIONS = """limits.turns = 7|limits.minutes = 7|content.reject = ["html"]|changes.max_scope_share = 0|
 retention.untrusted = 0|retention.untrusted = true""".replace("\n", "")
 TYPES = {"string": str, "integer": int, "number": (int, float), "array": list, "object": dict}
@@ -61,19 +61,34 @@ def test_schema_is_closed_and_free_of_python_terms():
 
 
 FITTING = [
-    *(path.read_text() for path in shipped_folder().glob("*.toml") if path.name != "invariants.toml"),
-    *(named("own"), named("own", extends=["strict", "./a.toml", "../b/c", "d.toml", ".toml"])),
-    named("own", SCOPES + rule("deny", "d", ["*", "read"], ["*.md", "a/"])),
-    named("own", '[retention]\nuntrusted = "never"\ndefault = 36_500\n', ["strict"]),
-    *(named("own", each + SCOPES) for each in ("content.reject = []\n", 'confinement.require = "none"\n')),
+    *(path.read_text() for path in get_shipped_folder().glob("*.toml") if path.name != "invariants.toml"),
+    *(
+        format_policy("own"),
+        format_policy("own", extends=["strict", "./a.toml", "../b/c", "d.toml", ".toml"]),
+    ),
+    format_policy("own", SCOPES + format_rule("deny", "d", ["*", "read"], ["*.md", "a/"])),
+    format_policy("own", '[retention]\nuntrusted = "never"\ndefault = 36_500\n', ["strict"]),
+    *(
+        format_policy("own", each + SCOPES)
+        for each in ("content.reject = []\n", 'confinement.require = "none"\n')
+    ),
 ]
 WRONG = [
-    *(named(name) for name in ("Own", "request", "own\\n")),
-    *(named("own", extends=[each]) for each in ("/etc/a.toml", "~/a.toml", "Strict")),
-    *(named("own", f"[scopes]\n{line}") for line in ("", "User = {}\n", 'user = { trust = "friend" }\n')),
-    *(named("own", SCOPES + rule("allow", "a", verbs, ["/**"])) for verbs in (["read", "*"], ["write"], [])),
-    *(named("own", "color = 1\n" + SCOPES), named("own", SCOPES + rule("deny", "d", ["*"], []))),
-    *(named("own", f"{term}\n{SCOPES}") for term in WRONG_OPTIONS.split("|")),
+    *(format_policy(name) for name in ("Own", "request", "own\\n")),
+    *(format_policy("own", extends=[each]) for each in ("/etc/a.toml", "~/a.toml", "Strict")),
+    *(
+        format_policy("own", f"[scopes]\n{line}")
+        for line in ("", "User = {}\n", 'user = { trust = "friend" }\n')
+    ),
+    *(
+        format_policy("own", SCOPES + format_rule("allow", "a", verbs, ["/**"]))
+        for verbs in (["read", "*"], ["write"], [])
+    ),
+    *(
+        format_policy("own", "color = 1\n" + SCOPES),
+        format_policy("own", SCOPES + format_rule("deny", "d", ["*"], [])),
+    ),
+    *(format_policy("own", f"{term}\n{SCOPES}") for term in WRONG_OPTIONS.split("|")),
     *('schema = "muniment-policy/2"\nname = "own"\n', 'schema = "muniment-policy/1"\n'),
 ]
 
@@ -82,6 +97,9 @@ def test_schema_agrees_with_the_loader():
     for texts, is_fine in (FITTING, True), (WRONG, False):
         for text in texts:
             data = tomllib.loads(text)
-            assert (fits(data), code(read_tables, data, "own") is None) == (is_fine, is_fine), text
-    for table in (rule("allow", "a", ["read"], ["*.md"]), quota("q", "*.md")):  # Allow patterns are anchored.
-        assert not fits(tomllib.loads(named("own", SCOPES + table)))
+            assert (fits(data), read_error_code(read_tables, data, "own") is None) == (is_fine, is_fine), text
+    for table in (
+        format_rule("allow", "a", ["read"], ["*.md"]),
+        format_quota("q", "*.md"),
+    ):  # Allow patterns are anchored.
+        assert not fits(tomllib.loads(format_policy("own", SCOPES + table)))

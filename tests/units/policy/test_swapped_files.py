@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.policy.files import SCOPES, named, refusal, rule, write
+from kit.policy.files import SCOPES, catch_invalid, format_policy, format_rule, write_policy
 from muniment.errors import ConfigInvalid
 from muniment.policy import family, load
-from muniment.policy.family import hold_to_locks, shipped_folder
+from muniment.policy.family import check_locks, get_shipped_folder
 from muniment.policy.load import load_files
-from muniment.settings import Settings, load_configured, read_settings
+from muniment.settings import Settings, load_configured_policy, read_settings
 
-WIDE = SCOPES + rule("allow", "w", ["list", "read", "create", "modify"], ["/user/**"])
+WIDE = SCOPES + format_rule("allow", "w", ["list", "read", "create", "modify"], ["/user/**"])
 
 
 def swap_after_close(monkeypatch, path, swap):
@@ -49,8 +49,8 @@ def test_policy_that_is_briefly_a_link_still_needs_its_signature(
     tmp_path, monkeypatch, make_settings, is_file
 ):
     """Swapped after the read, and swapped back before the check of locks."""
-    own, away = Path(write(tmp_path / "own" / "wide.toml", body=WIDE)), tmp_path / "away"
-    name, to = (own, shipped_folder() / "strict.toml") if is_file else (own.parent, shipped_folder())
+    own, away = Path(write_policy(tmp_path / "own" / "wide.toml", body=WIDE)), tmp_path / "away"
+    name, to = (own, get_shipped_folder() / "strict.toml") if is_file else (own.parent, get_shipped_folder())
 
     def swap():
         name.rename(away)
@@ -59,27 +59,27 @@ def test_policy_that_is_briefly_a_link_still_needs_its_signature(
     def swap_back(*args):
         name.unlink()
         away.rename(name)
-        return hold_to_locks(*args)
+        return check_locks(*args)
 
     swap_after_close(monkeypatch, own, swap)
-    monkeypatch.setattr(load, "hold_to_locks", swap_back)
-    assert refusal(load_configured, make_settings(own)).rule == "E141"
+    monkeypatch.setattr(load, "check_locks", swap_back)
+    assert catch_invalid(load_configured_policy, make_settings(own)).rule == "E141"
 
 
 def test_policy_read_inside_the_memory_is_rejected_after_a_swap(tmp_path, monkeypatch):
     root, policies = tmp_path / "memory", tmp_path / "policies"
     root.mkdir(mode=0o700)
-    write(root / "own.toml")
-    write(tmp_path / "good" / "own.toml")
+    write_policy(root / "own.toml")
+    write_policy(tmp_path / "good" / "own.toml")
     link(policies, root)
     swap_after_close(monkeypatch, root / "own.toml", lambda: link(policies, tmp_path / "good"))
-    found = refusal(muniment.Sandbox, policy=str(policies / "own.toml"), roots={"user": root})
+    found = catch_invalid(muniment.Sandbox, policy=str(policies / "own.toml"), roots={"user": root})
     assert found.rule == "E126"
 
 
 @pytest.mark.threat("T-POL-10", control="policies_outside")
 def test_policy_hard_linked_into_the_memory_is_rejected(tmp_path):
-    root, own = tmp_path / "memory", Path(write(tmp_path / "policies" / "own.toml"))
+    root, own = tmp_path / "memory", Path(write_policy(tmp_path / "policies" / "own.toml"))
     (root / "deep").mkdir(parents=True, mode=0o700)
     root.chmod(0o700)
     copy = tmp_path / "policies" / "copy.toml"
@@ -90,22 +90,22 @@ def test_policy_hard_linked_into_the_memory_is_rejected(tmp_path):
     muniment.Sandbox(**options).close()
     (root / "deep" / "entry.md").hardlink_to(own)
     copy.unlink()
-    opened = refusal(muniment.open, tmp_path, home=tmp_path / "home", **options)
-    for found in (opened, refusal(muniment.Sandbox, **options)):
+    opened = catch_invalid(muniment.open, tmp_path, home=tmp_path / "home", **options)
+    for found in (opened, catch_invalid(muniment.Sandbox, **options)):
         assert (found.rule, found.where) == ("E126", str(root / "deep" / "entry.md"))
         assert "another name" in found.problem
 
 
 @pytest.mark.threat("T-POL-10", control="dangling_links")
 def test_dangling_link_is_not_a_missing_file(tmp_path, make_settings):
-    own = write(tmp_path / "own.toml")
+    own = write_policy(tmp_path / "own.toml")
     missing = str(tmp_path / "gone.toml")
     for name, code, call, argument in (
         *(("policy.lock", "E132", load_files, own), ("gone.toml", "E100", load_files, missing)),
-        ("own.toml.sig", "E140", load_configured, make_settings(own)),
+        ("own.toml.sig", "E140", load_configured_policy, make_settings(own)),
     ):
         link(tmp_path / name, "nowhere")
-        found = refusal(call, argument)
+        found = catch_invalid(call, argument)
         assert (found.rule, "missing file" in found.problem) == (code, True)
         (tmp_path / name).unlink()
 
@@ -121,18 +121,20 @@ CHAINS = [
 
 @pytest.mark.threat("T-POL-11", control="key_parts")
 def test_key_of_many_parts_is_rejected_at_low_cost(tmp_path):
-    own, lock = Path(write(tmp_path / "own.toml")), tmp_path / "policy.lock"
+    own, lock = Path(write_policy(tmp_path / "own.toml")), tmp_path / "policy.lock"
     (tmp_path / "home").mkdir(mode=0o700)
     for chain in CHAINS:
         tracemalloc.start()
         try:
-            own.write_text(named("own") + chain)
-            found = refusal(load_files, str(own))
-            assert (found.rule, found.line) == ("E102", len(named("own").splitlines()) + 1), chain[:20]
+            own.write_text(format_policy("own") + chain)
+            found = catch_invalid(load_files, str(own))
+            assert (found.rule, found.line) == ("E102", len(format_policy("own").splitlines()) + 1), chain[
+                :20
+            ]
             assert "more than 16 parts" in found.problem
-            write(own)
+            write_policy(own)
             lock.write_text(chain)
-            assert refusal(load_files, str(own)).rule == "E132"
+            assert catch_invalid(load_files, str(own)).rule == "E132"
             lock.unlink()
             (tmp_path / "home" / "config.toml").write_text(chain)
             with pytest.raises(ConfigInvalid, match="more than 16 parts"):
@@ -144,7 +146,7 @@ def test_key_of_many_parts_is_rejected_at_low_cost(tmp_path):
 
 def test_search_for_long_keys_terminates():
     for unit in ('"', "'", 'a."', '"\\"', "a-", "\"'", "[", "a.\n", "'a' "):
-        family.refuse_long_keys((unit * 200_000)[:200_000])
+        family.reject_long_keys((unit * 200_000)[:200_000])
     for unit in ("a.", "a .", '"a".'):
         with pytest.raises(ValueError, match="16 parts"):
-            family.refuse_long_keys((unit * 200_000)[:200_000])
+            family.reject_long_keys((unit * 200_000)[:200_000])

@@ -4,29 +4,29 @@ from contextlib import closing
 
 import pytest
 
-from kit.recall.places import ground, staged, telling
+from kit.recall.contexts import make_event_reader, open_bench, open_stage
 from muniment.recall.stems import Stemmer
 
 
 @pytest.fixture
-def stage(tmp_path):
-    with staged(tmp_path) as stage:
+def recall_stage(tmp_path):
+    with open_stage(tmp_path) as stage:
         yield stage
 
 
 @pytest.fixture
-def made(tmp_path):
-    with ground(tmp_path) as made:
+def recall_bench(tmp_path):
+    with open_bench(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def recaller(made):
-    with made.recaller() as recaller:
+def recaller(recall_bench):
+    with recall_bench.recaller() as recaller:
         yield recaller
 
 
-told = pytest.fixture(telling)  # Returns the events logged until now.
+logged_events = pytest.fixture(make_event_reader)  # Returns the events logged until now.
 
 
 @pytest.fixture(scope="module")

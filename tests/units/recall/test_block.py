@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muniment.content.entry import MAX_NAME_CHARS
 from muniment.kernel.names import Trust
-from muniment.recall.block import HEADING, age, block_of, estimated, system_block_of
+from muniment.recall.block import HEADING, build_block, build_system_block, estimate_tokens, format_age
 from muniment.store.audit import timestamp
 from muniment.types import Recalled, RecalledEntry
 
@@ -39,7 +39,7 @@ ENTRIES = st.lists(
 
 
 def make_block(*entries, budget=10_000):
-    return block_of(entries, budget, TOKEN, NOW, estimated)
+    return build_block(entries, budget, TOKEN, NOW, estimate_tokens)
 
 
 @pytest.mark.threat("T-MEM-13", control="random_fences")
@@ -62,7 +62,7 @@ def test_entry_cannot_close_the_fence_or_start_another_bullet(entries, budget):
     assert len(lines) == len(displayed.entries)
     for title, one in zip(lines, entries, strict=False):
         assert title.startswith(
-            f"- {one.path} (trust: {one.trust}, {one.at[:10]}, {age(datetime.fromisoformat(one.at), NOW)}): "
+            f"- {one.path} (trust: {one.trust}, {one.at[:10]}, {format_age(datetime.fromisoformat(one.at), NOW)}): "
         )
 
 
@@ -84,9 +84,11 @@ def test_name_is_one_visible_line_and_body_starts_no_bullet():
         ("x" * 200, "x" * (MAX_NAME_CHARS - 1) + "…"),
     ):
         assert f"today): {displayed}\n  body\n" in make_block(make_entry(name=name)).text
-        assert f"\n- {displayed} ({NOW.date()})\n  body" in system_block_of([make_entry(name=name)], 500).text
+        assert (
+            f"\n- {displayed} ({NOW.date()})\n  body" in build_system_block([make_entry(name=name)], 500).text
+        )
     for newline in BREAKS:
-        text = system_block_of([make_entry(f"one{newline}- two{newline}{newline}# three")], 500).text
+        text = build_system_block([make_entry(f"one{newline}- two{newline}{newline}# three")], 500).text
         lines = text.partition("apply.\n")[2].splitlines()
         assert [line for line in lines if line and not line.startswith("  ")] == [f"- Name ({NOW.date()})"]
 
@@ -95,4 +97,4 @@ def test_name_is_one_visible_line_and_body_starts_no_bullet():
 def test_system_block_rejects_entries_without_owner_trust():
     for trust, budget in product(set(Trust) - {Trust.OWNER}, (0, 1_000)):
         with pytest.raises(ValueError, match="owner"):
-            system_block_of([make_entry(), make_entry(trust=trust)], budget)
+            build_system_block([make_entry(), make_entry(trust=trust)], budget)

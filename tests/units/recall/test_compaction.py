@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kit.recall.messages import calling, result
-from kit.recall.places import CANARY, WAIT, settle
+from kit.recall.contexts import CANARY, WAIT, join_threads
+from kit.recall.messages import make_call_message, make_result_message
 from muniment.cancelling import Cancel
-from muniment.recall.compaction import Compaction, to_compact
+from muniment.recall.compaction import Compaction, select_older_nodes
 from muniment.recall.context_graph import ContextGraph, ContextNode
 from muniment.recall.prefetch import Prefetch
 
@@ -80,7 +80,7 @@ class Bench:
     def run_round(self):
         """Start a summary and check again when it is ready; return whether it was applied."""
         assert not self.compaction.check()
-        settle(self.prefetch)
+        join_threads(self.prefetch)
         return self.compaction.check()
 
     def close(self):
@@ -136,13 +136,13 @@ def make_conversation(turns):
     for number, (kind, size, many) in enumerate(turns):
         if kind in {"calls", "late"}:
             ids = [f"{number}.{each}" for each in range(many)]
-            results = [result(each, "z" * size) for each in ids]
-            messages.append(calling(*ids, text="z" * size))
+            results = [make_result_message(each, "z" * size) for each in ids]
+            messages.append(make_call_message(*ids, text="z" * size))
             if kind == "late":
                 late.append(results.pop())
             messages += results
         elif kind == "lost":
-            messages.append(result(f"lost {number}", "z" * size))
+            messages.append(make_result_message(f"lost {number}", "z" * size))
         else:
             messages += [make_message(kind, size), *late[: many - 1]]
             late = late[many - 1 :]
@@ -180,7 +180,7 @@ def test_cut_never_separates_a_call_from_its_results(turns, is_grouped, limit):
             parts.append([message])
     nodes = make_nodes(*parts)
     front, cut = expected_cut(nodes, limit)
-    assert list(to_compact(nodes, limit, count)) == nodes[front:cut]
+    assert list(select_older_nodes(nodes, limit, count)) == nodes[front:cut]
 
 
 # -- dropped summaries
@@ -223,7 +223,7 @@ def test_cancelled_parent_ends_the_summary_without_a_failure(bench, told, is_the
         one.compaction.check()
         assert one.started.wait(WAIT)
         if is_there:
-            settle(one.prefetch)
+            join_threads(one.prefetch)
         parent.set()
         assert not one.compaction.check()  # The model hangs, and the call does not wait for it.
         assert one.graph.nodes() == before
@@ -243,9 +243,9 @@ HOSTILE = [
 def test_conversation_text_cannot_leave_the_fence_or_its_role(bench):
     """A page must not turn into a wish of the user in the summary."""
     for text in HOSTILE:
-        hostile = calling(1, text="")
+        hostile = make_call_message(1, text="")
         hostile["tool_calls"][0]["function"]["arguments"] = text
-        one = bench([make_message("user", 50), [hostile, result(1, text)], *make_turns(20, 20)])
+        one = bench([make_message("user", 50), [hostile, make_result_message(1, text)], *make_turns(20, 20)])
         assert one.run_round()
         prompt = one.requests[-1][1]["content"]
         first, *lines, last = prompt.split("\n")
@@ -303,7 +303,7 @@ def test_long_conversation_stays_below_its_limit(bench):
         for message in make_turns(4, 4):
             one.graph.append([message | {"content": f"turn {turn} {message['content']}"}])
         one.compaction.check()
-        settle(one.prefetch)
+        join_threads(one.prefetch)
     one.compaction.check()
     assert len(one.compacted) > 3
     assert sum(map(count, one.texts)) <= LIMIT * Fraction(7, 10)

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.recall.excerpt import CUT, MAX_PASSAGES, MAX_READ_CHARS, excerpt
+from muniment.recall.excerpt import ELLIPSIS, MAX_PASSAGES, MAX_READ_CHARS, cut_excerpt
 
 MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
 PARTED_MARKS = re.compile(r"(?:```|~~~)[ \t]+[`~]")
@@ -51,9 +51,9 @@ def is_read_equally(text):
 
 def is_excerpt(text, displayed):
     """Return whether the excerpt fits into `text` so that no code is cut and every gap is marked."""
-    has_more_before, has_more_after = displayed.startswith(f"{CUT}\n"), displayed.endswith(CUT)
-    core = displayed.removeprefix(f"{CUT}\n") if has_more_before else displayed
-    core = core.removesuffix(CUT).removesuffix("\n") if has_more_after else core
+    has_more_before, has_more_after = displayed.startswith(f"{ELLIPSIS}\n"), displayed.endswith(ELLIPSIS)
+    core = displayed.removeprefix(f"{ELLIPSIS}\n") if has_more_before else displayed
+    core = core.removesuffix(ELLIPSIS).removesuffix("\n") if has_more_after else core
     spans, begin = find_code_spans(text), text.find(core)
     while begin >= 0:
         end = begin + len(core)
@@ -71,7 +71,7 @@ def is_excerpt(text, displayed):
 @example(body="first\n\n" + "long " * 20, limit=40, best="long")
 def test_excerpt_is_one_part_of_the_text_and_cuts_no_code(body, limit, best):
     text = body.strip()
-    displayed = excerpt(body, limit, lambda passage: float(passage.count(best)) if best else 0.0)
+    displayed = cut_excerpt(body, limit, lambda passage: float(passage.count(best)) if best else 0.0)
     if len(text) <= limit:
         assert displayed == text
         return
@@ -95,12 +95,12 @@ def test_excerpt_shows_the_parts_that_fit():
         ("before it\n```\na\n```\nbehind", 24, "before it\n```\na\n```\n…"),
         ("before it\n```\na\n```\nbehind", 22, "before it\n…"),
     ):
-        assert excerpt(body, limit, len if body.startswith("a\n\n") else lambda _: 0.0) == displayed, body
+        assert cut_excerpt(body, limit, len if body.startswith("a\n\n") else lambda _: 0.0) == displayed, body
     twice = "```\nfirst\n```\n```\nsecond\n```\n\nand so on, for a while"
-    assert excerpt(twice, 30, lambda passage: float("second" in passage)) == "…\n```\nsecond\n```\n…"
+    assert cut_excerpt(twice, 30, lambda passage: float("second" in passage)) == "…\n```\nsecond\n```\n…"
     items = [f"- item {number}" for number in range(30)]
     for newline in ("\n", "\r\n", "\r"):  # Line breaks of other systems separate passages, too.
-        displayed = excerpt(newline.join(items), 50)
+        displayed = cut_excerpt(newline.join(items), 50)
         assert displayed.removesuffix("\n…").split(newline) == items[: displayed.count("item")]
         assert 40 <= len(displayed) <= 50
 
@@ -109,16 +109,19 @@ def test_excerpt_of_a_hostile_body_is_bounded_in_cost():
     ones = ("x" * 1_048_576, "\u0301" * 500_000, "🇩" * 200_000)
     for body in ("- a\n" * 262_144, "a\n\n" * 349_525, "> " * 500_000, "```\n" * 262_144, *ones):
         weighed = []
-        assert len(excerpt(body, 1_200, lambda it, weighed=weighed: float(bool(weighed.append(it))))) <= 1_200
+        assert (
+            len(cut_excerpt(body, 1_200, lambda it, weighed=weighed: float(bool(weighed.append(it)))))
+            <= 1_200
+        )
         assert len(weighed) <= MAX_PASSAGES
         assert sum(map(len, weighed)) <= MAX_READ_CHARS
 
 
 def test_excerpt_after_the_search_limit_is_marked_and_whole():
     body = "\n\n".join(f"{number:04} {'word ' * 19}" for number in range(400))
-    displayed = excerpt(body, 300, lambda passage: float(passage[:4]) if passage.strip() else 0.0)
+    displayed = cut_excerpt(body, 300, lambda passage: float(passage[:4]) if passage.strip() else 0.0)
     assert (displayed[:4], displayed[-2:]) == ("…\n03", "\n…")
     text = "\n\n".join(["word " * 19] * 336)
     assert 0 < MAX_READ_CHARS - len(text) - len("\n\n```\n") < 800
     code = "```\n" + "needle\n" * 200 + "```"
-    assert "needle" not in excerpt(f"{text}\n\n{code}", 1_200, lambda passage: float("needle" in passage))
+    assert "needle" not in cut_excerpt(f"{text}\n\n{code}", 1_200, lambda passage: float("needle" in passage))

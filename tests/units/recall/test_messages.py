@@ -2,10 +2,15 @@
 
 from types import MappingProxyType, SimpleNamespace
 
-from kit.recall.messages import assistant, calling, result, user
-from muniment.recall.messages import behind_results, groups, has_pending_call, said
+from kit.recall.messages import (
+    make_assistant_message,
+    make_call_message,
+    make_result_message,
+    make_user_message,
+)
+from muniment.recall.messages import group_messages, has_pending_call, insert_after_results, read_text
 
-ANSWER = assistant("answer")
+ANSWER = make_assistant_message("answer")
 
 
 def to_object(value):
@@ -21,34 +26,68 @@ SHAPES = (dict, MappingProxyType, to_object)
 def test_call_is_pending_until_its_result_follows():
     for shape in SHAPES:
         for messages, is_pending in (
-            *(([], False), ([calling(1), result(1)], False), ([calling(1), user("meanwhile"), ANSWER], True)),
-            *(([calling(1, 2), result(2)], True), ([calling(1, 2), result(2), result(1)], False)),
-            ([result(1), calling(1)], True),  # A result follows its call.
-            ([calling(1), result(1), calling(1)], True),  # Some models restart the ids at each turn.
-            ([calling(1), result(1), calling(1), result(1)], False),
+            *(
+                ([], False),
+                ([make_call_message(1), make_result_message(1)], False),
+                ([make_call_message(1), make_user_message("meanwhile"), ANSWER], True),
+            ),
+            *(
+                ([make_call_message(1, 2), make_result_message(2)], True),
+                ([make_call_message(1, 2), make_result_message(2), make_result_message(1)], False),
+            ),
+            ([make_result_message(1), make_call_message(1)], True),  # A result follows its call.
+            (
+                [make_call_message(1), make_result_message(1), make_call_message(1)],
+                True,
+            ),  # Some models restart the ids at each turn.
+            (
+                [make_call_message(1), make_result_message(1), make_call_message(1), make_result_message(1)],
+                False,
+            ),
             ([ANSWER | {"tool_calls": []}, ANSWER | {"tool_calls": None}], False),
-            ([calling(1) | {"role": "user"}], False),  # Only a model calls.
+            ([make_call_message(1) | {"role": "user"}], False),  # Only a model calls.
         ):
             assert has_pending_call(list(map(shape, messages))) is is_pending, messages
 
 
 def test_call_and_its_results_form_one_group():
     messages = [
-        *(user("u"), calling(1, 2), result(1), result(2), ANSWER, calling(3)),
-        *(user("between"), result(3), calling(4), result(4), result("lost")),
+        *(
+            make_user_message("u"),
+            make_call_message(1, 2),
+            make_result_message(1),
+            make_result_message(2),
+            ANSWER,
+            make_call_message(3),
+        ),
+        *(
+            make_user_message("between"),
+            make_result_message(3),
+            make_call_message(4),
+            make_result_message(4),
+            make_result_message("lost"),
+        ),
     ]
     for shape in SHAPES:
         shaped = list(map(shape, messages))
-        found = groups(shaped)
+        found = group_messages(shaped)
         assert [len(each) for each in found] == [1, 3, 1, 1, 1, 1, 3]
         assert [each for group in found for each in group] == shaped
 
 
 def test_text_is_inserted_after_the_last_result():
-    messages = [user("u"), calling(1, 2), result(1), result(2)]
-    assert behind_results(messages, "memory") == [*messages, user("memory")]
-    earlier = [*messages, ANSWER, user("next"), ANSWER]
-    assert behind_results(earlier, "memory") == [*messages, user("memory"), *earlier[4:]]
-    assert behind_results([user("u")], "memory") == [user("u"), user("memory")]
+    messages = [
+        make_user_message("u"),
+        make_call_message(1, 2),
+        make_result_message(1),
+        make_result_message(2),
+    ]
+    assert insert_after_results(messages, "memory") == [*messages, make_user_message("memory")]
+    earlier = [*messages, ANSWER, make_user_message("next"), ANSWER]
+    assert insert_after_results(earlier, "memory") == [*messages, make_user_message("memory"), *earlier[4:]]
+    assert insert_after_results([make_user_message("u")], "memory") == [
+        make_user_message("u"),
+        make_user_message("memory"),
+    ]
     assert len(messages) == 4
-    assert said({"role": "assistant"}) == said(SimpleNamespace(role="assistant")) == ""
+    assert read_text({"role": "assistant"}) == read_text(SimpleNamespace(role="assistant")) == ""

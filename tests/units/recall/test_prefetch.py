@@ -13,8 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from kit.clock import FakeClock
-from kit.memories import descriptors
-from kit.recall.places import CANARY, WAIT, Gate, nothing_left_behind, settle
+from kit.memories import count_descriptors
+from kit.recall.contexts import CANARY, WAIT, Gate, assert_threads_ended, join_threads
 from muniment.errors import Cancelled
 from muniment.recall import prefetch as subject
 from muniment.recall.prefetch import Prefetch
@@ -25,10 +25,10 @@ from muniment.store.database import Database
 def check_for_leaks():
     """Require that no test leaves a thread or a descriptor."""
     gc.collect()
-    before = descriptors()
-    with nothing_left_behind():
+    before = count_descriptors()
+    with assert_threads_ended():
         yield
-    assert descriptors() == before
+    assert count_descriptors() == before
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ class EndlessWork:
 
 def wait_until_settled(handle, prefetch):
     """Return the handle after all threads of a prefetch have ended."""
-    settle(prefetch)
+    join_threads(prefetch)
     assert handle.settled_at is not None
     return handle
 
@@ -76,7 +76,7 @@ def test_blocked_work_blocks_no_call_and_is_taken_once(prefetch, told):
     handle = prefetch.begin(work)
     assert handle.take() is None
     assert handle.settled_at is None
-    assert (handle.consumed, handle.has_failed) == (False, False)
+    assert (handle.is_consumed, handle.has_failed) == (False, False)
     assert work.begun.wait(WAIT)
     for _ in range(2):
         handle.cancel()
@@ -84,9 +84,9 @@ def test_blocked_work_blocks_no_call_and_is_taken_once(prefetch, told):
         assert handle.take() is None
     work.go.set()
     assert wait_until_settled(handle, prefetch).take() is None
-    assert not handle.consumed
+    assert not handle.is_consumed
     other = wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch)
-    assert [other.take(), other.take(), other.consumed] == ["fruit", None, True]
+    assert [other.take(), other.take(), other.is_consumed] == ["fruit", None, True]
     assert told() == []
 
 
@@ -101,7 +101,7 @@ def test_only_one_of_eight_threads_takes_the_result(prefetch):
             results = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
             assert sorted(results, key=str) == [None] * 7 + ["fruit"]
     prefetch.begin(lambda _: None).cancel()
-    settle(prefetch)
+    join_threads(prefetch)
     assert prefetch._cancel._children == set()  # No child is left.
     assert len(prefetch._threads) < 50
 
@@ -110,9 +110,9 @@ def test_endless_query_ends_when_its_handle_is_cancelled(prefetch, tmp_path, tol
     begun = threading.Event()
     endless = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     with closing(Database(tmp_path / "some.db", synchronous="NORMAL")) as database:
-        with database.bare() as connection:
+        with database.open_outside_transaction() as connection:
             connection.create_function("begun", 0, lambda: begun.set() or 1)
-        handle = prefetch.begin(lambda patience: database.rows(endless, patience=patience))
+        handle = prefetch.begin(lambda patience: database.rows(endless, deadline=patience))
         assert begun.wait(WAIT)
         handle.cancel()
         wait_until_settled(handle, prefetch)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kit.recall.library import QUALITY, entry_of, library
+from kit.recall.library import QUALITY, format_entry, open_library
 from muniment.recall import search as subject
 
 
@@ -15,7 +15,7 @@ def load_tables(name):
     return tomllib.loads((QUALITY / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-ENTRIES = {table.pop("path"): entry_of(**table) for table in load_tables("entries")["entry"]}
+ENTRIES = {table.pop("path"): format_entry(**table) for table in load_tables("entries")["entry"]}
 # Tables of `text`, `kind`, and `right`, the entries that answer it.
 QUERIES = load_tables("queries")["query"]
 NOTHING = "no-result"
@@ -28,7 +28,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def quality_memory(tmp_path_factory):
     """A memory of only these entries."""
-    with library(tmp_path_factory.mktemp("year"), ENTRIES) as memory:
+    with open_library(tmp_path_factory.mktemp("year"), ENTRIES) as memory:
         memory.refresh()
         yield memory
 
@@ -64,7 +64,7 @@ def test_right_entry_ranks_first_for_every_kind(quality_memory, monkeypatch, ste
         assert score.false == 0, str(score)
         for kind in KINDS if most == 0.99 else ():
             assert score.share(kind) >= 0.9, str(score)
-        monkeypatch.setattr(subject, "_GATE_FROM", 0)  # The gate loses almost nothing.
+        monkeypatch.setattr(subject, "_MIN_GATED_ENTRIES", 0)  # The gate loses almost nothing.
 
 
 def test_off_topic_message_finds_nothing(quality_memory):
@@ -85,13 +85,13 @@ def make_distractors(least):
     def text(count):
         return " ".join(dice.choice(real if dice.random() < 0.2 else invented) for _ in range(count))
 
-    return {f"user/other/{number}.md": entry_of(text(3), text(40), text(8)) for number in range(2_500)}
+    return {f"user/other/{number}.md": format_entry(text(3), text(40), text(8)) for number in range(2_500)}
 
 
 @pytest.mark.slow
 def test_ranking_holds_among_thousands_of_distractors(tmp_path):
     for least, share, false in ((2, 0.99, 2), (1, 0.9, 3)):
-        with library(tmp_path / str(least), ENTRIES | make_distractors(least)) as memory:
+        with open_library(tmp_path / str(least), ENTRIES | make_distractors(least)) as memory:
             memory.refresh()
             score = Score(memory)
         assert score.share() >= share, str(score)

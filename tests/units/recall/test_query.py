@@ -6,7 +6,7 @@ from contextlib import closing
 from muniment.recall import stems
 from muniment.recall.query import MAX_WORDS, read_query
 from muniment.recall.stems import Stemmer
-from muniment.store.rows import as_indexed
+from muniment.store.rows import normalize_for_index
 
 
 def read_words(text, stemmer):
@@ -33,23 +33,23 @@ def test_text_is_its_words_in_order_with_their_stems(stemmer):
         ("snake_case", [("snake", "snake"), ("case", "case")]),
         ("東京塔", [("東京", "東京"), ("京塔", "京塔")]),
     ):
-        assert [tuple(term) for term in stemmer.terms(as_indexed(text))] == expected
+        assert [tuple(term) for term in stemmer.terms(normalize_for_index(text))] == expected
 
 
 def test_stem_cache_is_bounded_and_keeps_the_last_used(monkeypatch):
-    monkeypatch.setattr(stems, "MAX_KEPT", 2)
+    monkeypatch.setattr(stems, "MAX_CACHED_STEMS", 2)
     with closing(Stemmer()) as stemmer:
-        assert stemmer.stems(["reads", "writes", "hopes"]).keys() == {"reads", "writes", "hopes"}
+        assert stemmer.find_stems(["reads", "writes", "hopes"]).keys() == {"reads", "writes", "hopes"}
         for word in ("hopes", "opens", "hopes", "reads"):
-            stemmer.stems([word])
-        assert set(stemmer._kept) == {"hopes", "reads"}
+            stemmer.find_stems([word])
+        assert set(stemmer._cache) == {"hopes", "reads"}
 
 
 def test_threads_that_share_a_stemmer_get_their_own_words(stemmer):
     def has_wrong_stems(number):
         words = [f"first{number % 8}", f"walking{number % 8}x"]
         found = [term.word for term in stemmer.terms(" ".join(words))]
-        return found != words or stemmer.stems(words[1:]).keys() != {words[1]}
+        return found != words or stemmer.find_stems(words[1:]).keys() != {words[1]}
 
     with ThreadPoolExecutor(8) as pool:
         assert not any(pool.map(has_wrong_stems, range(160)))

@@ -17,28 +17,28 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.recall.places import CANARY, entry_of, ground, paths
+from kit.recall.contexts import CANARY, format_entry, list_paths, open_bench
 from muniment import api
 from muniment.cancelling import Cancel
 from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.recall.recaller import Recaller
+from muniment.recall.root_reader import RootReader
 from muniment.recall.search import Search
-from muniment.recall.shelf import Shelf
 from muniment.store.audit import verify
-from muniment.store.database import Database, reporting
+from muniment.store.database import Database, convert_errors
 from muniment.store.state import State
 
 WINE = "which riesling of the mosel?"
-ENTRY = entry_of("Bottle", f"Riesling from the Mosel. {CANARY}")
-OTHER = entry_of("Another bottle", "A Mosel, a Riesling, and a glass of water.")
+ENTRY = format_entry("Bottle", f"Riesling from the Mosel. {CANARY}")
+OTHER = format_entry("Another bottle", "A Mosel, a Riesling, and a glass of water.")
 
 
 @pytest.fixture
 def made(tmp_path):
-    with ground(tmp_path, entries={"user/wine.md": ENTRY, "user/other.md": OTHER}) as made:
+    with open_bench(tmp_path, entries={"user/wine.md": ENTRY, "user/other.md": OTHER}) as made:
         yield made
 
 
@@ -51,7 +51,7 @@ def read_failures(events):
 
 
 def is_complete(recalled):
-    return sorted(paths(recalled)) == ["user/other.md", "user/wine.md"] and CANARY in recalled.text
+    return sorted(list_paths(recalled)) == ["user/other.md", "user/wine.md"] and CANARY in recalled.text
 
 
 def is_empty(recalled):
@@ -77,7 +77,7 @@ def test_any_question_is_answered_without_a_failure(recaller, told):
 def test_expired_deadline_and_cancellation_give_an_empty_result(recaller, told):
     with Cancel() as cancel:
         cancel.set()
-        ended = {DeadlineExceeded: Patience(time.monotonic()), Cancelled: Patience(math.inf, cancel)}
+        ended = {DeadlineExceeded: Deadline(time.monotonic()), Cancelled: Deadline(math.inf, cancel)}
         for kind, patience in ended.items():
             recalled = recaller.recall(WINE, patience=patience)
             assert is_empty(recalled)
@@ -113,7 +113,7 @@ def test_damaged_catalog_is_rebuilt_on_open(made, recaller, told, damage):
     assert read_failures(told) == []
 
 
-@pytest.mark.parametrize("where", [(Search, "find"), (Shelf, "look_again")])
+@pytest.mark.parametrize("where", [(Search, "find"), (RootReader, "look_again")])
 def test_catalog_damaged_during_a_search_is_rebuilt(made, recaller, told, monkeypatch, where):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", 10**18)  # So that times prove nothing.
     recaller.recall(WINE)
@@ -127,7 +127,7 @@ def test_catalog_damaged_during_a_search_is_rebuilt(made, recaller, told, monkey
             left.pop()
             made.state.catalog.drain()
             DAMAGE[0](made.state.catalog.path)
-            with reporting(made.state.catalog.path):
+            with convert_errors(made.state.catalog.path):
                 raise damage  # The error of the next page read; cached pages may not raise it.
         return working(self, *args)
 
@@ -146,7 +146,7 @@ def test_catalog_without_a_table_gives_an_empty_result(made, recaller, told, tab
 
 
 def test_row_with_a_foreign_path_reveals_nothing(made, recaller, told, tmp_path):
-    secret, rel = entry_of("Bottle", "Riesling from the Mosel, and the number of a safe."), "decoy.md"
+    secret, rel = format_entry("Bottle", "Riesling from the Mosel, and the number of a safe."), "decoy.md"
     (tmp_path / "secret.md").write_text(secret)
     made.put(f"user/{rel}", secret)
     recaller.recall(WINE)
@@ -173,8 +173,8 @@ def test_locked_ledger_delays_only_the_record_of_a_recall(made, recaller, told):
     assert read_failures(told) == []
     assert [each["event"] for each in told()] == ["injection_not_recorded"]
     recaller.record(recalled, "tests")
-    entries = [{"path": path, "digest": made.key(path).digest} for path in paths(recalled)]
-    assert made.injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
+    entries = [{"path": path, "digest": made.key(path).digest} for path in list_paths(recalled)]
+    assert made.read_injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
     assert verify(made.state).problems == ()
     made.state.ledger.close()
     recaller.record(recalled, "tests")
@@ -183,9 +183,9 @@ def test_locked_ledger_delays_only_the_record_of_a_recall(made, recaller, told):
 
 def test_exclude_with_a_closed_ledger_does_not_raise(tmp_path, told):
     with api.open(tmp_path, home=tmp_path / "home") as memory:
-        (memory.place.roots["user"].trusted_path / "wine.md").write_text(ENTRY)
+        (memory.context.roots["user"].trusted_path / "wine.md").write_text(ENTRY)
         ids = [each.id for each in memory.recall(WINE).entries]
-        memory.place.state.ledger.close()
+        memory.context.state.ledger.close()
         assert is_empty(memory.recall(WINE, exclude=ids))
     assert set(read_failures(told)) == {"managed_memory_unavailable"}
 
@@ -198,7 +198,7 @@ DISK = [
     ManagedMemoryUnavailable(f"/home/{CANARY}", CANARY),
 ]
 PARTS = [
-    *((Search, "find"), (Shelf, "read"), (Database, "rows")),
+    *((Search, "find"), (RootReader, "read"), (Database, "rows")),
     *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "block_of")),
     ("muniment.store.watching.view_in_time",),
 ]
@@ -229,7 +229,7 @@ def test_moved_or_replaced_root_leaves_the_others_searchable(made, recaller, tol
         root.write_text(ENTRY)
     assert is_empty(recaller.recall(WINE))
     assert len(read_failures(told)) == 1
-    assert paths(recaller.recall(WINE, scopes=["project"])) == ["project/wine.md"]
+    assert list_paths(recaller.recall(WINE, scopes=["project"])) == ["project/wine.md"]
 
 
 def change_after_search(monkeypatch, change):
@@ -246,7 +246,7 @@ def test_candidate_edited_in_place_is_ranked_by_its_new_text(made, recaller, mon
     change_after_search(
         monkeypatch, lambda: made.file("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n")
     )
-    assert paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
+    assert list_paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
 
 
 REPLACED = {
@@ -275,7 +275,7 @@ def test_replacement_of_a_found_entry_is_not_shown(made, recaller, told, monkeyp
     change_after_search(monkeypatch, lambda: (file.unlink(), REPLACED[becomes](file, tmp_path)))
     recalled = recaller.recall(WINE)
     assert CANARY not in recalled.text
-    assert paths(recalled) == ["user/other.md"]
+    assert list_paths(recalled) == ["user/other.md"]
     assert read_failures(told) == []
     change_after_search(monkeypatch, lambda: shutil.rmtree(made.place.roots["user"].trusted_path))
     assert recaller.recall(WINE).entries == ()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kit.recall.library import NOW, entry_of, library
+from kit.recall.library import NOW, format_entry, open_library
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Digest
 from muniment.recall import search as subject
 from muniment.recall.search import PAGE, Search
@@ -21,28 +21,28 @@ EDITOR, TEA, CLUSTER, TOWER, NAMES = (
     f"user/{each}.md" for each in ("editor", "tea", "kubernetes", "塔", "names")
 )
 ENTRIES = {
-    DEPLOY: entry_of("Deploying to production", "Tag the commit, then `make ship`. Never on Friday."),
-    STAGING: entry_of("Staging environment", "Every merge goes to staging.example.org at once."),
-    DATABASE: entry_of("The database", "PostgreSQL 15 on port 5433; the primary is 10.42.7.19."),
-    EDITOR: entry_of("Editor theme", "Likes Gruvbox dark in every editor.", keywords=["colours"]),
-    TEA: entry_of("Tea", "Drinks green tea without sugar.", "What the user drinks"),
-    CLUSTER: entry_of("Cluster", "Kubernetes runs in three zones; helm charts live beside the code."),
-    NAMES: entry_of("Names", "Of Snake_Case! or std::vector<int>, модуль.имя and cafe\u0301.py."),
-    "user/other.md": entry_of("Other", "модульжжимя, 110.42.7.19"),
-    TOWER: entry_of("東京タワー", "下周去东京塔。预算是三千元。"),
+    DEPLOY: format_entry("Deploying to production", "Tag the commit, then `make ship`. Never on Friday."),
+    STAGING: format_entry("Staging environment", "Every merge goes to staging.example.org at once."),
+    DATABASE: format_entry("The database", "PostgreSQL 15 on port 5433; the primary is 10.42.7.19."),
+    EDITOR: format_entry("Editor theme", "Likes Gruvbox dark in every editor.", keywords=["colours"]),
+    TEA: format_entry("Tea", "Drinks green tea without sugar.", "What the user drinks"),
+    CLUSTER: format_entry("Cluster", "Kubernetes runs in three zones; helm charts live beside the code."),
+    NAMES: format_entry("Names", "Of Snake_Case! or std::vector<int>, модуль.имя and cafe\u0301.py."),
+    "user/other.md": format_entry("Other", "модульжжимя, 110.42.7.19"),
+    TOWER: format_entry("東京タワー", "下周去东京塔。预算是三千元。"),
 }
 
 
 @pytest.fixture
 def entry_index(tmp_path):
-    with library(tmp_path, ENTRIES) as entry_index:
+    with open_library(tmp_path, ENTRIES) as entry_index:
         yield entry_index
 
 
 @pytest.fixture(scope="module")
 def shared_index(tmp_path_factory):
     """A memory that no test changes."""
-    with library(tmp_path_factory.mktemp("memory"), ENTRIES) as entry_index:
+    with open_library(tmp_path_factory.mktemp("memory"), ENTRIES) as entry_index:
         yield entry_index
 
 
@@ -62,7 +62,7 @@ def visited_pages(entry_index):
 
 
 def make_numbered(count, text, name="Note {}", folder="n"):
-    return {f"user/{folder}{n:03}.md": entry_of(name.format(n), text.format(n)) for n in range(count)}
+    return {f"user/{folder}{n:03}.md": format_entry(name.format(n), text.format(n)) for n in range(count)}
 
 
 # -- what is found
@@ -100,35 +100,37 @@ def test_matching_entry_is_found_and_other_messages_find_nothing(shared_index, t
     rows = [(message, [path]) for path, messages in FOUND.items() for message in messages]
     for message, found in (*rows, *((message, []) for message in NOTHING)):
         assert shared_index.ask(message) == found, message
-    with library(tmp_path) as entry_index:
+    with open_library(tmp_path) as entry_index:
         assert entry_index.ask("deploy to production") == []
 
 
 def test_word_of_every_entry_still_finds_in_a_small_memory(tmp_path):
-    tabs = {f"user/{name}.md": entry_of(name, f"{name} is about tabs") for name in ("alpha", "beta")}
+    tabs = {f"user/{name}.md": format_entry(name, f"{name} is about tabs") for name in ("alpha", "beta")}
     text = " ".join(f"quux{number}" for number in range(99))
-    one = {"user/a.md": entry_of("Deploying", "goes to production")}
+    one = {"user/a.md": format_entry("Deploying", "goes to production")}
     for entries, message, count in (
         *((tabs, "tabs", 2), (one, "deploying to production every Saturday morning", 1)),
         (make_numbered(2, text), "quux", 2),  # A prefix of more words than entries.
         (make_numbered(40, "Text", "Staging {}"), "staging palette", 0),  # The only word of two must be rare.
     ):
-        with library(tmp_path / message, entries) as entry_index:
+        with open_library(tmp_path / message, entries) as entry_index:
             assert len(entry_index.ask(message)) == count, message
             assert message != "tabs" or entry_index.ask("tabs of beta")[0] == "user/beta.md"
 
 
 def test_three_characters_are_one_word_and_no_prefix(entry_index):
-    entry_index.put({"user/a.md": entry_of("旅行", "去东京塔"), "user/b.md": entry_of("天气", "带雨伞")})
-    entry_index.put("user/post.md", entry_of("Letters", "The post comes at noon."))
+    entry_index.put(
+        {"user/a.md": format_entry("旅行", "去东京塔"), "user/b.md": format_entry("天气", "带雨伞")}
+    )
+    entry_index.put("user/post.md", format_entry("Letters", "The post comes at noon."))
     assert entry_index.ask("东京塔 雨伞") == []
     assert entry_index.ask("post") == ["user/post.md"]
-    entry_index.put("user/c.md", entry_of("旅行", "去东京塔带雨伞"))
+    entry_index.put("user/c.md", format_entry("旅行", "去东京塔带雨伞"))
     assert entry_index.ask("东京塔 雨伞")[0] == "user/c.md"
 
 
 def test_results_are_ranked_limited_and_restricted_to_scopes(entry_index):
-    entry_index.put({f"user/r{n}.md": entry_of(f"Note {n}", "rollback " * n) for n in range(1, 9)})
+    entry_index.put({f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 9)})
     hits = entry_index.hits("rollback", limit=3)
     assert [entry_index.path(hit) for hit in hits] == ["user/r8.md", "user/r7.md", "user/r6.md"]
     assert hits[0].score > hits[1].score > hits[2].score > 0
@@ -178,7 +180,7 @@ def test_no_message_breaks_a_search(shared_index, message):
 
 
 def test_excluded_entries_are_left_out_until_edited(entry_index):
-    entry_index.put({f"user/r{n}.md": entry_of(f"Note {n}", "rollback " * n) for n in range(1, 2 * PAGE)})
+    entry_index.put({f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 2 * PAGE)})
     excluded = [hit.key for hit in entry_index.hits("rollback", limit=2 * PAGE - 3)]
     assert [key.rel for key in excluded[:2]] == [f"r{2 * PAGE - 1}.md", f"r{2 * PAGE - 2}.md"]
     rest = [hit.key for hit in entry_index.hits("rollback", exclude=excluded)]
@@ -200,7 +202,7 @@ def test_expired_withheld_and_unreadable_entries_are_not_found(entry_index):
 
 def test_rejected_entries_do_not_hide_others_up_to_a_limit(entry_index):
     entry_index.put(make_numbered(9 * PAGE, "rollback " * 5))
-    entry_index.put("project/long.md", entry_of("History", f"rollback {'and other things ' * 300}"))
+    entry_index.put("project/long.md", format_entry("History", f"rollback {'and other things ' * 300}"))
     refused = []
     assert entry_index.ask("rollback", accepts=lambda _root, rel: bool(refused.append(rel))) == []
     assert len(refused) == len(set(refused)) == 8 * PAGE
@@ -216,7 +218,7 @@ def test_rows_that_move_between_pages_are_found_once(entry_index):
 
     def accepts(_root, _rel):
         if (number := next(numbers)) == PAGE:  # Meanwhile another thread adds a better one.
-            entry_index.put("user/first.md", entry_of("Rollback rollback", "rollback " * 99))
+            entry_index.put("user/first.md", format_entry("Rollback rollback", "rollback " * 99))
             entry_index.refresh()
         return number % PAGE in {0, 1, 2, 3}
 
@@ -229,16 +231,16 @@ def test_rows_that_move_between_pages_are_found_once(entry_index):
 
 
 def test_rare_words_are_searched_first_in_a_large_memory(entry_index, visited_pages, monkeypatch):
-    monkeypatch.setattr(subject, "_GATE_FROM", 0)
+    monkeypatch.setattr(subject, "_MIN_GATED_ENTRIES", 0)
     entry_index.put(
         make_numbered(150, "said once", folder="other/n") | make_numbered(9, "server settings and paths")
     )
-    entry_index.put("project/rare.md", entry_of("Zeppelin", "settings of the zeppelin server"))
+    entry_index.put("project/rare.md", format_entry("Zeppelin", "settings of the zeppelin server"))
     assert entry_index.ask("zeppelin server settings") == entry_index.ask("zeppelin") == ["project/rare.md"]
     assert entry_index.ask("zeppelin", accepts=lambda _root, _rel: False) == []
     assert visited_pages == [["rare.md"]] * 3
     visited_pages.clear()
-    entry_index.put("user/z.md", entry_of("Airships", "One was called dornier."))
+    entry_index.put("user/z.md", format_entry("Airships", "One was called dornier."))
     found = entry_index.ask("dornier server settings paths", limit=3)
     assert [path[:6] for path in found] == ["user/n"] * 3
     assert set(visited_pages[0]) <= {"z.md"}
@@ -253,7 +255,7 @@ def test_small_memory_has_no_gate_and_reads_few_pages(entry_index, visited_pages
     assert entry_index.ask("file code db") == []
     assert visited_pages == []
     entry_index.put(make_numbered(3 * PAGE, "server settings"))
-    entry_index.put("user/z.md", entry_of("Airships", "The dornier has settings."))
+    entry_index.put("user/z.md", format_entry("Airships", "The dornier has settings."))
     assert entry_index.ask("dornier server settings")[0] == "user/z.md"
     assert "z.md" in visited_pages[0]
     assert [len(entry_index.ask("settings", limit=limit)) for limit in (5, PAGE + 1)] == [5, PAGE + 1]
@@ -266,33 +268,38 @@ def test_small_memory_has_no_gate_and_reads_few_pages(entry_index, visited_pages
 def test_weaker_matches_follow_one_clear_match(entry_index):
     entry_index.put(make_numbered(4, "settings"))
     assert entry_index.ask("dornier settings of servers") == []
-    entry_index.put("user/one.md", entry_of("One", "printers"))
-    entry_index.put("user/both.md", entry_of("Both", "settings of printers"))
+    entry_index.put("user/one.md", format_entry("One", "printers"))
+    entry_index.put("user/both.md", format_entry("Both", "settings of printers"))
     found = entry_index.ask("dornier printers settings")
     assert found[:2] == ["user/both.md", "user/one.md"]
     assert len(found) == 5
     assert entry_index.ask("dornier printers settings", limit=1) == ["user/both.md"]
-    entry_index.put("user/a.md", entry_of("Zeppelin", "One flew over the harbour."))
-    entry_index.put("user/b.md", entry_of("Cameras", "What he photographed is in the attic."))
+    entry_index.put("user/a.md", format_entry("Zeppelin", "One flew over the harbour."))
+    entry_index.put("user/b.md", format_entry("Cameras", "What he photographed is in the attic."))
     question = "which of the zeppelins over the harbour our uncle photographed from the tower in winter"
     assert entry_index.ask(f"Remind me {question}") == ["user/a.md", "user/b.md"]
 
 
 def test_common_words_match_nothing_and_irregular_verbs_match(entry_index):
     message = "which two of the trees begin to grow after a year"
-    entry_index.put("user/a.md", entry_of("Rota", "Begins after two hours; half a year; then it grows."))
+    entry_index.put("user/a.md", format_entry("Rota", "Begins after two hours; half a year; then it grows."))
     assert entry_index.ask(message) == []
     assert entry_index.ask(f"{message} rota") == ["user/a.md"]
     for stored, query in (("sells honey", "sold honey"), ("teaches Latin", "taught Latin")):
         entry_index.put(
-            {"user/a.md": entry_of("A", stored), "user/b.md": entry_of("B", f"{stored.split()[1]} only")}
+            {
+                "user/a.md": format_entry("A", stored),
+                "user/b.md": format_entry("B", f"{stored.split()[1]} only"),
+            }
         )
         assert entry_index.ask(query)[0] == entry_index.ask(stored)[0] == "user/a.md"
 
 
 def test_weak_words_affect_the_ranking_of_large_results(entry_index):
     entry_index.put(make_numbered(2 * PAGE, "settings of the server", "Server"))
-    entry_index.put("user/js.md", entry_of("Server", f"settings of the server in js, {'and so on ' * 99}"))
+    entry_index.put(
+        "user/js.md", format_entry("Server", f"settings of the server in js, {'and so on ' * 99}")
+    )
     assert entry_index.ask("server settings")[0] != "user/js.md"
     assert entry_index.ask("js server settings")[0] == "user/js.md"
 
@@ -305,7 +312,7 @@ QUESTION = "What does Ruth paint, was it sunsets in watercolour?"
 def write_conversation(entry_index, *lines):
     """Write entries one second apart."""
     for number, line in enumerate(lines):
-        entry_index.put(f"user/talk/{number}.md", entry_of(f"Turn {number}", line))
+        entry_index.put(f"user/talk/{number}.md", format_entry(f"Turn {number}", line))
         os.utime(entry_index.file(f"user/talk/{number}.md"), ns=(0, (1_000_000 + number) * 1_000_000_000))
 
 
@@ -450,8 +457,8 @@ def test_search_ends_at_its_deadline_even_while_running(entry_index):
     entry_index.put(make_numbered(2 * PAGE, "rollback"))
     entry_index.refresh()
     with Cancel() as cancel:
-        accepts, patience = Mock(side_effect=lambda *_: cancel.set()), Patience(float("inf"), cancel)
+        accepts, patience = Mock(side_effect=lambda *_: cancel.set()), Deadline(float("inf"), cancel)
         for _ in range(2):
             with pytest.raises(Cancelled):
-                entry_index.hits("rollback", accepts=accepts, patience=patience, as_it_is=True)
+                entry_index.hits("rollback", accepts=accepts, deadline=patience, skip_refresh=True)
     assert accepts.call_count == PAGE

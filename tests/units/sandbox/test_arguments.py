@@ -5,7 +5,7 @@ from functools import reduce
 
 import pytest
 
-from kit.raising import raised
+from kit.catching import catch_error
 from kit.sandbox.benches import make_bench
 from muniment.errors import ToolError
 from muniment.kernel.names import MAX_FILE_BYTES, Verb
@@ -50,7 +50,7 @@ BOUNDED = {
 @pytest.mark.threat("T-RUN-03", control="closed_arguments")
 def test_unknown_argument_and_value_out_of_bounds_are_rejected(tmp_path):
     for tool, good in GOOD.items():
-        message = str(raised(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
+        message = str(catch_error(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
         assert r"has no argument 'pa\nth'; it takes " in message
         assert "secret" not in message
     call = make_bench(tmp_path).workbench.call
@@ -76,4 +76,4 @@ def test_too_long_string_is_rejected_before_it_is_read():
     limits = dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES)
     for name, limit in {"pattern": MAX_PATTERN_CHARS, **limits}.items():
         check_sizes({name: "x" * limit})
-        raised(ToolError, check_sizes, {name: "x" * (limit + 1)}, match=f"{name} is longer than {limit}")
+        catch_error(ToolError, check_sizes, {name: "x" * (limit + 1)}, match=f"{name} is longer than {limit}")

@@ -8,23 +8,23 @@ from functools import reduce
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.memories import SCOPES, handles, make_roots, strict
+from kit.descriptors import assert_descriptors_closed
+from kit.memories import SCOPES, make_roots, make_strict_policy, open_roots
 from kit.strategies.frames import frame
 from muniment.errors import WorkerLost
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.sandbox.fence.wire import Channel, ProtocolViolation
-from muniment.sandbox.tools.remote import RemoteBench, greet
+from muniment.sandbox.tools.remote import RemoteExecutor, receive_hello
 from muniment.sandbox.tools.service import serve, warm
 
 
 def make_deadline():
-    return Patience(time.monotonic() + 30)
+    return Deadline(time.monotonic() + 30)
 
 
 def make_remote(worker):
-    greet(worker, make_deadline())
-    return RemoteBench(worker, strict(), SCOPES, must_read=True, patience=make_deadline)
+    receive_hello(worker, make_deadline())
+    return RemoteExecutor(worker, make_strict_policy(), SCOPES, must_read=True, get_deadline=make_deadline)
 
 
 def test_nested_or_huge_arguments_do_not_end_the_worker(zygote):
@@ -51,7 +51,7 @@ INVALID_FRAMES = {
 def test_fenced_worker_that_receives_no_message_exits_with_65(zygote, subtests):
     for number, (name, sent) in enumerate(INVALID_FRAMES.items()):
         with subtests.test(name), zygote.spawn({}, make_deadline()) as worker:
-            _ = make_remote(worker) if number % 2 else greet(worker, make_deadline())
+            _ = make_remote(worker) if number % 2 else receive_hello(worker, make_deadline())
             worker._sock.send(sent)
             with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
                 worker.receive(max_body=0, patience=make_deadline())
@@ -68,9 +68,9 @@ def test_service_ends_when_the_broker_breaks_the_protocol(tmp_path):
             "scopes": list(SCOPES),
             "must_read": True,
             **more,
-        }, strict().text.encode()
+        }, make_strict_policy().text.encode()
 
-    linked, roots = init(links=list(SCOPES)), handles(make_roots(tmp_path))
+    linked, roots = init(links=list(SCOPES)), open_roots(make_roots(tmp_path))
     for messages in (
         *([({"t": "call"}, b"")], [({}, b"")], [({"t": "changes"}, b"")]),
         *([linked, ({"t": "links"}, b"{}"), ({"t": "changes"}, b"")], [init(), ({"t": "shutdown"}, b"")]),
@@ -85,6 +85,6 @@ def test_service_ends_when_the_broker_breaks_the_protocol(tmp_path):
 
 def test_warm_up_touches_no_file_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with nothing_left_open():
+    with assert_descriptors_closed():
         warm()
     assert list(tmp_path.iterdir()) == []

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from muniment.kernel.names import Enforcement
-from muniment.names import IN_PROCESS, FenceLayer, Held
-from muniment.sandbox.fence.evidence import read_status, what_holds
+from muniment.names import IN_PROCESS, Confinement, FenceLayer
+from muniment.sandbox.fence.evidence import determine_confinement, read_status
 
 FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
@@ -23,29 +23,32 @@ def test_kernel_status_overrides_the_report():
         ("CapEff:\t0000000000000000", "CapEff:\t", FenceLayer.CAPABILITIES),
     ):
         status = FENCED.replace(f"{line}\n", f"{replacement}\n")
-        assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), replacement
+        assert determine_confinement([], status, PLAIN) == Confinement(Enforcement.PARTIAL, (layer,)), (
+            replacement
+        )
 
 
 def test_filter_of_the_container_does_not_count_as_the_workers():
     filtered = PLAIN.replace("filters:\t0", "filters:\t1")
-    seccomp = Held(Enforcement.PARTIAL, (FenceLayer.SECCOMP,))
-    assert what_holds([], FENCED, filtered) == seccomp
+    seccomp = Confinement(Enforcement.PARTIAL, (FenceLayer.SECCOMP,))
+    assert determine_confinement([], FENCED, filtered) == seccomp
     assert (
-        what_holds([], FENCED.replace("filters:\t1", "filters:\t2"), filtered).enforcement is Enforcement.FULL
+        determine_confinement([], FENCED.replace("filters:\t1", "filters:\t2"), filtered).enforcement
+        is Enforcement.FULL
     )
     uncounted = [text.replace("Seccomp_filters:\t", "Other:\t") for text in (FENCED, PLAIN)]
-    assert what_holds([], *uncounted) == Held(Enforcement.FULL, ())
+    assert determine_confinement([], *uncounted) == Confinement(Enforcement.FULL, ())
 
 
 def test_confinement_is_full_without_mdwe_only():
     for layer in FenceLayer:
         expected = Enforcement.FULL if layer is FenceLayer.MDWE else Enforcement.PARTIAL
-        assert what_holds([layer], FENCED, PLAIN) == Held(expected, (layer,))
+        assert determine_confinement([layer], FENCED, PLAIN) == Confinement(expected, (layer,))
 
 
 def test_kernel_status_is_read_per_process():
     status = read_status(os.getpid())
     assert f"\nPid:\t{os.getpid()}\n" in status
-    assert what_holds([], status, PLAIN).enforcement is Enforcement.PARTIAL
+    assert determine_confinement([], status, PLAIN).enforcement is Enforcement.PARTIAL
     assert read_status(2**22 + 1) == ""  # above the largest possible process id
-    assert Held(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS
+    assert Confinement(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS

@@ -10,19 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.memories import CANARY, make_roots, put
-from kit.raising import raised
+from kit.catching import catch_error
+from kit.descriptors import assert_descriptors_closed
+from kit.memories import CANARY, make_roots, write_file
 from kit.sandbox.machine import FULL_ABI, needs_fence, needs_landlock
-from kit.sandbox.probe import own_zygote, soon, source
-from kit.sandbox.threads import in_a_thread_of_its_own, refused
+from kit.sandbox.probe import make_deadline, make_zygote, make_zygote_fixture
+from kit.sandbox.threads import read_errno, run_in_new_thread
 from muniment.errors import ConfinementUnavailable
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
 from muniment.sandbox.fence import layers, pool
-from muniment.sandbox.fence.layers import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
+from muniment.sandbox.fence.layers import (
+    MEMORY_BYTES,
+    MIN_ABI,
+    FenceInput,
+    get_handled_rights,
+    read_landlock_abi,
+    restrict_files,
+)
 from muniment.sandbox.sandbox import Sandbox
-from muniment.sandbox.tools.remote import greet
+from muniment.sandbox.tools.remote import receive_hello
 
 
 @pytest.fixture
@@ -48,8 +55,8 @@ LIMITS = {
 @needs_fence
 def test_worker_is_fully_confined_and_the_kernel_confirms_it(zygote, roots):
     fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
-    with zygote.spawn(fds, soon()) as worker:
-        confinement = greet(worker, soon())
+    with zygote.spawn(fds, make_deadline()) as worker:
+        confinement = receive_hello(worker, make_deadline())
         limits = read_limits(worker)
         pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     for fd in fds.values():
@@ -63,20 +70,20 @@ def test_worker_is_fully_confined_and_the_kernel_confirms_it(zygote, roots):
 
 @needs_fence
 def test_lower_limit_of_the_parent_is_kept():
-    with source("frugal_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
-        assert greet(worker, soon()).enforcement is Enforcement.FULL
+    with make_zygote("frugal_service:serve") as zygote, zygote.spawn({}, make_deadline()) as worker:
+        assert receive_hello(worker, make_deadline()).enforcement is Enforcement.FULL
         assert read_limits(worker)["Max open files"] == ("50", "50")
         assert read_limits(worker)["Max cpu time"] == ("20", "20")
 
 
-lying_zygote = own_zygote("claiming_service:serve")
+lying_zygote = make_zygote_fixture("claiming_service:serve")
 """A worker source that claims a complete fence and has none."""
 
 
 @pytest.fixture
 def use_lying_zygote(lying_zygote, monkeypatch):
     """Replace the zygote of the sandbox."""
-    monkeypatch.setattr(pool, "_SHARED", lying_zygote)
+    monkeypatch.setattr(pool, "_SHARED_ZYGOTE", lying_zygote)
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_evidence")
@@ -84,14 +91,14 @@ def use_lying_zygote(lying_zygote, monkeypatch):
 def test_false_claim_of_a_fence_gives_partial_confinement(roots):
     with Sandbox("strict", roots) as box:
         assert box.enforcement is Enforcement.PARTIAL
-        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS} <= set(box.held.missing)
+        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS} <= set(box.confinement.missing)
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")
 @pytest.mark.usefixtures("use_lying_zygote")
 def test_required_fence_that_is_missing_rejects_the_run(roots):
-    with nothing_left_open(), pytest.raises(ConfinementUnavailable) as caught:
+    with assert_descriptors_closed(), pytest.raises(ConfinementUnavailable) as caught:
         Sandbox("hardened", roots)
     assert caught.value.offered is Enforcement.PARTIAL
     for words in ("the kernel does not enforce", "seccomp", "muniment doctor"):
@@ -100,15 +107,15 @@ def test_required_fence_that_is_missing_rejects_the_run(roots):
 
 @needs_fence
 def test_hardened_policy_checks_the_fence_of_every_worker(roots, monkeypatch, lying_zygote):
-    put(roots["user"], "b.md", CANARY)
+    write_file(roots["user"], "b.md", CANARY)
     with Sandbox("hardened", roots) as box:
         assert box.enforcement is Enforcement.FULL
         assert CANARY in box.call("grep", {"pattern": "canary"}).text
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
         assert (roots["user"] / "a.md").read_text() == "a\n"
-        monkeypatch.setattr(pool, "_SHARED", lying_zygote)
-        raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
+        monkeypatch.setattr(pool, "_SHARED_ZYGOTE", lying_zygote)
+        catch_error(ConfinementUnavailable, box.call, "ls", {"path": "user"})
 
 
 # -- the rights that a ruleset handles, by the ABI of the kernel ------------------------------------------
@@ -127,7 +134,7 @@ SINCE = dict.fromkeys(RIGHTS, 1) | {"refer": 2, "truncate": 3, "ioctl_dev": 5}
 
 def test_every_right_that_the_kernel_knows_is_handled():
     for abi in range(1, 13):
-        handled = handled_by(abi)
+        handled = get_handled_rights(abi)
         handled_names = {name for bit, name in enumerate(RIGHTS) if handled.files >> bit & 1}
         assert handled_names == {name for name in RIGHTS if SINCE[name] <= abi}
         assert handled.files < 1 << len(RIGHTS)
@@ -147,13 +154,13 @@ def test_files_are_readable_only_inside_the_roots(tmp_path):
         handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
         try:
             layers.prctl(PR_SET_NO_NEW_PRIVS, 1)
-            restrict([handle], offered_abi())
+            restrict_files([handle], read_landlock_abi())
         finally:
             os.close(handle)
-        refusals = [refused(act) for act in iterate_acts(root, outside)]
+        refusals = [read_errno(act) for act in iterate_acts(root, outside)]
         return [(root / "a.md").read_text(), [path.name for path in root.iterdir()], *refusals]
 
-    content, names, *refusals = in_a_thread_of_its_own(attempt)
+    content, names, *refusals = run_in_new_thread(attempt)
     assert (content, sorted(names)) == ("root", ["a.md", "out"])
     assert refusals == [errno.EACCES] * len(refusals)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "a.md", "out", "outside", "root"]
@@ -169,10 +176,10 @@ def iterate_acts(root, outside):
 
 
 def test_landlock_error_of_the_kernel_is_raised():
-    raised(OSError, restrict, [-1], 1, match="Bad file descriptor")
+    catch_error(OSError, restrict_files, [-1], 1, match="Bad file descriptor")
 
     def attempt():
-        layers.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
-        return refused(lambda: restrict([], max(offered_abi(), 1)))
+        layers.STEPS[FenceLayer.CAPABILITIES](FenceInput([], 1, os.uname().machine))
+        return read_errno(lambda: restrict_files([], max(read_landlock_abi(), 1)))
 
-    assert in_a_thread_of_its_own(attempt) == errno.EPERM
+    assert run_in_new_thread(attempt) == errno.EPERM

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kit.memories import SCOPES, handles, make_roots, put, strict
+from kit.memories import SCOPES, make_roots, make_strict_policy, open_roots, write_file
 from kit.sandbox.benches import Bench
 from muniment.kernel.names import Verb
 from muniment.sandbox.tools.links import read_links
@@ -12,9 +12,9 @@ from muniment.sandbox.tools.workbench import Workbench
 @pytest.fixture
 def roots(tmp_path):
     roots = make_roots(tmp_path)
-    put(roots["user"], "real.md", "alpha\n")
-    put(roots["user"], "topic/one.md", "alpha one\n")
-    put(roots["user"], "other/two.md", "alpha two\n")
+    write_file(roots["user"], "real.md", "alpha\n")
+    write_file(roots["user"], "topic/one.md", "alpha one\n")
+    write_file(roots["user"], "other/two.md", "alpha two\n")
     return roots
 
 
@@ -23,10 +23,11 @@ def make_linked_bench(roots, policy=None, *, links=(), must_read=False):
         path = roots["user"] / rel
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(target)
-    root_handles = handles(roots)
+    root_handles = open_roots(roots)
     mapped = {scope: read_links(root) for scope, root in root_handles.items()}
     return Bench(
-        Workbench(policy or strict(), SCOPES, root_handles, must_read=must_read, links=mapped), roots
+        Workbench(policy or make_strict_policy(), SCOPES, root_handles, must_read=must_read, links=mapped),
+        roots,
     )
 
 
@@ -65,10 +66,10 @@ def test_grep_follows_links_and_reports_real_names(roots):
 @pytest.mark.threat("T-PATH-14", control="both_names")
 def test_path_denied_under_either_name_is_not_listed_or_found(roots):
     for name in ("secret", "unread"):
-        put(roots["user"], f"topic/{name}.md", f"alpha {name}\n")
+        write_file(roots["user"], f"topic/{name}.md", f"alpha {name}\n")
     links = {"t": "topic", "s.md": "topic/secret.md"}
     denied = [(["list"], ["/user/t/one.md", "/user/topic/secret.md"]), (["read"], ["/user/t/unread.md"])]
-    bench = make_linked_bench(roots, strict(deny=denied), links=links)
+    bench = make_linked_bench(roots, make_strict_policy(deny=denied), links=links)
     assert (
         bench("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t points to user/topic]"
     )
@@ -77,7 +78,7 @@ def test_path_denied_under_either_name_is_not_listed_or_found(roots):
     assert bench("grep", pattern="alpha", path="user/s.md").code == "refused"
     assert bench("ls", path="user/topic").text == "one.md (10 bytes)\nunread.md (13 bytes)\n[2 in all]"
     for folder in ("/user/t/", "/user/topic/"):
-        bench = make_linked_bench(roots, strict(deny=[(["list"], [folder])]))
+        bench = make_linked_bench(roots, make_strict_policy(deny=[(["list"], [folder])]))
         assert "t/" not in bench("ls", path="user").text.split("\n")
         for tool, arguments in (("ls", {}), ("grep", {"pattern": "alpha"})):
             outcome = bench(tool, path="user/t", **arguments)
@@ -85,9 +86,9 @@ def test_path_denied_under_either_name_is_not_listed_or_found(roots):
 
 
 def test_grep_of_one_file_needs_list_and_read_under_both_names(roots):
-    put(roots["user"], "unlisted.txt", "alpha\n")
+    write_file(roots["user"], "unlisted.txt", "alpha\n")
     allow = [(["read"], ["/user/*.txt"]), (["list", "read"], ["/user/*.link"])]
-    policy = strict(deny=[(["read"], ["/user/unread.md"])], allow=allow)
+    policy = make_strict_policy(deny=[(["read"], ["/user/unread.md"])], allow=allow)
     bench = make_linked_bench(
         roots, policy, links={"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"}
     )
@@ -100,8 +101,8 @@ def test_grep_of_one_file_needs_list_and_read_under_both_names(roots):
 
 
 def test_denial_of_a_link_target_names_the_rule_only(roots):
-    put(roots["user"], "private/hidden-name.md", "alpha\n")
-    policy = strict(deny=[(list(Verb), ["/user/private/"])])
+    write_file(roots["user"], "private/hidden-name.md", "alpha\n")
+    policy = make_strict_policy(deny=[(list(Verb), ["/user/private/"])])
     bench = make_linked_bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
     text = "user/l.md has a link, and the rule 'test-deny-0' denies this for its target; use another name"
     for tool, arguments in (
@@ -115,10 +116,12 @@ def test_denial_of_a_link_target_names_the_rule_only(roots):
 @pytest.mark.threat("T-PATH-14", control="both_names")
 def test_create_and_modify_are_judged_under_both_names(roots):
     deny = [(["create"], ["/user/no-new*"]), (["modify"], ["/user/fixed*"])]
-    put(roots["user"], "fixed.md", "alpha\n")
+    write_file(roots["user"], "fixed.md", "alpha\n")
     links = {"no-new-l.md": "born.md", "l.md": "no-new.md", "fixed-l.md": "real.md", "m.md": "fixed.md"}
     links |= {"plain": "born.md", "s.md": "born.sh"}
-    bench = make_linked_bench(roots, strict(deny=deny, allow=[(["create"], ["/user/*"])]), links=links)
+    bench = make_linked_bench(
+        roots, make_strict_policy(deny=deny, allow=[(["create"], ["/user/*"])]), links=links
+    )
     for name in ("no-new-l.md", "l.md", "fixed-l.md", "m.md"):
         assert bench("write_file", path=f"user/{name}", content="x\n").code == "refused"
     assert bench("edit", path="user/fixed-l.md", old_string="alpha", new_string="x").code == "refused"

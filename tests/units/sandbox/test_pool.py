@@ -16,85 +16,98 @@ from pathlib import Path
 
 import pytest
 
-from kit.descriptors import nothing_left_open
-from kit.raising import raised
-from kit.sandbox.probe import SERVICES, Watched, ask, look, own_zygote, soon, source
+from kit.catching import catch_error
+from kit.descriptors import assert_descriptors_closed
+from kit.sandbox.probe import (
+    SERVICES,
+    WatchedProcess,
+    inspect_worker,
+    make_deadline,
+    make_zygote,
+    make_zygote_fixture,
+    send_command,
+)
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.sandbox.fence import pool, zygote
-from muniment.sandbox.fence.pool import Zygote, import_directories
+from muniment.sandbox.fence.pool import Zygote, find_import_directories
 from muniment.sandbox.fence.wire import FrameViolation
 
-fresh_zygote, module_zygote = own_zygote(scope="function"), own_zygote()
-silent_zygote = own_zygote("probe_service:silent", scope="function")
+fresh_zygote, module_zygote = make_zygote_fixture(scope="function"), make_zygote_fixture()
+silent_zygote = make_zygote_fixture("probe_service:silent", scope="function")
 """A zygote whose workers never notice that their connection was closed."""
 
 
 def crash(worker):
-    raised(WorkerLost, ask, worker, "signal", number=signal.SIGSEGV, match="SIGSEGV")
+    catch_error(WorkerLost, send_command, worker, "signal", number=signal.SIGSEGV, match="SIGSEGV")
     worker.close()
 
 
 def test_zygote_is_replaced_once_after_crashes_of_its_workers(fresh_zygote):
     old = fresh_zygote.pid
     for how in ("close", "lie", "exit"):
-        worker = fresh_zygote.spawn({}, soon())
+        worker = fresh_zygote.spawn({}, make_deadline())
         if how != "close":
-            raised(WorkerLost, ask, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70)
+            catch_error(
+                WorkerLost, send_command, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70
+            )
         worker.close()
     fresh_zygote.start()
     assert fresh_zygote.pid == old
-    neighbour, first, second = (fresh_zygote.spawn({}, soon()) for _ in range(3))
+    neighbour, first, second = (fresh_zygote.spawn({}, make_deadline()) for _ in range(3))
     crash(first)
-    with fresh_zygote.spawn({}, soon()) as worker:
+    with fresh_zygote.spawn({}, make_deadline()) as worker:
         replacement = fresh_zygote.pid
         assert replacement != old
-        assert look(worker)["parent"] == replacement
+        assert inspect_worker(worker)["parent"] == replacement
     crash(second)
     assert fresh_zygote.pid == replacement
-    assert look(neighbour)["parent"] == old
+    assert inspect_worker(neighbour)["parent"] == old
     neighbour.close()
 
 
 def test_idle_zygote_rests_without_a_process():
-    with source() as zygote:
+    with make_zygote() as zygote:
         zygote.rest()
         assert zygote.pid is None
-        first, second = (zygote.spawn({}, soon()) for _ in range(2))
+        first, second = (zygote.spawn({}, make_deadline()) for _ in range(2))
         old = zygote.pid
         first.close()
         zygote.rest()
         assert zygote.pid == old
-        assert ask(second, "echo", b"still", say=1) == ({"said": 1}, b"still")
-        with Watched(old) as over:
+        assert send_command(second, "echo", b"still", say=1) == ({"said": 1}, b"still")
+        with WatchedProcess(old) as over:
             second.close()
             zygote.rest()
             assert over.ended()
         zygote.rest()
         assert zygote.pid is None
-        with zygote.spawn({}, soon()) as worker:
-            assert look(worker)["parent"] == zygote.pid != old
+        with zygote.spawn({}, make_deadline()) as worker:
+            assert inspect_worker(worker)["parent"] == zygote.pid != old
 
 
 def test_resting_zygote_leaves_a_retired_process_to_its_workers():
-    with source(runs=1) as zygote:
-        first = zygote.spawn({}, soon())
+    with make_zygote(runs=1) as zygote:
+        first = zygote.spawn({}, make_deadline())
         retired = zygote.pid
-        zygote.spawn({}, soon()).close()
+        zygote.spawn({}, make_deadline()).close()
         assert zygote.pid != retired
         zygote.rest()
         assert zygote.pid is None
-        assert look(first)["parent"] == retired
-        with Watched(retired) as over:
+        assert inspect_worker(first)["parent"] == retired
+        with WatchedProcess(retired) as over:
             first.close()
             assert over.ended()
 
 
 def test_concurrent_spawns_get_their_own_workers(module_zygote):
     def run(number):
-        with module_zygote.spawn({}, soon()) as worker:
-            assert ask(worker, "echo", b"x" * number, say=number) == ({"said": number}, b"x" * number)
+        with module_zygote.spawn({}, make_deadline()) as worker:
+            assert send_command(worker, "echo", b"x" * number, say=number) == (
+                {"said": number},
+                b"x" * number,
+            )
             return worker.pid
 
     with ThreadPoolExecutor(8) as threads:
@@ -145,19 +158,19 @@ def test_zygote_does_not_outlive_its_broker_even_if_it_hangs():
 
 
 def test_exit_of_the_process_closes_every_source_of_workers(monkeypatch):
-    zygote = source()
-    monkeypatch.setattr(pool, "_ALIVE", {zygote})
-    zygote.wait_ready(soon())
+    zygote = make_zygote()
+    monkeypatch.setattr(pool, "_ZYGOTES", {zygote})
+    zygote.wait_ready(make_deadline())
     process = zygote._current
     pool._at_exit()
     assert (zygote.pid, process._popen.wait(20)) == (None, 0)
 
 
 def test_fork_releases_the_zygote_without_a_signal(monkeypatch):
-    zygote = source()
-    monkeypatch.setattr(pool, "_ALIVE", {zygote})
+    zygote = make_zygote()
+    monkeypatch.setattr(pool, "_ZYGOTES", {zygote})
     assert zygote.pid is None, "no process is started for it"
-    zygote.wait_ready(soon())
+    zygote.wait_ready(make_deadline())
     process = zygote._current
     pool._after_fork()
     assert zygote.pid is None
@@ -173,23 +186,25 @@ def test_fork_releases_the_zygote_without_a_signal(monkeypatch):
 def test_worker_imports_only_from_protected_absolute_directories(tmp_path, monkeypatch):
     (tmp_path / "planted_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
+    assert find_import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
     tmp_path.chmod(0o777)
-    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by every user")
+    catch_error(
+        ConfinementUnavailable, find_import_directories, ["planted_module"], match="writable by every user"
+    )
     tmp_path.chmod(0o700)
     for name in ("no_such_package_anywhere", "sys"):
-        raised(ConfinementUnavailable, import_directories, [name], match="not installed")
+        catch_error(ConfinementUnavailable, find_import_directories, [name], match="not installed")
     (tmp_path / "lib").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pool, "_directory", lambda _: Path("lib"))
-    raised(ConfinementUnavailable, import_directories, ["planted_relative"], match="relative")
+    monkeypatch.setattr(pool, "_find_directory", lambda _: Path("lib"))
+    catch_error(ConfinementUnavailable, find_import_directories, ["planted_relative"], match="relative")
 
 
 # -- failures between the broker and its zygote ----------------------------------------------------
 
 
 def test_zygote_that_cannot_start_reports_the_reason(monkeypatch):
-    directories_of_worker = [*import_directories(), SERVICES]
+    directories_of_worker = [*find_import_directories(), SERVICES]
     for service, directories, reason in (
         ("broken_service:serve", directories_of_worker, "broken on purpose"),
         ("no_such_service:serve", directories_of_worker, "no_such_service"),
@@ -197,10 +212,14 @@ def test_zygote_that_cannot_start_reports_the_reason(monkeypatch):
         ("probe_service:serve", [], "the zygote died"),
     ):
         with Zygote(service, directories=directories) as zygote:
-            raised(WorkerLost, zygote.wait_ready, soon(), match=reason)
-            raised(WorkerLost, zygote.spawn, {}, soon(), match=r"failed|died")
+            catch_error(WorkerLost, zygote.wait_ready, make_deadline(), match=reason)
+            catch_error(WorkerLost, zygote.spawn_worker, {}, make_deadline(), match=r"failed|died")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with nothing_left_open(), source() as zygote, pytest.raises(WorkerLost, match="could not be started"):
+    with (
+        assert_descriptors_closed(),
+        make_zygote() as zygote,
+        pytest.raises(WorkerLost, match="could not be started"),
+    ):
         zygote.start()
 
 
@@ -209,19 +228,19 @@ def test_zygote_without_free_descriptors_reports_it_and_survives(fresh_zygote):
     pid, limits = fresh_zygote.pid, resource.prlimit(fresh_zygote.pid, resource.RLIMIT_NOFILE)
     for free in (1, 2):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3 + free, limits[1]))
-        raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="Too many open files")
+        catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="Too many open files")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-        with fresh_zygote.spawn({}, soon()) as worker:
-            assert look(worker)["parent"] == pid
+        with fresh_zygote.spawn({}, make_deadline()) as worker:
+            assert inspect_worker(worker)["parent"] == pid
 
 
 def test_invalid_report_raises_worker_lost_and_leaks_nothing(fresh_zygote, monkeypatch):
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
-    raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="could not fork")
+    catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="could not fork")
     stray = os.open("/dev/null", os.O_RDONLY)
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, [stray]))
-    raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="died")
-    raised(OSError, os.fstat, stray, match="Bad file")
+    catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="died")
+    catch_error(OSError, os.fstat, stray, match="Bad file")
     monkeypatch.undo()
     for message in (b"}{", b"[]", b""):
         local_socket, peer_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -234,8 +253,8 @@ def test_invalid_report_raises_worker_lost_and_leaks_nothing(fresh_zygote, monke
 
 def test_broken_control_socket_is_a_dead_zygote(fresh_zygote, monkeypatch):
     fresh_zygote._current._control.shutdown(socket.SHUT_WR)
-    monkeypatch.setattr(pool.ZygoteProcess, "is_gone", lambda _: False)
-    raised(WorkerLost, fresh_zygote.spawn, {}, soon(), match="died")
+    monkeypatch.setattr(pool.ZygoteProcess, "has_ended", lambda _: False)
+    catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="died")
 
 
 def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, monkeypatch):
@@ -245,7 +264,7 @@ def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, 
         ({"s" * 20_000: root}, "at most"),
         ({"user": 10_000}, "could not be sent"),
     ):
-        raised(WorkerLost, module_zygote.spawn, roots, soon(), match=reason)
+        catch_error(WorkerLost, module_zygote.spawn, roots, make_deadline(), match=reason)
     os.close(root)
     refusals, send = [BlockingIOError()], pool.send_with_fds
 
@@ -258,10 +277,10 @@ def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, 
         raise OSError(errno.EMFILE, "too many")
 
     monkeypatch.setattr(pool, "send_with_fds", fail_once)
-    with module_zygote.spawn({}, soon()) as worker:
-        assert look(worker)["parent"] == module_zygote.pid
+    with module_zygote.spawn({}, make_deadline()) as worker:
+        assert inspect_worker(worker)["parent"] == module_zygote.pid
     monkeypatch.setattr(socket, "socketpair", raise_too_many)
-    raised(WorkerLost, module_zygote.spawn, {}, soon(), match="no socket")
+    catch_error(WorkerLost, module_zygote.spawn, {}, make_deadline(), match="no socket")
 
 
 def test_fork_request_lists_scopes_in_descriptor_order():
@@ -272,7 +291,7 @@ def test_fork_request_lists_scopes_in_descriptor_order():
         *((b'{"scopes":["a"]}', [3, 4]), (b'{"scopes":[]}', [3]), (b'{"scopes":[]}', [3, 4, 5])),
         (b'{"scopes":[],"more":1}', [3, 4]),
     ):
-        raised(FrameViolation, zygote.parse_request, message, fds)
+        catch_error(FrameViolation, zygote.parse_request, message, fds)
 
 
 # -- resources of a worker, and when processes end -------------------------------------------------------
@@ -291,14 +310,14 @@ def read_identity(fd):
 def test_worker_has_no_environment_no_roots_and_its_own_session(monkeypatch):
     monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    with source() as zygote, zygote.spawn({}, soon()) as worker:
-        seen = look(worker)
+    with make_zygote() as zygote, zygote.spawn({}, make_deadline()) as worker:
+        seen = inspect_worker(worker)
         path = seen["path"]
         assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
     assert {name: seen[name] for name in ISOLATION} == ISOLATION
     assert seen["sigint"]
     assert not {"", ".", "/nowhere", str(Path.cwd())} & set(path)
-    assert path[-len(import_directories()) - 1 :] == [*import_directories(), SERVICES]
+    assert path[-len(find_import_directories()) - 1 :] == [*find_import_directories(), SERVICES]
 
 
 @pytest.mark.threat("T-RUN-04", control="closed_descriptors")
@@ -309,8 +328,8 @@ def test_worker_has_only_its_socket_and_its_roots_open(module_zygote, tmp_path):
         (tmp_path / scope / f"{scope}.md").touch()
         roots[scope] = os.open(tmp_path / scope, os.O_RDONLY | os.O_DIRECTORY)
     null = os.open("/dev/null", os.O_RDWR)
-    with module_zygote.spawn({}, soon()), module_zygote.spawn(roots, soon()) as worker:
-        seen = look(worker)
+    with module_zygote.spawn({}, make_deadline()), module_zygote.spawn(roots, make_deadline()) as worker:
+        seen = inspect_worker(worker)
     assert seen["roots"] == {"user": ["user.md"], "project": ["project.md"]}
     descriptors = list(seen["descriptors"].values())
     for fd in (null, null, null, *roots.values()):
@@ -321,53 +340,53 @@ def test_worker_has_only_its_socket_and_its_roots_open(module_zygote, tmp_path):
 
 
 def test_close_of_a_source_ends_its_workers_and_its_zygote():
-    zygote = source()
-    worker = zygote.spawn({}, soon())
-    with Watched(worker.pid) as over, Watched(zygote.pid) as zygote_over:
+    zygote = make_zygote()
+    worker = zygote.spawn({}, make_deadline())
+    with WatchedProcess(worker.pid) as over, WatchedProcess(zygote.pid) as zygote_over:
         zygote.close()
         assert over.ended()
         assert zygote_over.ended(0)
     worker.close()
-    raised(WorkerLost, zygote.spawn, {}, soon(), match="was closed")
+    catch_error(WorkerLost, zygote.spawn, {}, make_deadline(), match="was closed")
 
 
 @pytest.mark.threat("T-RUN-02", control="death_with_zygote")
 def test_killed_zygote_ends_its_workers_and_is_replaced(fresh_zygote):
-    workers = [fresh_zygote.spawn({}, soon()) for _ in range(3)]
-    workers[0].send({"do": "spin"}, patience=soon())
-    workers[1].send({"do": "hang"}, patience=soon())
-    watched = [Watched(worker.pid) for worker in workers]
+    workers = [fresh_zygote.spawn({}, make_deadline()) for _ in range(3)]
+    workers[0].send({"do": "spin"}, deadline=make_deadline())
+    workers[1].send({"do": "hang"}, deadline=make_deadline())
+    watched = [WatchedProcess(worker.pid) for worker in workers]
     old = fresh_zygote.pid
     os.kill(old, signal.SIGKILL)
-    assert all(watch.ended() for watch in watched)
+    assert all(watch.wait_for_end() for watch in watched)
     for worker, watch in zip(workers, watched, strict=True):
-        raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="status unknown")
+        catch_error(WorkerLost, worker.receive, max_body=0, patience=make_deadline(), match="status unknown")
         watch.__exit__()
-    with fresh_zygote.spawn({}, soon()) as worker:
+    with fresh_zygote.spawn({}, make_deadline()) as worker:
         assert fresh_zygote.pid != old
-        assert look(worker)["parent"] == fresh_zygote.pid
+        assert inspect_worker(worker)["parent"] == fresh_zygote.pid
 
 
 def test_stopped_zygote_fails_one_spawn_and_leaves_no_worker(fresh_zygote, monkeypatch):
     monkeypatch.setattr(pool, "REPORT_SECONDS", 0.05)
-    monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.05)
-    old, worker = fresh_zygote.pid, fresh_zygote.spawn({}, soon())
-    with Watched(old) as over:
+    monkeypatch.setattr(pool, "EXIT_SECONDS", 0.05)
+    old, worker = fresh_zygote.pid, fresh_zygote.spawn({}, make_deadline())
+    with WatchedProcess(old) as over:
         os.kill(old, signal.SIGSTOP)
         with pytest.raises(WorkerLost, match="status unknown"):
-            worker.request({"do": "exit", "code": 3}, max_body=0, patience=soon())
+            worker.request({"do": "exit", "code": 3}, max_body=0, patience=make_deadline())
         with Cancel() as cancel:
             setter = threading.Timer(0.05, cancel.set)
             setter.start()
-            raised(Cancelled, fresh_zygote.spawn, {}, soon(cancel=cancel))
+            catch_error(Cancelled, fresh_zygote.spawn, {}, make_deadline(cancel=cancel))
             setter.join()
-        raised(DeadlineExceeded, fresh_zygote.spawn, {}, soon(0.1))
+        catch_error(DeadlineExceeded, fresh_zygote.spawn, {}, make_deadline(0.1))
         assert over.ended(), "a hanging zygote is replaced"
     with pytest.raises(DeadlineExceeded):
-        fresh_zygote.spawn({}, soon(0))
+        fresh_zygote.spawn({}, make_deadline(0))
     assert fresh_zygote.pid is None
-    with fresh_zygote.spawn({}, soon()) as worker:
-        assert look(worker)["parent"] == fresh_zygote.pid != old
+    with fresh_zygote.spawn({}, make_deadline()) as worker:
+        assert inspect_worker(worker)["parent"] == fresh_zygote.pid != old
 
 
 def test_worker_of_a_cancelled_spawn_is_killed(silent_zygote, monkeypatch):
@@ -378,12 +397,12 @@ def test_worker_of_a_cancelled_spawn_is_killed(silent_zygote, monkeypatch):
             select.select([fd], [], [], 20)
             with socket.socket(fileno=os.dup(fd)) as report:
                 message = report.recv(4096, socket.MSG_PEEK)
-            abandoned.append(Watched(json.loads(message)["pid"]))
+            abandoned.append(WatchedProcess(json.loads(message)["pid"]))
             raise Cancelled("just now")
         return True
 
     with monkeypatch.context() as patch:
-        patch.setattr(Patience, "wait", wait)
-        raised(Cancelled, silent_zygote.spawn, {}, soon())
+        patch.setattr(Deadline, "wait", wait)
+        catch_error(Cancelled, silent_zygote.spawn, {}, make_deadline())
     with abandoned[0] as over:
         assert over.ended()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.memories import CANARY, make_roots, put, strict
-from kit.raising import raised
-from kit.sandbox.benches import failing_bench, make_bench
+from kit.catching import catch_error
+from kit.memories import CANARY, make_roots, make_strict_policy, write_file
+from kit.sandbox.benches import make_bench, make_failing_bench
 from muniment.errors import BadArguments
 from muniment.sandbox.tools.workbench import MAX_LINE_CHARS, MAX_TEXT_CHARS, Pattern
 
@@ -22,18 +22,18 @@ def bench(tmp_path):
 
 
 def test_answer_is_bounded_and_describes_how_to_continue(bench):
-    put(bench.user, "a.md", "".join(f"line {number}\n" for number in range(1, 11)))
+    write_file(bench.user, "a.md", "".join(f"line {number}\n" for number in range(1, 11)))
     first = bench("read_file", path="user/a.md", offset=2, limit=3).text
     assert first == "3\tline 3\n4\tline 4\n5\tline 5\n[truncated: 10 lines in all; continue with offset=5]"
     assert bench("read_file", path="user/a.md", offset=5).text.endswith("10\tline 10")
     assert bench("read_file", path="user/a.md", offset=10).text == "[empty]"
-    put(bench.user, "long.md", "x" * 500_000 + "\nshort\n")
-    put(bench.user, "many.md", "y\n" * 400_000)
+    write_file(bench.user, "long.md", "x" * 500_000 + "\nshort\n")
+    write_file(bench.user, "many.md", "y\n" * 400_000)
     for path, arguments in (("long", {}), ("many", {"limit": 2000})):
         text = bench("read_file", path=f"user/{path}.md", **arguments).text
         assert len(text) < MAX_TEXT_CHARS + 200
         assert "[truncated: " in text
-    put(bench.user, "wide.md", ("z" * 300 + "\n") * 500)
+    write_file(bench.user, "wide.md", ("z" * 300 + "\n") * 500)
     text = bench("grep", pattern="z", max_matches=500).text
     assert len(text) < MAX_TEXT_CHARS + 100
     assert text.endswith("\n[cut; narrow the pattern or the path]")
@@ -60,8 +60,8 @@ def test_every_unreadable_path_has_its_code(bench):
     user, outside = bench.user, bench.user.parent / "outside"
     contents = {"topic.md/x.md": "x", "bytes.md": b"\xff\xfe", "zero.md": b"a\0b", ".hidden.md": CANARY}
     for rel, content in contents.items():
-        put(user, rel, content)
-    os.truncate(put(user, "huge.md"), 2_000_000)
+        write_file(user, rel, content)
+    os.truncate(write_file(user, "huge.md"), 2_000_000)
     (user / "link.md").symlink_to(outside / "secret.md")
     (user / "linked").symlink_to(outside)
     (user / "hard.md").hardlink_to(outside / "secret.md")
@@ -76,19 +76,19 @@ def test_every_unreadable_path_has_its_code(bench):
 
 def test_unreadable_file_does_not_affect_the_others(tmp_path):
     user = make_roots(tmp_path)["user"]
-    put(user, "a.md", "needle\n")
-    put(user, "mounted/b.md", "needle\n")
+    write_file(user, "a.md", "needle\n")
+    write_file(user, "mounted/b.md", "needle\n")
     for number in (errno.EXDEV, errno.ELOOP, errno.EACCES, errno.ENOENT):
-        bench = failing_bench(tmp_path, {b"mounted": number, b"mounted/b.md": number})
+        bench = make_failing_bench(tmp_path, {b"mounted": number, b"mounted/b.md": number})
         assert bench("ls", path="user").text == "a.md (7 bytes)\n[1 in all]"
         assert bench("grep", pattern="needle").text == "user/a.md:1: needle"
     (user / "mounted/b.md").unlink()
-    bench = failing_bench(tmp_path, {b"a.md": errno.EACCES})
+    bench = make_failing_bench(tmp_path, {b"a.md": errno.EACCES})
     assert bench("read_file", path="user/a.md").code == "unreadable"
     assert bench("grep", pattern="needle").text == "no matches"
     assert bench("ls", path="user").text == "a.md\n[1 in all]"
     assert bench("grep", pattern="needle", path="user/a.md").code == "unreadable"
-    bench = failing_bench(tmp_path, {b".": errno.ENOENT})
+    bench = make_failing_bench(tmp_path, {b".": errno.ENOENT})
     assert bench("ls", path="user").text == "[0 in all]", "like a removed root"
     assert bench("ls", path="user/topic").code == "not_found"
 
@@ -102,23 +102,23 @@ def test_ls_and_grep_hide_links_odd_names_and_denied_files(bench):
     assert bench("ls", path="").text == "user/\nproject/"
     odd = [".git/config.md", ".hidden.md", "picture.png", "bad|name.md", "only-hidden/.x.md"]
     for rel in (*odd, "empty/deep/x.txt", os.fsdecode(b"not-utf8-\xff.md")):
-        put(user, rel, "needle")
-    put(user, "shown.md")
+        write_file(user, rel, "needle")
+    write_file(user, "shown.md")
     (user / "link.md").symlink_to(secret)
     (user / "linked").symlink_to(secret.parent)
     (user / "hard.md").hardlink_to(secret)
     os.mkfifo(user / "fifo.md")
     assert bench("ls", path="user").text == "hard.md\nshown.md (5 bytes)\n[2 in all]"
-    put(user, "binary.md", b"needle\0")
-    put(user, "latin.md", b"needle \xe9")
+    write_file(user, "binary.md", b"needle\0")
+    write_file(user, "latin.md", b"needle \xe9")
     assert bench("grep", pattern=f"needle|{CANARY}").text == "no matches"
     for name, code in (("binary", "not_text"), (".hidden", "refused"), ("link", "path_escape")):
         assert bench("grep", pattern="needle", path=f"user/{name}.md").code == code
 
 
 def test_every_unlistable_path_has_its_code(bench):
-    put(bench.user, "a.md")
-    put(bench.user, ".git/config.md")
+    write_file(bench.user, "a.md")
+    write_file(bench.user, ".git/config.md")
     (bench.user / "linked").symlink_to(bench.user.parent / "outside")
     for path, code in (
         *(("user/absent", "not_found"), ("user/a.md", "not_a_file"), ("user/.git", "refused")),
@@ -131,8 +131,8 @@ def test_every_unlistable_path_has_its_code(bench):
 
 
 def test_grep_answers_with_path_line_and_text(bench):
-    put(bench.user, "a.md", "alpha\nbeta\nalphabet\n")
-    put(bench.roots["project"], "t/b.md", "beta\r\n")
+    write_file(bench.user, "a.md", "alpha\nbeta\nalphabet\n")
+    write_file(bench.roots["project"], "t/b.md", "beta\r\n")
     assert bench("grep", pattern="^alpha").text == "user/a.md:1: alpha\nuser/a.md:3: alphabet"
     assert bench("grep", pattern="BETA", ignore_case=True).text == "user/a.md:2: beta\nproject/t/b.md:1: beta"
     for path in ("project", "project/t/b.md"):
@@ -142,8 +142,10 @@ def test_grep_answers_with_path_line_and_text(bench):
 
 @pytest.mark.threat("T-RUN-01", control="counted_bytes")
 def test_run_has_a_budget_for_scanned_and_returned_bytes(tmp_path):
-    bench = make_bench(tmp_path, strict(limits={"scan_bytes": 200, "read_bytes": 60}), must_read=True)
-    put(bench.user, "a.md", "z" * 90)
+    bench = make_bench(
+        tmp_path, make_strict_policy(limits={"scan_bytes": 200, "read_bytes": 60}), must_read=True
+    )
+    write_file(bench.user, "a.md", "z" * 90)
     for code in (None, None, "budget"):  # One read serves them all, and each counts.
         assert bench("grep", pattern="nothing").code == code
     assert bench("read_file", path="user/a.md").code == "budget"
@@ -153,7 +155,7 @@ def test_run_has_a_budget_for_scanned_and_returned_bytes(tmp_path):
 def test_hidden_file_reads_like_a_missing_file(bench):
     for path in ("user/.git/config.md", "user/.env.md"):
         before = [bench("read_file", path=path), bench("grep", pattern="x", path=path)]
-        put(bench.roots["user"], path.removeprefix("user/"), CANARY)
+        write_file(bench.roots["user"], path.removeprefix("user/"), CANARY)
         assert [bench("read_file", path=path), bench("grep", pattern="x", path=path)] == before
 
 
@@ -162,20 +164,20 @@ def test_hidden_file_reads_like_a_missing_file(bench):
 
 def test_consecutive_greps_share_one_read_until_another_call(tmp_path):
     bench = make_bench(tmp_path, must_read=True)
-    put(bench.user, "b.md", "beta\n")
-    put(bench.user, "a.md", "alpha\n")
+    write_file(bench.user, "b.md", "beta\n")
+    write_file(bench.user, "a.md", "alpha\n")
     assert "stopped at 1" in bench("grep", pattern="a", max_matches=1).text
     assert bench("grep", pattern="beta").text == "user/b.md:1: beta", (
         "a grep that stops early leaves no partial read"
     )
-    put(bench.user, "a.md", "changed\n")
+    write_file(bench.user, "a.md", "changed\n")
     assert bench("grep", pattern="alpha").text == "user/a.md:1: alpha"
     assert bench("grep", pattern="changed", path="user/a.md").text == "user/a.md:1: changed"
     others = [("ls", {}), ("read_file", {"path": "user/b.md"}), ("read_file", {"path": "user/none.md"})]
     others.append(("write_file", {"path": "user/c.md", "content": "gamma\n"}))
     for number, (tool, arguments) in enumerate(others):
         bench("grep", pattern="none")
-        put(bench.user, "a.md", f"changed {number}\n")
+        write_file(bench.user, "a.md", f"changed {number}\n")
         bench(tool, **arguments)
         assert bench("grep", pattern="changed").text == f"user/a.md:1: changed {number}", tool
 
@@ -217,7 +219,7 @@ def test_case_is_ignored_in_every_script_and_long_lines_are_cut():
 def test_invalid_pattern_gets_a_one_line_error():
     bad = ["(", "[", "*", "a{1001}", r"\1(a)", "(?=a)", "(?<!a)b", "(((a{100}){100}){100})", "\ud800"]
     for pattern in (*bad, r"\p{No}{900}{9}"):
-        caught = raised(BadArguments, Pattern, pattern, ignore_case=False)
+        caught = catch_error(BadArguments, Pattern, pattern, ignore_case=False)
         assert "\n" not in str(caught)
         assert len(str(caught)) < 200
 

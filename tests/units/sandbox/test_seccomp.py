@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.sandbox.threads import in_a_thread_of_its_own, refused
+from kit.sandbox.threads import read_errno, run_in_new_thread
 from muniment.kernel.syscalls import LIST, Openat2Resolver
 from muniment.names import FenceLayer
 from muniment.sandbox.fence import layers
-from muniment.sandbox.fence.calls import FATAL, NUMBERS, PASSED
-from muniment.sandbox.fence.layers import OPENERS, Grounds, install, program
+from muniment.sandbox.fence.calls import ALLOWED, FATAL, NUMBERS
+from muniment.sandbox.fence.layers import OPENERS, FenceInput, build_filter, install_filter
 
 MACHINES = ("x86_64", "aarch64")
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -55,21 +55,21 @@ def run_filter(code, number, *, arch, args=()):
 
 def get_answer(machine, name, *args):
     return run_filter(
-        program(machine, "openat2"), NUMBERS[machine][name], arch=ARCHITECTURES[machine], args=args
+        build_filter(machine, "openat2"), NUMBERS[machine][name], arch=ARCHITECTURES[machine], args=args
     )
 
 
 def get_expected(machine, opener, number):
     names = {number: name for name, number in NUMBERS[machine].items()}
     name = names.get(number)
-    if name in {*PASSED, opener, "mmap"}:
+    if name in {*ALLOWED, opener, "mmap"}:
         return ALLOW
     return KILL if name in FATAL or (machine == "x86_64" and number >= 0x40000000) else EPERM
 
 
 def test_every_system_call_gets_its_tier_and_one_opener():
     for machine, opener in itertools.product(MACHINES, OPENERS):
-        code, arch = program(machine, opener), ARCHITECTURES[machine]
+        code, arch = build_filter(machine, opener), ARCHITECTURES[machine]
         for number in range(1024):
             assert run_filter(code, number, arch=arch) == get_expected(machine, opener, number), number
 
@@ -78,7 +78,7 @@ def test_every_system_call_gets_its_tier_and_one_opener():
 def test_another_architecture_is_killed_for_any_call(number, arch):
     for machine in MACHINES:
         if arch != ARCHITECTURES[machine]:
-            assert run_filter(program(machine, "openat2"), number, arch=arch) == KILL
+            assert run_filter(build_filter(machine, "openat2"), number, arch=arch) == KILL
 
 
 @given(protection=st.integers(0, 2**64 - 1))
@@ -101,12 +101,12 @@ def test_message_flags_are_restricted(flags):
 
 def test_only_the_opener_names_files_or_processes():
     """The list is short enough to be read; argue here for a longer one."""
-    assert set(PASSED) == {
+    assert set(ALLOWED) == {
         *("sendto", "recvfrom", "read", "pread64", "close", "fstat", "getdents64", "brk", "munmap", "mremap"),
         *("madvise", "futex", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "restart_syscall", "exit"),
         *("exit_group", "clock_gettime", "getrandom", "getpid", "gettid"),
     }
-    assert not set(FATAL) & {*PASSED, *OPENERS, "mmap", "mprotect"}
+    assert not set(FATAL) & {*ALLOWED, *OPENERS, "mmap", "mprotect"}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -136,7 +136,7 @@ def test_only_missing_calls_of_a_machine_are_left_out():
     assert set(NUMBERS["aarch64"]) <= set(NUMBERS["x86_64"])
     assert {"fork", "vfork", "creat", "link", "unlink", "rename", "chmod"} <= x86_only
     for machine in MACHINES:
-        assert {*PASSED, *OPENERS, "mmap", "mprotect"} <= set(NUMBERS[machine])
+        assert {*ALLOWED, *OPENERS, "mmap", "mprotect"} <= set(NUMBERS[machine])
         numbers = list(NUMBERS[machine].values())
         assert len(numbers) == len(set(numbers))
     assert set(FATAL) <= set(NUMBERS["x86_64"])
@@ -146,15 +146,15 @@ def test_only_missing_calls_of_a_machine_are_left_out():
 def test_kernel_applies_the_program_only_without_new_privileges():
     def attempt():
         layers.prctl(PR_SET_NO_NEW_PRIVS, 1)
-        install(program(os.uname().machine, "openat2"))
+        install_filter(build_filter(os.uname().machine, "openat2"))
         os.close(Openat2Resolver().open(-100, b".", LIST))  # AT_FDCWD
         acts = (Path("/").stat, lambda: os.open("/", os.O_RDONLY), lambda: os.kill(os.getpid(), 0))
-        return [*map(refused, acts), os.getpid()]
+        return [*map(read_errno, acts), os.getpid()]
 
     def attempt_without_capabilities():
-        layers.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))
-        return refused(lambda: install(program(os.uname().machine, "openat2")))
+        layers.STEPS[FenceLayer.CAPABILITIES](FenceInput([], 0, os.uname().machine))
+        return read_errno(lambda: install_filter(build_filter(os.uname().machine, "openat2")))
 
-    assert in_a_thread_of_its_own(attempt) == [errno.EPERM, errno.EPERM, errno.EPERM, os.getpid()]
+    assert run_in_new_thread(attempt) == [errno.EPERM, errno.EPERM, errno.EPERM, os.getpid()]
     Path("/").stat()
-    assert in_a_thread_of_its_own(attempt_without_capabilities) == errno.EACCES
+    assert run_in_new_thread(attempt_without_capabilities) == errno.EACCES

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.raising import raised
+from kit.catching import catch_error
 from kit.strategies.frames import frame
 from muniment.sandbox.fence import wire
 from muniment.sandbox.fence.wire import Channel, FrameViolation, ProtocolViolation, Unsendable
@@ -113,7 +113,7 @@ def test_memory_is_spent_only_on_bytes_that_arrived():
         tracemalloc.start()
         tracemalloc.clear_traces()  # Discard allocations that were traced before this test.
         try:
-            raised((EOFError, FrameViolation), receive, raw, 1 << 30)
+            catch_error((EOFError, FrameViolation), receive, raw, 1 << 30)
             assert tracemalloc.get_traced_memory()[1] < 1 << 17, name
         finally:
             tracemalloc.stop()
@@ -126,7 +126,7 @@ def test_unsendable_message_is_rejected_before_a_byte_is_sent(pair):
         deep = [deep]
     unfit = (float("nan"), object(), b"bytes", "x" * wire.MAX_FRAME_BYTES, deep)
     for header in ({"body": 3}, {1: 1, "1": 2}, cycle, *({"a": each} for each in unfit)):
-        raised(Unsendable, Channel(pair[0]).send, header, b"body")
+        catch_error(Unsendable, Channel(pair[0]).send, header, b"body")
     pair[0].close()
     assert pair[1].recv(1) == b""
 

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from kit.content.secret_values import filled
-from kit.memories import CANARY, photograph, put, strict
-from kit.sandbox.benches import failing_bench, make_bench
+from kit.content.secret_values import fill_example
+from kit.memories import CANARY, make_strict_policy, take_snapshot, write_file
+from kit.sandbox.benches import make_bench, make_failing_bench
 from muniment.kernel.decide import Content, Quota
 from muniment.kernel.names import MAX_FILE_BYTES
 
@@ -32,16 +32,16 @@ def call_edit(bench, old, new, path="a.md", **more):
 
 @pytest.mark.threat("T-RUN-08", control="overlay_only")
 def test_no_call_writes_to_disk(bench):
-    put(bench.user, "a.md", "one\n")
-    before = photograph(bench.user.parent)
+    write_file(bench.user, "a.md", "one\n")
+    before = take_snapshot(bench.user.parent)
     assert call_write(bench, "new/b.md", "b\n").text == "created user/new/b.md (2 bytes)"
     assert call_write(bench, "a.md", "two\n").text == "replaced user/a.md (4 bytes)"
     assert call_edit(bench, "two", "three").verdict == "allow"
-    assert photograph(bench.user.parent) == before
+    assert take_snapshot(bench.user.parent) == before
 
 
 def test_reads_see_pending_writes_and_their_names_are_taken(bench):
-    put(bench.user, "a.md", "old needle\n")
+    write_file(bench.user, "a.md", "old needle\n")
     call_write(bench, "a.md", "new needle\n")
     call_write(bench, "topic/b.md", "needle too\n")
     assert bench("read_file", path="user/a.md").text == "1\tnew needle"
@@ -57,15 +57,15 @@ def test_reads_see_pending_writes_and_their_names_are_taken(bench):
 
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
 def test_secret_is_rejected_or_redacted_by_the_policy(bench, tmp_path):
-    key = filled("ghp_{a62:36}", 1)
-    put(bench.user, "a.md", "one\n")
+    key = fill_example("ghp_{a62:36}", 1)
+    write_file(bench.user, "a.md", "one\n")
     refused = [call_write(bench, "b.md", f"a\n{key}\n"), call_write(bench, f"{key}.md", "a\n")]
     refused += [call_edit(bench, "one", text) for text in (key, f"{key[:9]}\n{key[9:]}")]
     assert {(outcome.code, outcome.rule) for outcome in refused} == {("content_rejected", "secrets")}
     assert not any(key in outcome.text for outcome in refused)
     assert bench.pending() == {}
-    bench = make_bench(tmp_path / "redacting", strict(content=Content(secrets="redact")))
-    put(bench.user, "a.md", f"old {key}\n")
+    bench = make_bench(tmp_path / "redacting", make_strict_policy(content=Content(secrets="redact")))
+    write_file(bench.user, "a.md", f"old {key}\n")
     notice = "; a possible secret was removed"
     assert call_write(bench, "b.md", f"a {key}\n").text == f"created user/b.md (26 bytes){notice}"
     assert call_edit(bench, "old", "new").text == f"changed user/a.md{notice}"
@@ -76,8 +76,8 @@ def test_secret_is_rejected_or_redacted_by_the_policy(bench, tmp_path):
 
 
 def test_first_write_or_edit_of_a_file_sets_its_claim(bench):
-    put(bench.user, "a.md", "zero\n")
-    put(bench.user, "b.md", "one\n")
+    write_file(bench.user, "a.md", "zero\n")
+    write_file(bench.user, "b.md", "one\n")
     for content in ("one\n", "two\n"):
         call_write(bench, "a.md", content)
     call_edit(bench, "two", "three")
@@ -94,10 +94,10 @@ def test_first_write_or_edit_of_a_file_sets_its_claim(bench):
 
 
 def test_edit_keeps_crlf_shows_changes_and_can_replace_all(bench):
-    put(bench.user, "a.md", "one\r\ntwo\r\nthree\r\n")
+    write_file(bench.user, "a.md", "one\r\ntwo\r\nthree\r\n")
     assert call_edit(bench, "two", "2\r\n2½").text == "changed user/a.md\n2\t2\n3\t2½"
     assert bench.pending()["user/a.md"].after == "one\r\n2\r\n2½\r\nthree\r\n".encode()
-    put(bench.user, "b.md", "a b a\n" * 10)
+    write_file(bench.user, "b.md", "a b a\n" * 10)
     assert call_edit(bench, "a", "c", "b.md", replace_all=True).verdict == "allow"
     assert bench.pending()["user/b.md"].after == b"c b c\n" * 10
     assert len(call_edit(bench, "c b c\nc b c", "z\n" * 300, "b.md", replace_all=True).text.split("\n")) < 60
@@ -113,12 +113,12 @@ UNEDITED = [
 
 
 def test_every_invalid_edit_has_its_code_and_bytes_are_counted(bench):
-    put(bench.user, "a.md", "one aaa\n")
+    write_file(bench.user, "a.md", "one aaa\n")
     for old, new, code in UNEDITED:
         outcome = call_edit(bench, old, new)
         assert outcome.code == code, (old, new[:9])
         assert "\n" not in outcome.text
-    put(bench.user, "b.md", "a" * 100_000)
+    write_file(bench.user, "b.md", "a" * 100_000)
     assert call_edit(bench, "a", "b" * 1_000_000, "b.md", replace_all=True).code == "too_large", (
         "the result would be too large"
     )
@@ -142,7 +142,7 @@ UNWRITTEN = {
 def test_every_invalid_write_has_its_code(bench):
     user, outside = bench.user, bench.user.parent / "outside"
     for rel in ("a.md", "topic.md/x.md", "pinned/a.md"):
-        put(user, rel)
+        write_file(user, rel)
     (user / "link.md").symlink_to(outside / "secret.md")
     (user / "hard.md").hardlink_to(outside / "secret.md")
     (user / "linked").symlink_to(outside)
@@ -151,7 +151,7 @@ def test_every_invalid_write_has_its_code(bench):
         assert outcome.code == code, (path, outcome.text)
         assert [fragment for fragment in ("\n", CANARY) if fragment in outcome.text] == []
     absent = call_write(bench, "MEMORY.md")
-    put(user, "MEMORY.md")
+    write_file(user, "MEMORY.md")
     assert call_write(bench, "MEMORY.md") == absent, "the answer is equal whether it exists or not"
     (user / "AGENTS.md").symlink_to(outside / "secret.md")
     assert call_write(bench, "AGENTS.md").code == "refused"
@@ -164,7 +164,7 @@ def test_pending_names_collide_too_and_odd_ones_are_not_shown(bench):
     for path, code in (("topic/b.md", "exists_as"), ("Topic/A.md", "exists_as"), ("Topic/b.md", None)):
         assert call_write(bench, path).code == code
     for name in ("A\u0301|.md", "B\u200b.md", "ＦＯＯ.md"):  # noqa: RUF001
-        put(bench.user, name)
+        write_file(bench.user, name)
     assert call_write(bench, "á-.md").verdict == "allow"
     outcome = call_write(bench, "foo.md")
     assert outcome.code == "exists_as"
@@ -174,7 +174,7 @@ def test_pending_names_collide_too_and_odd_ones_are_not_shown(bench):
 def test_run_replaces_only_files_it_has_read_edited_or_created(tmp_path):
     bench = make_bench(tmp_path, must_read=True)
     for rel, content in (("a.md", "a"), ("b.md", "one"), ("bytes.md", b"\xff")):
-        put(bench.user, rel, content)
+        write_file(bench.user, rel, content)
     for rel, unlock, code in (
         ("a.md", partial(bench, "read_file", path="user/a.md"), None),
         ("b.md", partial(call_edit, bench, "one", "two", "b.md"), None),
@@ -187,13 +187,15 @@ def test_run_replaces_only_files_it_has_read_edited_or_created(tmp_path):
     assert call_write(make_bench(tmp_path, roots=bench.roots), "a.md").verdict == "allow", (
         "reading is not required"
     )
-    assert call_write(failing_bench(tmp_path, {b"a.md": errno.EACCES}), "a.md").code == "unreadable"
+    assert call_write(make_failing_bench(tmp_path, {b"a.md": errno.EACCES}), "a.md").code == "unreadable"
 
 
 def test_run_is_limited_in_files_bytes_and_path_quotas(tmp_path):
     quota = Quota(id="small", paths=("/user/small/**",), max_file_bytes=3)
     limits = {"files_written": 2, "write_bytes": 10}
-    bench = make_bench(tmp_path, strict(limits=limits, quotas=(*strict().quotas, quota)))
+    bench = make_bench(
+        tmp_path, make_strict_policy(limits=limits, quotas=(*make_strict_policy().quotas, quota))
+    )
     for path, content, code in (
         *(("small/a.md", "1234", "quota"), ("a.md", "12345", None), ("a.md", "1234567890", None)),
         *(("b.md", "1", "budget"), ("a.md", "1", None), ("b.md", "1", None), ("c.md", "1", "budget")),
@@ -202,10 +204,10 @@ def test_run_is_limited_in_files_bytes_and_path_quotas(tmp_path):
 
 
 def test_edit_does_not_show_lines_that_may_not_be_read(tmp_path):
-    bench = make_bench(tmp_path, strict(deny=[(["read"], ["/user/**/*.md"])]))
-    put(bench.user, "a.md", "one secret line\n")
+    bench = make_bench(tmp_path, make_strict_policy(deny=[(["read"], ["/user/**/*.md"])]))
+    write_file(bench.user, "a.md", "one secret line\n")
     done = call_edit(bench, "one", "two")
     assert (done.verdict, done.text) == ("allow", "changed user/a.md")
-    bench = make_bench(tmp_path, strict(limits={"read_bytes": 20}), roots=bench.roots)
+    bench = make_bench(tmp_path, make_strict_policy(limits={"read_bytes": 20}), roots=bench.roots)
     assert call_edit(bench, "one", "two" * 20).code == "budget"
     assert bench.pending() == {}

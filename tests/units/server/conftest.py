@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.fleet.engines import ENGINES, Opening
+from kit.fleet.engines import ENGINES, StateOpener
 from muniment.store.audit import verify
 
 
@@ -15,13 +15,13 @@ def engine(request):
 
 
 @pytest.fixture(scope="module")
-def opening(engine, request):
+def open_state(engine, request):
     """Return a function that opens states with that engine."""
-    return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
+    return StateOpener(request.getfixturevalue("fleet") if engine == "postgres" else None)
 
 
 @pytest.fixture(scope="module")
-def state(opening):
-    with opening() as opened:
+def state(open_state):
+    with open_state() as opened:
         yield opened
         assert verify(opened).problems == ()

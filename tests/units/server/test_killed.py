@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from kit.where import TESTS
+from kit.locations import TESTS
 from muniment.server import lane_tasks
 from muniment.server.lane import MAX_ATTEMPTS
 from muniment.store import tasks as outbox
@@ -26,13 +26,13 @@ LONG = [pytest.param(20, seed, marks=pytest.mark.slow) for seed in range(1, 22)]
 @pytest.mark.parametrize(("kills", "seed"), [(8, 1), *LONG])
 def test_accepted_tasks_end_in_order_despite_kills(tmp_path, kills, seed):
     state, log = tmp_path / "state", tmp_path / "log"
-    command = [sys.executable, "-m", "kit.server.killed", state, log, str(kills), str(seed)]
+    command = [sys.executable, "-m", "kit.server.crashes", state, log, str(kills), str(seed)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     accepted = json.loads(done.stdout)
     with State(state) as opened:
-        tasks = lane_tasks.tasks(opened.ledger, "w")[::-1]
-        events = outbox.read(opened.ledger, 0, 100_000)
+        tasks = lane_tasks.list_tasks(opened.ledger, "w")[::-1]
+        events = outbox.read_events(opened.ledger, 0, 100_000)
         assert verify(opened).problems == ()
     lines = [line.split() for line in log.read_text().splitlines()]
     started = [words[1] for words in lines if words[0] == "begin"]
@@ -41,7 +41,7 @@ def test_accepted_tasks_end_in_order_despite_kills(tmp_path, kills, seed):
 
     # No task was lost, doubled or reordered.
     assert [task.id for task in tasks] == accepted
-    assert all(task.is_over for task in tasks)
+    assert all(task.is_finished for task in tasks)
     order = [accepted.index(each) for each in started]
     assert order == sorted(order)
 

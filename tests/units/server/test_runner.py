@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from kit.fleet.engines import of_postgres, of_sqlite
-from kit.raising import raised
-from kit.server.ledgered import CANCELLED, DONE, OWNER, Ledgered, submit
+from kit.catching import catch_error
+from kit.fleet.engines import postgres_only, sqlite_only
+from kit.server.lanes import CANCELLED, DONE, OWNER, LaneFactory, submit_task
 from muniment import cancelling
 from muniment.cancelling import Cancel
 from muniment.errors import LaneError, ManagedMemoryUnavailable
@@ -60,15 +60,15 @@ class RunnerBench:
     """A lane, a writer and a runner, not started yet; if it is deaf, attempts ignore a cancellation."""
 
     def __init__(self, state, *, deaf=False):
-        self.factory, self.deaf = Ledgered(state), deaf
-        self.lane, self._changed = self.factory.lane(), threading.Condition()
-        self.writer = Writer(state.ledger, committed=self._notify)
+        self.factory, self.deaf = LaneFactory(state), deaf
+        self.lane, self._changed = self.factory.make_lane(), threading.Condition()
+        self.writer = Writer(state.ledger, on_commit=self._notify)
         self.attempts = queue.SimpleQueue()
         self.runner = LaneRunner(self.lane, self.writer, self._work)
 
     def submit(self, count=1):
         """Submit tasks through the writer, and wake the runner."""
-        tasks = [self.writer.run(lambda: submit(self.lane)) for _ in range(count)]
+        tasks = [self.writer.run(lambda: submit_task(self.lane)) for _ in range(count)]
         self.runner.wake()
         return tasks
 
@@ -101,11 +101,11 @@ class RunnerBench:
 
 
 @pytest.fixture
-def make_bench(state, opened):
+def make_bench(state, exit_stack):
     """Return a function that makes benches, and close them."""
 
     def make(*, starts=True, deaf=False):
-        bench = opened.enter_context(closing(RunnerBench(state, deaf=deaf)))
+        bench = exit_stack.enter_context(closing(RunnerBench(state, deaf=deaf)))
         if starts:
             bench.runner.start()
         return bench
@@ -206,7 +206,7 @@ def test_task_that_raises_has_failed_and_the_next_one_starts(bench, next_event, 
     assert next_event() == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
 
 
-@of_postgres
+@postgres_only
 def test_end_and_next_start_are_one_server_transaction(bench, state):
     first, second = bench.submit(2)
     bench.next_attempt().end(DONE)
@@ -217,7 +217,7 @@ def test_end_and_next_start_are_one_server_transaction(bench, state):
     assert (bench.lane.get(first.id).status, len(written)) == ("completed", 1)
 
 
-@of_sqlite
+@sqlite_only
 def test_end_and_next_start_are_one_transaction(bench, state):
     first, second = bench.submit(2)
     attempt, commits = bench.next_attempt(), []
@@ -302,7 +302,7 @@ def test_late_cancellation_keeps_that_of_the_next_task(make_bench, monkeypatch):
 def test_failed_cancellation_does_not_cancel_the_attempt(bench, ledger):
     task, attempt = bench.start_task()
     ledger(False)
-    raised(ManagedMemoryUnavailable, bench.runner.cancel, task.id, OWNER)
+    catch_error(ManagedMemoryUnavailable, bench.runner.cancel, task.id, OWNER)
     ledger(True)
     assert not attempt.cancel.is_set()
     attempt.end(DONE)
@@ -435,7 +435,7 @@ def test_runner_with_a_closed_writer_can_be_stopped(bench, next_event):
     bench.writer.close()
     bench.runner.wake()
     assert next_event()[1]["code"] == "workspace_draining"
-    raised(LaneError, bench.runner.cancel, "remember-0", OWNER)
+    catch_error(LaneError, bench.runner.cancel, "remember-0", OWNER)
     assert bench.runner.stop(TIMEOUT)
 
 

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from kit.fleet.engines import of_sqlite
-from kit.raising import raised
-from kit.threads import together
+from kit.catching import catch_error
+from kit.fleet.engines import sqlite_only
+from kit.threads import run_together
 from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.postgres import HomeLedger
 from muniment.fleet.schema import ROLE
@@ -52,7 +52,7 @@ def open_shared(fleet):
         for table in (*TABLES, f"GRANT ALL ON thing, owned TO {ROLE}"):
             owner.execute(table)
         try:
-            yield fleet.pool.home(fleet.new_home())
+            yield fleet.pool.home(fleet.create_home())
         finally:
             owner.execute("DROP TABLE owned, thing")
 
@@ -73,7 +73,7 @@ def commits(database, monkeypatch):
             seen.append(statement)
 
     if isinstance(database, Database):
-        with database.bare() as connection:
+        with database.open_outside_transaction() as connection:
             connection.set_trace_callback(note)
         return seen
     real = psycopg.Connection.execute
@@ -128,7 +128,7 @@ def read_numbers(database):
 
 def read_from_another_connection(database):
     if isinstance(database, HomeLedger):
-        return read_numbers(database.at(0))
+        return read_numbers(database.with_epoch(0))
     with closing(Database(database.path, synchronous="FULL")) as other:
         return read_numbers(other)
 
@@ -146,7 +146,7 @@ def test_change_that_raises_rolls_back_only_itself(database, writer, commits, er
 def test_failing_commit_fails_every_change_of_its_group(engine, database, writer, commits):
     orphan = make_execute(database, "INSERT INTO owned VALUES (99)")  # Checked when it is committed.
     for future in submit_group(writer, make_insert(database, 1), orphan, make_insert(database, 2)):
-        raised(ManagedMemoryUnavailable, future.result, TIMEOUT)
+        catch_error(ManagedMemoryUnavailable, future.result, TIMEOUT)
     assert (writer.run(make_insert(database, 3)), read_from_another_connection(database)) == (3, [3])
     assert commits == ["COMMIT"] * 3
     # The same for a change that rolls back everything, or would end the thread.
@@ -159,7 +159,7 @@ def test_failing_commit_fails_every_change_of_its_group(engine, database, writer
     assert read_numbers(database) == [3, 4, 5]
 
 
-@of_sqlite
+@sqlite_only
 def test_full_disk_leaves_exactly_the_reported_changes(database, writer):
     ((pages,),) = database.rows("PRAGMA page_count")
     database.rows(f"PRAGMA max_page_count = {pages + 8}")
@@ -193,11 +193,11 @@ def test_close_runs_waiting_changes_and_rejects_later_ones(database):
         closing.start()
     closing.join(TIMEOUT)
     assert [future.result(0) for future in futures] == list(range(MAX_GROUP + 5))
-    raised(LaneError, writer.submit, make_insert(database, 1_000))
+    catch_error(LaneError, writer.submit, make_insert(database, 1_000))
     writer.close()
 
 
-@of_sqlite  # Tests only the queue.
+@sqlite_only  # Tests only the queue.
 def test_threads_that_race_with_close_never_wait_forever(database):
     writer = Writer(database)
     done, refused = [], []
@@ -210,7 +210,7 @@ def test_threads_that_race_with_close_never_wait_forever(database):
         except LaneError:
             refused.append(number)
 
-    together(9, lambda number: submit(number) if number else writer.close())
+    run_together(9, lambda number: submit(number) if number else writer.close())
     assert (len(refused), len(read_numbers(database))) == (8, len([future.result(0) for future in done]))
 
 
@@ -219,11 +219,13 @@ def test_commit_callback_runs_after_each_durable_group(database):
         seen.append((read_from_another_connection(database), [future.done() for future in futures]))
 
     seen, futures = [], []
-    with closing(Writer(database, committed=record_commit)) as writer:
+    with closing(Writer(database, on_commit=record_commit)) as writer:
         with block_writer(writer):
             futures += [writer.submit(make_insert(database, number)) for number in (1, 2)]
         assert [future.result(TIMEOUT) for future in futures] == [1, 2]
-        raised(ManagedMemoryUnavailable, writer.run, make_execute(database, "INSERT INTO owned VALUES (99)"))
+        catch_error(
+            ManagedMemoryUnavailable, writer.run, make_execute(database, "INSERT INTO owned VALUES (99)")
+        )
     assert seen == [([], [False, False]), ([1, 2], [False, False])]
 
 
@@ -234,7 +236,7 @@ def test_raising_commit_callback_is_logged_and_harmless(database, monkeypatch, p
 
     logged = []
     monkeypatch.setattr(subject.events, "emit", lambda event, **fields: logged.append((event, fields)))
-    with closing(Writer(database, committed=raise_problem)) as writer:
+    with closing(Writer(database, on_commit=raise_problem)) as writer:
         futures = [writer.submit(make_insert(database, number)) for number in (1, 2)]
         assert [future.result(TIMEOUT) for future in futures] == [1, 2]
     assert set(map(str, logged)) == {str(("commit_callback_failed", {"problem": problem.__name__}))}

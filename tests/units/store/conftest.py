@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kit.fleet.engines import Opening
-from kit.store.ground import laid_out
+from kit.fleet.engines import StateOpener
+from kit.store.bench import create_store_bench
 
 
 @pytest.fixture(scope="module")
@@ -15,12 +15,12 @@ def engine():
 
 
 @pytest.fixture
-def opening(engine, request, tmp_path):
+def open_state(engine, request, tmp_path):
     """Return a function that opens states with that engine."""
-    return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None, tmp_path)
+    return StateOpener(request.getfixturevalue("fleet") if engine == "postgres" else None, tmp_path)
 
 
 @pytest.fixture
-def ground(tmp_path, opening):
-    with laid_out(tmp_path, opening) as made:
+def store_bench(tmp_path, open_state):
+    with create_store_bench(tmp_path, open_state) as made:
         yield made

@@ -13,23 +13,23 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from kit.meanwhile import nth
-from kit.raising import raised
-from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
-from kit.store.ground import STRICT, patience, sha
-from muniment.content.expiry import expiry_time
+from kit.catching import catch_error
+from kit.interleave import act_at_call
+from kit.store.bench import STRICT, compute_digest, make_deadline
+from kit.store.cataloged_root import KEY, open_cataloged_root, read_future_clock, run_as_nobody
+from muniment.content.expiry import compute_expiry_time
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.store import catalog as subject
 from muniment.store import upkeep, visit
-from muniment.store.catalog import Look, View
+from muniment.store.catalog import ScanPlan, View
 from muniment.store.index_pages import EXPIRES_AT
-from muniment.store.rows import Assessed
+from muniment.store.rows import Assessment
 from muniment.store.state import open_catalog
-from muniment.store.upkeep import view_in_time, view_of
-from muniment.store.visit import Odd
-from muniment.testing.race import exchange
+from muniment.store.upkeep import open_view, open_view_in_time
+from muniment.store.visit import OddName
+from muniment.testing.race import exchange_names
 
 CANARY = "zqcanaryzq"
 
@@ -38,22 +38,22 @@ LONG = "this directory could not be listed"
 
 @pytest.fixture
 def root(tmp_path):
-    with catalogued(tmp_path) as opened:
+    with open_cataloged_root(tmp_path) as opened:
         yield opened
 
 
 def compute_key(rel):
-    return sha(rel.encode())
+    return compute_digest(rel.encode())
 
 
 def test_entry_contains_its_file_fields_and_its_assessment(root):
     root.put("topic/b.md", "---\nname: B\ndescription: D\ntype: user\nkeywords: [k, 'l m']\nother\n---\nbody")
-    root.answers["topic/b.md"] = Assessed(Trust.AGENT, expires="2030-01-01T00:00:00Z")
+    root.answers["topic/b.md"] = Assessment(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
     (entry,) = view.entries()
     assert (entry.name, entry.keywords, entry.note) == ("B", ("k", "l m"), "line 6 is not `key: value`")
     assert (entry.trust, entry.expires, entry.held) == (Trust.AGENT, "2030-01-01T00:00:00Z", None)
-    assert root.differences(view) == {}
+    assert root.find_differences(view) == {}
     assert (view.entry("topic/b.md"), view.entry("b.md")) == (entry, None)
     assert (view.scope, view.key, view.complete) == ("user", KEY, True)
 
@@ -72,20 +72,20 @@ def test_path_that_is_not_an_entry_is_odd_with_a_reason(root, tmp_path):
         root.put(rel)
     view = root.refresh()
     assert [entry.rel for entry in view.entries()] == ["ok.md"]
-    assert root.differences(view) == {}  # It checks the reasons.
+    assert root.find_differences(view) == {}  # It checks the reasons.
     assert {item.path for item in view.odd()} >= {"new\\u{a}line.md", "a\\u{202e}b", "Z\\u{dcfc}rich.md"}
     assert len(view.odd()) == 10
     assert all(item.path.isprintable() for item in view.odd())
     assert "Z\udcfcrich.md" in view.names("")
     assert view.complete
-    assert CANARY not in root.everything_stored()
+    assert CANARY not in root.dump_tables()
 
 
 def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
     root.put("large.md", b"# Large\n" + b"x" * MAX_FILE_BYTES)
     root.put("just.md", b"x" * MAX_FILE_BYTES)
     view = root.refresh()
-    assert root.differences(view) == {}
+    assert root.find_differences(view) == {}
     found = [(entry.readable, entry.trust) for entry in view.entries()]
     assert found == [(True, Trust.OWNER), (False, Trust.EXTERNAL)]
     assert root.asked == ["just.md"]
@@ -94,7 +94,7 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
     root.put("a/x.md", "# X\n")
     for mode, readable in ((0o400, False), (0o700, True)):  # Listing is possible, entering is not.
         (root.top / "a").chmod(mode)
-        with as_nobody(root.top):
+        with run_as_nobody(root.top):
             entry = root.refresh().entry("a/x.md")
         assert (entry.readable, entry.size) == (readable, 4 * readable)
 
@@ -102,12 +102,12 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
 def test_withheld_entry_leaves_no_text_in_any_row(root):
     text = f"---\nname: N{CANARY}\ndescription: D{CANARY}\nkeywords: [K{CANARY}]\nx{CANARY}\n---\nB{CANARY}"
     root.put("t/held.md", text)
-    root.answers["t/held.md"] = Assessed(Trust.WORKSPACE, held="instructions")
+    root.answers["t/held.md"] = Assessment(Trust.WORKSPACE, held="instructions")
     withheld = root.refresh().entry("t/held.md")
-    assert CANARY not in root.everything_stored()
+    assert CANARY not in root.dump_tables()
     assert (withheld.held, withheld.readable, withheld.trust) == ("instructions", True, Trust.WORKSPACE)
     assert (withheld.name, withheld.description, withheld.keywords, withheld.note) == ("held", "", (), "")
-    assert withheld.digest == sha(text.encode())
+    assert withheld.digest == compute_digest(text.encode())
     assert root.catalog.rows("SELECT * FROM text") == []
     assert root.lines() == {compute_key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
     withheld, rows = root.answers, "SELECT name, line FROM entry WHERE line || name LIKE ?"
@@ -127,18 +127,18 @@ def test_too_many_names_make_the_view_incomplete(root, monkeypatch):
     for limit, complete in ((4, False), (0, False), (5, True)):
         view = refresh_with_limit(limit)
         assert (view.complete, view.odd() == ()) == (complete, complete)
-    assert root.differences(view) == {}
+    assert root.find_differences(view) == {}
     root.put("a/3.md")
     view = root.refresh()
     assert list_rels(view) == ["b.md", "c.md"]  # A folder that grows above the limit is skipped as a whole.
-    assert view.odd() == (Odd("a", "the memory contains more than 5 names"),)
+    assert view.odd() == (OddName("a", "the memory contains more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert list_rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
     monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
     (root.top / "b.md").unlink()
     (root.top / "c.md").unlink()
     view = root.refresh()
-    assert view.odd() == (Odd("a", LONG),)
+    assert view.odd() == (OddName("a", LONG),)
     assert (view.complete, view.entries(), view.names("a")) == (False, (), None)
 
 
@@ -147,9 +147,9 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
     for refreshed, numbers in (("", range(20)), ("again", range(0, 20, 2))):
         for number in numbers:
             root.put(f"t{number % 3}/{number}.md", f"# Entry {number} {refreshed}\nword{number}{refreshed}\n")
-        assert root.differences(root.refresh()) == {}
+        assert root.find_differences(root.refresh()) == {}
     (root.top / "t1/1.md").unlink()
-    assert root.differences(root.refresh()) == {}
+    assert root.find_differences(root.refresh()) == {}
     assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
     before = root.lines()
     root.put("t0/0.md", "# Other\n")
@@ -158,27 +158,27 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
     def fail(rel, _digest, _data):
         if rel == "t9/new.md":
             raise ManagedMemoryUnavailable("ledger.db", "is busy")
-        return Assessed(Trust.OWNER)
+        return Assessment(Trust.OWNER)
 
     view = View(root.catalog, KEY, root.bound, fail)
-    raised(ManagedMemoryUnavailable, view.refresh, root.basis, Look(), match="is busy")
+    catch_error(ManagedMemoryUnavailable, view.refresh, root.basis, ScanPlan(), match="is busy")
     assert root.lines() == before
-    assert root.differences(root.refresh()) == {}
+    assert root.find_differences(root.refresh()) == {}
 
 
 def test_two_roots_in_one_catalog_are_separate(root, tmp_path):
     (tmp_path / "second").mkdir()
-    with catalogued(tmp_path / "second") as other:
+    with open_cataloged_root(tmp_path / "second") as other:
         root.put("topic/a.md", "# First\n")
         other.put("topic/a.md", "# Second\n")
         one = root.refresh()
-        two = View(root.catalog, "other", other.bound, other.assess).refresh("", Look())
+        two = View(root.catalog, "other", other.bound, other.assess).refresh("", ScanPlan())
         assert (one.entry("topic/a.md").name, two.entry("topic/a.md").name) == ("First", "Second")
         shutil.rmtree(other.top)
-        two.refresh("", Look(sweep=True))
-        assert (two.complete, two.entries(), two.directories()) == (False, (), ())
-        assert two.odd() == (Odd(".", LONG),)
-        assert root.differences(root.refresh(sweep=True)) == {}
+        two.refresh("", ScanPlan(sweep=True))
+        assert (two.is_complete, two.entries(), two.directories()) == (False, (), ())
+        assert two.list_odd_names() == (OddName(".", LONG),)
+        assert root.find_differences(root.refresh(sweep=True)) == {}
 
 
 # -- What a refresh finds and skips, its races, and how an interrupted one continues.
@@ -187,7 +187,7 @@ def test_two_roots_in_one_catalog_are_separate(root, tmp_path):
 @pytest.fixture
 def settled_root(root):
     """A catalog to which no time is too recent, with two topics and three levels."""
-    root.clock = much_later
+    root.clock = read_future_clock
     for rel in ("a.md", "one/b.md", "one/two/c.md", "one/two/three/d.md", "other/e.md"):
         root.put(rel, f"# {rel}\n")
     root.refresh()
@@ -196,7 +196,7 @@ def settled_root(root):
 
 def refresh_and_compare(root, **options):
     view = root.refresh(**options)
-    assert root.differences(view) == {}
+    assert root.find_differences(view) == {}
     return view
 
 
@@ -209,13 +209,13 @@ def test_change_within_the_clock_tick_of_a_refresh_is_found(root):
     for name, change in {"One": lambda text: root.put("topic/a.md", text), "Two": path.write_text}.items():
         root.refresh()
         change(f"# {name}\n")
-        root.stop_the_clock()
+        root.copy_current_times()
         assert refresh_and_compare(root).entry("topic/a.md").name == name
 
 
 def test_edit_in_place_and_hard_link_are_found_by_a_sweep(settled_root, tmp_path):
     path, second = settled_root.top / B, tmp_path / "second.md"
-    hard = (Odd(B, "points outside the memory (hardlink)"),)
+    hard = (OddName(B, "points outside the memory (hardlink)"),)
     path.write_text("# Edited\n")
     links = (int, "Edited", ()), (lambda: os.link(path, second), None, hard), (second.unlink, "Edited", ())
     for act, name, odd in links:
@@ -229,7 +229,7 @@ def test_directory_that_replaced_another_is_listed(settled_root):
     old = topic.stat()
     settled_root.put(".aside/two/c.md", "# Deeper\n")
     settled_root.refresh()
-    exchange(topic, settled_root.top / ".aside")
+    exchange_names(topic, settled_root.top / ".aside")
     os.utime(topic, ns=(old.st_atime_ns, old.st_mtime_ns))
     os.utime(settled_root.top, ns=(0, 0))
     view = refresh_and_compare(settled_root)
@@ -241,10 +241,10 @@ def test_directory_that_replaced_another_is_listed(settled_root):
 
 def test_unreadable_directory_hides_its_entries_until_readable(settled_root):
     (settled_root.top / "one").chmod(0)
-    with as_nobody(settled_root.top):
+    with run_as_nobody(settled_root.top):
         view = settled_root.refresh()
         assert (view.complete, view.names("one")) == (False, None)
-        assert view.odd() == (Odd("one", LONG),)
+        assert view.odd() == (OddName("one", LONG),)
         assert list_rels(view) == ["a.md", "other/e.md"]
         changes = settled_root.catalog.rows("SELECT total_changes()")
         assert not settled_root.refresh().complete
@@ -275,10 +275,10 @@ SYMLINK = "points outside the memory (symlink)"
 @pytest.mark.parametrize(
     ("what", "act", "neighbour", "odd", "complete"),
     [
-        (B, lambda at: at.symlink_to("secret.md"), "one/x.md", (Odd(B, SYMLINK),), True),
-        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was read"),), False),
+        (B, lambda at: at.symlink_to("secret.md"), "one/x.md", (OddName(B, SYMLINK),), True),
+        (B, Path.mkdir, "one/x.md", (OddName(B, "became a directory while it was read"),), False),
         (B, lambda _: None, "one/x.md", (), True),
-        (ONE, lambda at: at.symlink_to("../moved"), "y.md", (Odd(ONE, SYMLINK),), True),
+        (ONE, lambda at: at.symlink_to("../moved"), "y.md", (OddName(ONE, SYMLINK),), True),
     ],
 )
 def test_path_replaced_during_a_refresh_is_odd_and_no_entry(
@@ -292,7 +292,7 @@ def test_path_replaced_during_a_refresh_is_odd_and_no_entry(
         (settled_root.top / what).rename(tmp_path / "moved")
         act(settled_root.top / what)
 
-    with nth(OpenDirectory, "entries", 1, replace_path, after=True):
+    with act_at_call(OpenDirectory, "entries", 1, replace_path, after=True):
         view = settled_root.refresh()
     assert (view.entry(B), view.odd(), view.complete) == (None, odd, complete)
     assert {"a.md", "other/e.md", neighbour} <= {*list_rels(view)}
@@ -305,7 +305,7 @@ FILES = [f"{topic}{number}.md" for topic in ("", "one/", "one/deep/", "two/") fo
 @pytest.fixture
 def batched_root(root, monkeypatch):
     monkeypatch.setattr(visit, "BATCH", 3)
-    root.clock = much_later
+    root.clock = read_future_clock
     for rel in FILES:
         root.put(rel, f"# Entry {rel}\n")
     return root
@@ -321,10 +321,12 @@ def refresh_until(root, after=None, *, basis="first", catalog=None):
         if len(calls) == after:
             raise Cancelled("enough")
         calls.append(rel)
-        return Assessed(Trust.OWNER)
+        return Assessment(Trust.OWNER)
 
     try:
-        View(catalog or root.catalog, KEY, root.bound, assess, clock=much_later).refresh(basis, Look())
+        View(catalog or root.catalog, KEY, root.bound, assess, clock=read_future_clock).refresh(
+            basis, ScanPlan()
+        )
     except Cancelled:
         calls.append(None)
     return calls
@@ -335,11 +337,13 @@ def test_cancelled_refresh_continues_after_its_last_batch(batched_root, after):
     first = refresh_until(batched_root, after)
     assert (first[-1], len(first)) == (None, after + 1)
     opened = {*first[: after // 3 * 3]}
-    view = subject.View(batched_root.catalog, KEY, batched_root.bound, batched_root.assess, clock=much_later)
+    view = subject.View(
+        batched_root.catalog, KEY, batched_root.bound, batched_root.assess, clock=read_future_clock
+    )
     assert {*list_rels(view)} == opened
-    assert not view.complete
+    assert not view.is_complete
     assert {*refresh_until(batched_root)} == {*FILES} - opened
-    assert batched_root.differences(batched_root.refresh()) == {}
+    assert batched_root.find_differences(batched_root.refresh()) == {}
 
 
 def test_changed_basis_shows_only_entries_that_were_read_again(batched_root):
@@ -351,7 +355,7 @@ def test_changed_basis_shows_only_entries_that_were_read_again(batched_root):
     batched_root.basis = "second"
     refreshed = batched_root.refresh()
     assert {*batched_root.asked} == {*FILES} - known
-    assert batched_root.differences(refreshed) == {}
+    assert batched_root.find_differences(refreshed) == {}
     assert batched_root.relisted() == {
         entry for (entry,) in batched_root.catalog.rows("SELECT key FROM entry")
     }
@@ -359,8 +363,8 @@ def test_changed_basis_shows_only_entries_that_were_read_again(batched_root):
 
 def test_concurrent_first_refresh_keeps_the_rows_of_the_other(batched_root):
     query = "SELECT count(*) FROM entry WHERE expires IS NULL OR expires > '2026'"
-    seen, late = [], nth(subject.View, "_of_root", 1, lambda: refresh_until(batched_root), after=True)
-    with late, nth(subject, "_stale", 2, lambda: seen.extend(batched_root.catalog.rows(query))):
+    seen, late = [], act_at_call(subject.View, "_of_root", 1, lambda: refresh_until(batched_root), after=True)
+    with late, act_at_call(subject, "_find_stale", 2, lambda: seen.extend(batched_root.catalog.rows(query))):
         refresh_until(batched_root)
     assert seen == [(len(FILES),)]
 
@@ -384,16 +388,19 @@ def test_overtaken_refresh_restarts_and_then_locks_out_others(batched_root, basi
         batched_root.catalog.save = save
         assert len({*refresh_until(batched_root)}) == read
         batched_root.catalog.save = real
-    assert batched_root.differences(batched_root.refresh()) == {}
+    assert batched_root.find_differences(batched_root.refresh()) == {}
 
 
-def test_files_over_the_deadline_are_left_to_the_next_refresh(ground, monkeypatch):
-    user, real = ground.roots["user"], upkeep.assessing
+def test_files_over_the_deadline_are_left_to_the_next_refresh(store_bench, monkeypatch):
+    user, real = store_bench.roots["user"], upkeep.build_assessment
     ends = Mock(side_effect=DeadlineExceeded("no time"))
-    seen = lambda seconds: view_in_time(ground.state, user, STRICT, patience(seconds)).entries()  # noqa: E731
+
+    def seen(seconds):
+        return open_view_in_time(store_bench.state, user, STRICT, make_deadline(seconds)).entries()
+
     late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
-    raised(Cancelled, view_of, ground.state, user, STRICT, patience=late)
-    assert ground.state.catalog.rows("SELECT * FROM entry") == []
+    catch_error(Cancelled, open_view, store_bench.state, user, STRICT, patience=late)
+    assert store_bench.state.catalog.rows("SELECT * FROM entry") == []
     monkeypatch.setattr(visit, "BATCH", 1)
 
     def slow(*args):
@@ -404,10 +411,10 @@ def test_files_over_the_deadline_are_left_to_the_next_refresh(ground, monkeypatc
 
         return assess_file
 
-    with patch.object(upkeep, "assessing", slow):
+    with patch.object(upkeep, "build_assessment", slow):
         assert len(seen(60)) == 1
     assert len(seen(60)) == 2
-    raised(DeadlineExceeded, seen, 0)
+    catch_error(DeadlineExceeded, seen, 0)
 
 
 def test_database_and_code_agree_on_the_end_of_a_day(monkeypatch):
@@ -421,7 +428,7 @@ def test_database_and_code_agree_on_the_end_of_a_day(monkeypatch):
             time.tzset()
             try:
                 found = [at for (at,) in database.execute(f"SELECT {EXPIRES_AT} FROM entry ORDER BY rowid")]
-                assert found == list(map(expiry_time, days)), zone
+                assert found == list(map(compute_expiry_time, days)), zone
             finally:
                 monkeypatch.delenv("TZ")
                 time.tzset()

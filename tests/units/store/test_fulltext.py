@@ -7,13 +7,13 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.memories import put
-from kit.operations.places import made
-from muniment.content.words import significant, vocabulary
-from muniment.recall.nearest import may_hold
+from kit.memories import write_file
+from kit.operations.contexts import create_context
+from muniment.content.words import build_vocabulary, find_significant_words
+from muniment.recall.description_search import find_candidates
 from muniment.store import rows
-from muniment.store.rows import as_indexed
-from muniment.store.upkeep import view_of
+from muniment.store.rows import normalize_for_index
+from muniment.store.upkeep import open_view
 
 TEXTS = {
     "english": "The deployments were drained before the rollout of kube-proxy. The user prefers dark mode.",
@@ -41,29 +41,33 @@ FOUND = {
 }
 
 
-def find_candidates(place, query):
-    view = view_of(place.state, place.roots["user"], place.policy, sweep=True)
-    return may_hold(place.state, view, significant(query))
+def find_rows(place, query):
+    view = open_view(place.state, place.roots["user"], place.policy, sweep=True)
+    return find_candidates(place.state, view, find_significant_words(query))
 
 
 def test_rows_find_words_in_every_language_and_spelling(tmp_path):
-    with made(tmp_path) as place:
+    with create_context(tmp_path) as place:
         for name, text in TEXTS.items():
-            put(place.roots["user"].trusted_path, f"{name}.md", text)
+            write_file(place.roots["user"].trusted_path, f"{name}.md", text)
         for query in {query for queries in FOUND.values() for query in queries}:
             expected = {f"{name}.md" for name, queries in FOUND.items() if name and query in queries}
-            assert find_candidates(place, query) == expected, query
-            words = " ".join(f'"{word}"' for word in as_indexed(query).split())
+            assert find_rows(place, query) == expected, query
+            words = " ".join(f'"{word}"' for word in normalize_for_index(query).split())
             found = "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ?"
             assert {rel for (rel,) in place.state.catalog.rows(found, (words,))} == expected, query
         for query in ("โหมดมืด", "x" * 200, "ꓘꓳ"):  # The tokenizer may split these words differently.
-            assert find_candidates(place, query) is None
-            assert find_candidates(place, f"{query} unheard") == frozenset()
+            assert find_rows(place, query) is None
+            assert find_rows(place, f"{query} unheard") == frozenset()
 
 
 def test_indexed_text_is_bounded():
-    assert len(as_indexed("\ufb03" * 349_526)) == len(as_indexed("x" * 2**21)) == rows.MAX_INDEXED_CHARS
-    assert len(as_indexed("中" * 1_000)) == 999 * 3 - 1 + 2
+    assert (
+        len(normalize_for_index("\ufb03" * 349_526))
+        == len(normalize_for_index("x" * 2**21))
+        == rows.MAX_INDEXED_CHARS
+    )
+    assert len(normalize_for_index("中" * 1_000)) == 999 * 3 - 1 + 2
 
 
 ALPHABET = "ab é深色モ다ทй〡_-'.,2ß\u0301\u200bﬁ\n "
@@ -72,12 +76,16 @@ ALPHABET = "ab é深色モ다ทй〡_-'.,2ß\u0301\u200bﬁ\n "
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.text(ALPHABET, max_size=25), min_size=1, max_size=6), st.text(ALPHABET, max_size=8))
 def test_entry_with_the_words_is_never_left_out(tmp_path_factory, texts, query):
-    words = significant(query)
-    with made(tmp_path_factory.mktemp("memory")) as place:
+    words = find_significant_words(query)
+    with create_context(tmp_path_factory.mktemp("memory")) as place:
         for number, text in enumerate(texts):
-            put(place.roots["user"].trusted_path, f"{number}.md", text)
-        found = find_candidates(place, query) if words else None
-        view = view_of(place.state, place.roots["user"], place.policy)
+            write_file(place.roots["user"].trusted_path, f"{number}.md", text)
+        found = find_rows(place, query) if words else None
+        view = open_view(place.state, place.roots["user"], place.policy)
         for number, text in enumerate(texts):
-            if words and vocabulary(text).holds(words) and view.entry(f"{number}.md").held is None:
+            if (
+                words
+                and build_vocabulary(text).contains_all(words)
+                and view.entry(f"{number}.md").held is None
+            ):
                 assert found is None or f"{number}.md" in found

@@ -14,9 +14,9 @@ from markdown_it import MarkdownIt
 
 from muniment.content.gates import GATES, check_text
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import fold, segment_problem
+from muniment.kernel.path import find_segment_problem, fold
 from muniment.store import index
-from muniment.testing.corpus.index_oracle import index_problems, index_targets
+from muniment.testing.corpus.index_oracle import find_index_problems, list_targets
 
 USER = Scope("user")
 ATTACKS = [
@@ -33,7 +33,7 @@ ATTACKS = [
 marks = st.text("[]()<>!*_`~#|&\\:/@w. \n\r\u2028ab", max_size=40)
 texts = st.one_of(st.text(), st.sampled_from(ATTACKS), marks)
 names = st.text("abcXYZ019 -_.+,&;=@'éß記憶нاﬁ\U0001f600", min_size=1, max_size=12)
-segments = names.map(lambda name: name.strip(" .")).filter(lambda name: segment_problem(name) is None)
+segments = names.map(lambda name: name.strip(" .")).filter(lambda name: find_segment_problem(name) is None)
 paths = st.lists(segments, max_size=3).map(lambda names: RelPath("/".join([*names, "a b.md"])))
 one_of_four = st.sampled_from([True, False, False, False])
 files = paths.filter(lambda rel: not index.is_index_path(rel))
@@ -52,7 +52,7 @@ def sort_rows(index_rows):
 
 def render(index_rows):
     """Render an index of only `MEMORY.md`, in the order of its entries."""
-    lines = [index.entry_line(index_row) for index_row in sort_rows(index_rows)]
+    lines = [index.format_entry_line(index_row) for index_row in sort_rows(index_rows)]
     return index.render_index(Scope("project"), len(index_rows), lines)
 
 
@@ -62,8 +62,8 @@ def list_lines(data):
 
 def list_links(data):
     """Return the link targets, after the oracle checked that nothing else is present."""
-    links = index_targets(data)
-    assert [each for each in index_problems(data, {*links}) if "holds U+" not in each] == []
+    links = list_targets(data)
+    assert [each for each in find_index_problems(data, {*links}) if "holds U+" not in each] == []
     return links
 
 
@@ -101,8 +101,10 @@ def test_no_field_can_forge_a_line_a_link_or_a_heading():
         ]
         assert list_links(render(index_rows)) == ["a.md", "b.md", "c.md"], attack
         topic = attack.encode(errors="ignore").decode()
-        above = [index.page_link(each, "", 2, rel) for each, rel in zip((topic, "b"), expected, strict=True)]
-        assert list(index_problems(index.render_index(USER, 3, [], above), {*expected})) == [], topic
+        above = [
+            index.format_page_link(each, "", 2, rel) for each, rel in zip((topic, "b"), expected, strict=True)
+        ]
+        assert list(find_index_problems(index.render_index(USER, 3, [], above), {*expected})) == [], topic
         page = index.render_page(USER, topic, "", make_lines("b", ["a.md"], attack, attack))
         assert list_links(page) == ["../b/a.md"], topic
     for trust in Trust:
@@ -131,11 +133,11 @@ def test_text_shared_by_name_and_description_is_shown_once():
         ("A fact that…", "Another fact that is told", "A fact that… — Another fact that is told"),
         ("n" * 100, "n" * 100, "n" * 100),
     ):
-        line = index.entry_line(make_row("a.md", name, description))
+        line = index.format_entry_line(make_row("a.md", name, description))
         assert render_line(line) == expected, (name, description)
         assert list_links(index.render_index(USER, 1, [line])) == ["a.md"]
     for trust in (Trust.AGENT, Trust.EXTERNAL):
-        assert render_line(index.entry_line(make_row("a.md", CUT, WHOLE, trust))) == f"a.md — {trust}"
+        assert render_line(index.format_entry_line(make_row("a.md", CUT, WHOLE, trust))) == f"a.md — {trust}"
 
 
 def test_name_and_description_are_cut_in_favour_of_the_path():
@@ -171,9 +173,11 @@ def test_index_is_bounded_and_counts_the_rest():
         assert list_links(data) == [f"{at:05}.md" for at in range(listed)]
         missing = re.search(rb" ([0-9]+) more entr(?:y is|ies are) not listed here\.", data)
         assert (int(missing[1]) if missing else 0) == count - listed
-        assert is_within_size(data, index.entry_line(index_rows[listed]) if missing else None)
+        assert is_within_size(data, index.format_entry_line(index_rows[listed]) if missing else None)
     for links, width in ((16, 10), (98, 40), (20, 240), (1, 3)):
-        above = [index.page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)]
+        above = [
+            index.format_page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)
+        ]
         lines = make_lines("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
         data = index.render_index(USER, 3_000, lines, above)
         listed = len(list_lines(data)) - links
@@ -196,7 +200,7 @@ def make_page_path(topic):
 
 def make_lines(topic, names=("a.md", "b.md"), name="Name", description="text"):
     rels = [RelPath(f"{topic}/{each}".lstrip("/")) for each in names]
-    return [index.entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
+    return [index.format_entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
 
 
 # Recognizing generated files.
@@ -247,16 +251,16 @@ def test_edited_page_is_not_generated():
 
 def test_page_of_links_is_recognized_only_under_its_own_name():
     links = [
-        index.page_link("a", "", 9, f"{compute_digest('a')}.md"),
-        index.pages_link("3f", 1, 1, "_pages-3f.md"),
+        index.format_page_link("a", "", 9, f"{compute_digest('a')}.md"),
+        index.format_pages_link("3f", 1, 1, "_pages-3f.md"),
     ]
     data, rel = index.render_links(USER, "3", 9, links), "index/_pages-3.md"
     for name in (rel, "index/_pages-4.md", make_page_path("a")):
         assert index.is_generated(data, name) == (name == rel)
-    assert index.is_page_name("_pages-3.md")
+    assert index.is_page_file_name("_pages-3.md")
     for fragment in (b"", b"pages 3f", b" 1 entry", b"[a"):
         edited = data.replace(fragment, fragment + b", ring Bob") if fragment else data
-        assert index.says_nothing_else(edited, rel, b"", lambda _: ()) == (not fragment), fragment
+        assert index.is_replaceable(edited, rel, b"", lambda _: ()) == (not fragment), fragment
 
 
 # Excerpts for a run.
@@ -265,32 +269,32 @@ def test_page_of_links_is_recognized_only_under_its_own_name():
 def test_excerpt_decodes_paths_and_drops_dangling_links():
     paths = []
     data = b"\xef\xbb\xbf# Memory index\r\n* [A](t/%C3%89%20x.md) - hook\r- [B](http://b.md)\n - [C](c.md)"
-    excerpt = index.excerpt(data, lambda rel: paths.append(rel) or rel != "c.md")
+    excerpt = index.filter_index(data, lambda rel: paths.append(rel) or rel != "c.md")
     assert excerpt == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
     assert paths == ["t/É x.md", "c.md"]
-    assert index.excerpt(b"- [All](MEMORY.md)", lambda _: True) == "- [All](MEMORY.md)"
+    assert index.filter_index(b"- [All](MEMORY.md)", lambda _: True) == "- [All](MEMORY.md)"
 
 
 def test_excerpt_has_no_entries_or_pages_of_a_hidden_folder():
     topics = ("secret", "open")
-    links = [index.page_link(topic, "", 200, make_page_path(topic)) for topic in topics]
+    links = [index.format_page_link(topic, "", 200, make_page_path(topic)) for topic in topics]
     lines = [
         line
         for topic in topics
         for line in make_lines(topic, name=f"{topic} that…", description=f"{topic} that is")
     ]
     data = index.render_index(USER, 400, lines, links)
-    assert index_targets(data)[:2] == ["secret/a.md", "secret/b.md"]
-    excerpt = index.excerpt(data, lambda rel: not rel.startswith("secret/"))
+    assert list_targets(data)[:2] == ["secret/a.md", "secret/b.md"]
+    excerpt = index.filter_index(data, lambda rel: not rel.startswith("secret/"))
     assert "secret" not in excerpt
-    assert index_targets(excerpt.encode()) == ["open/a.md", "open/b.md", make_page_path("open")]
+    assert list_targets(excerpt.encode()) == ["open/a.md", "open/b.md", make_page_path("open")]
 
 
 def is_link_shown(topic, is_visible=lambda _: True, rel=None, prefix=""):
     rel = rel or f"index/{compute_digest(topic)}{prefix and '-'}{prefix}.md"
-    link = index.page_link(topic, prefix, 3, rel)
+    link = index.format_page_link(topic, prefix, 3, rel)
     assert index.is_generated(link.encode())
-    return index.excerpt(link.encode(), is_visible).strip("\n") + "\n" == link
+    return index.filter_index(link.encode(), is_visible).strip("\n") + "\n" == link
 
 
 def test_page_link_is_shown_if_page_and_entries_may_be_shown():
@@ -306,16 +310,16 @@ def test_page_link_is_shown_if_page_and_entries_may_be_shown():
         assert not is_link_shown(topic, rel=rel)
     other = lambda rel: rel != "editor/entry.md"  # noqa: E731
     for line, is_visible in (  # The text of a link cannot imitate another topic.
-        (index.pages_link("3", 2, 9, "index/_pages-3.md"), bool),
+        (index.format_pages_link("3", 2, 9, "index/_pages-3.md"), bool),
         (f"- [editor, part 3]({make_page_path('editor')}) — 3 entries", bool),
         (f"- [editor](index/{compute_digest('editor')}-3.md) — 3 entries", other),
     ):
-        assert index.excerpt(line.encode(), is_visible) == "", line
+        assert index.filter_index(line.encode(), is_visible) == "", line
 
 
 @given(st.one_of(texts, st.text("ab .:/w@", max_size=30)), st.integers(1, 90), st.integers(1, 300))
 def test_quick_escape_equals_the_full_escape(text, chars, size):
-    quick = index._escaped(text, chars, size)
+    quick = index._escape_text(text, chars, size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "_CHANGES", re.compile(""))
-        assert index._escaped(text, chars, size) == quick
+        patch.setattr(index, "_NEEDS_ESCAPING", re.compile(""))
+        assert index._escape_text(text, chars, size) == quick

@@ -11,9 +11,9 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from kit.fleet.engines import ENGINES, of_sqlite
-from kit.raising import raised
-from kit.store.ground import by, new
+from kit.catching import catch_error
+from kit.fleet.engines import ENGINES, sqlite_only
+from kit.store.bench import make_run, propose_new
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.kernel import write
 from muniment.kernel._directory import is_temporary
@@ -23,12 +23,21 @@ from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import new_token
 from muniment.store import audit, ledger, tasks
 from muniment.store import state as series
-from muniment.store.audit import Head, append, records, verify
+from muniment.store.audit import Head, append, read_records, verify
 from muniment.store.database import Database
 from muniment.store.erase import scrub
-from muniment.store.ledger import ChangeRow, CommitRow, abandon, begin, finish, of_task, root_key, unfinished
+from muniment.store.ledger import (
+    ChangeRow,
+    CommitRow,
+    abandon,
+    begin,
+    find_commit,
+    finish,
+    get_root_key,
+    list_unfinished,
+)
 from muniment.store.state import State
-from muniment.store.tasks import OutboxEvent, read, span
+from muniment.store.tasks import OutboxEvent, read_events, read_range
 
 AT = "2026-11-22T10:00:00.000Z"
 
@@ -40,7 +49,7 @@ def engine(request):
 
 
 def get_key(ground, scope="user"):
-    return ledger.root_key(ground.state, ground.roots[scope])
+    return ledger.get_root_key(ground.state, ground.roots[scope])
 
 
 def make_row(ground, rel="n.md", after=b"new\n", number=0, scope="user", trust=Trust.AGENT):
@@ -54,52 +63,57 @@ def begin_intent(ground, run, *rows):
     return replace(intent, id=begin(ground.state, intent))
 
 
-def test_abandoned_intent_is_removed_and_may_be_begun_again(ground):
-    state, task = ground.state, by("task-1", fact="f" * 64, undoes="task-0", kind="remember")
-    number = begin_intent(ground, task, make_row(ground), make_row(ground, scope="project", number=1)).id
-    abandon(state, number, [get_key(ground)])
-    (left,) = unfinished(state, [get_key(ground, "project")])
+def test_abandoned_intent_is_removed_and_may_be_begun_again(store_bench):
+    state, task = store_bench.state, make_run("task-1", fact="f" * 64, undoes="task-0", kind="remember")
+    number = begin_intent(
+        store_bench, task, make_row(store_bench), make_row(store_bench, scope="project", number=1)
+    ).id
+    abandon(state, number, [get_key(store_bench)])
+    (left,) = list_unfinished(state, [get_key(store_bench, "project")])
     assert [row.change.path.scope for row in left.changes] == ["project"]
     assert (left.id, left.run, left.done) == (number, task, None)
-    assert (of_task(state, "task-1"), records(state)) == (None, ())
-    assert unfinished(state, [get_key(ground)]) == ()
-    abandon(state, number, [get_key(ground, "project")])
-    assert ledger.commits(state) == ()
-    intent = begin_intent(ground, task)
+    assert (find_commit(state, "task-1"), read_records(state)) == (None, ())
+    assert list_unfinished(state, [get_key(store_bench)]) == ()
+    abandon(state, number, [get_key(store_bench, "project")])
+    assert ledger.read_commits(state) == ()
+    intent = begin_intent(store_bench, task)
     finish(state, replace(intent, done=AT))
     abandon(state, intent.id)
-    assert of_task(state, "task-1") is not None
+    assert find_commit(state, "task-1") is not None
 
 
-def test_source_of_bytes_is_the_last_task_and_never_an_undo(ground):
+def test_source_of_bytes_is_the_last_task_and_never_an_undo(store_bench):
     def source(rel="n.md", data=b"new\n", scope="user"):
-        return ledger.source_of(ground.state, get_key(ground, scope), rel, digest(data))
+        return ledger.find_source(store_bench.state, get_key(store_bench, scope), rel, digest(data))
 
     def commit_row(task, row):
-        intent = begin_intent(ground, task, row)
+        intent = begin_intent(store_bench, task, row)
         meanwhile = source(data=row.change.after)
-        finish(ground.state, replace(intent, done=AT))
+        finish(store_bench.state, replace(intent, done=AT))
         return meanwhile, source(data=row.change.after)
 
-    found, _ = commit_row(by("task-1"), make_row(ground))
+    found, _ = commit_row(make_run("task-1"), make_row(store_bench))
     assert found.task == "task-1"  # A commit in progress counts, too.
-    found, last = commit_row(by("task-2"), make_row(ground, trust=Trust.OWNER))
+    found, last = commit_row(make_run("task-2"), make_row(store_bench, trust=Trust.OWNER))
     assert (found.task, last.task, last.trust, last.decided_by) == ("task-1", "task-2", Trust.OWNER, "tests")
     assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
-    assert commit_row(by("undo-1", undoes="task-0"), make_row(ground, after=b"restored\n")) == (None, None)
+    assert commit_row(make_run("undo-1", undoes="task-0"), make_row(store_bench, after=b"restored\n")) == (
+        None,
+        None,
+    )
 
 
 def test_temporary_names_belong_to_one_commit_and_kind():
     token, other = new_token(), new_token()
-    names = [write.temporary_of(token, number) for number in (0, 1, 32_767)]
-    indexes = [write.temporary_of_index(token, number) for number in (0, 32_767)]
+    names = [write.get_temporary_name(token, number) for number in (0, 1, 32_767)]
+    indexes = [write.get_index_temporary_name(token, number) for number in (0, 32_767)]
     assert len({*names, *indexes}) == 5
     for name in (*names, *indexes):
         assert (is_temporary(name), token in name, other in name) == (True, True, False)
-        assert write.is_of_index(name) == (name in indexes)
+        assert write.is_index_temporary_name(name) == (name in indexes)
 
 
-def test_task_is_undone_by_the_last_undo_still_in_force(ground):
+def test_task_is_undone_by_the_last_undo_still_in_force(store_bench):
     for task, undoes, *expected in (
         ("task-1", None, None, None),
         ("undo-1", "task-1", "undo-1", None),
@@ -108,18 +122,23 @@ def test_task_is_undone_by_the_last_undo_still_in_force(ground):
         ("undo-4", "undo-3", None, "undo-2"),
         ("undo-5", "task-1", "undo-5", "undo-2"),
     ):
-        ground.commit(new(f"user/{task}.md"), run=by(task, undoes=undoes))
-        assert [ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")] == expected
-        (step, *_) = ledger.history(ground.state, {get_key(ground): "team"})
+        store_bench.commit(propose_new(f"user/{task}.md"), run=make_run(task, undoes=undoes))
+        assert [
+            ledger.find_undoing_task(store_bench.state, each) for each in ("task-1", "undo-1")
+        ] == expected
+        (step, *_) = ledger.read_history(store_bench.state, {get_key(store_bench): "team"})
         assert step.path == f"team/{task}.md"  # The history is independent of the name of the scope.
 
 
-def test_unbound_root_has_no_history(ground):
-    ground.commit(new("user/n.md"), run=by("task-1"))
-    assert len(ledger.history(ground.state, {get_key(ground): "user"})) == 1
-    assert ledger.history(ground.state, {}) == ()
-    assert ledger.history(ground.state, {get_key(ground): "user"}, CanonicalPath("other", "n.md")) == ()
-    assert ledger.count_by_day(ground.state, {}, "2026") == ()
+def test_unbound_root_has_no_history(store_bench):
+    store_bench.commit(propose_new("user/n.md"), run=make_run("task-1"))
+    assert len(ledger.read_history(store_bench.state, {get_key(store_bench): "user"})) == 1
+    assert ledger.read_history(store_bench.state, {}) == ()
+    assert (
+        ledger.read_history(store_bench.state, {get_key(store_bench): "user"}, CanonicalPath("other", "n.md"))
+        == ()
+    )
+    assert ledger.count_by_day(store_bench.state, {}, "2026") == ()
 
 
 # -- The chain of records: without the key, no edit of any byte is unnoticed.
@@ -129,8 +148,8 @@ TASKS = ("task-1", None, "task-2", "", "task-1")
 
 
 @pytest.fixture
-def state(opening, tmp_path):
-    with opening(tmp_path / "state") as state:
+def state(open_state, tmp_path):
+    with open_state(tmp_path / "state") as state:
         yield state
 
 
@@ -234,7 +253,7 @@ def test_erased_body_needs_a_later_erasure_record(state):
     assert problems((remove_body, 2)) == (f"record 2: {missing}",)
     append(state, AT, audit.ERASE, None, {"records": [2]})
     assert verify(state).problems == ()
-    assert records(state)[1].body is None
+    assert read_records(state)[1].body is None
     for body in ({}, {"records": 7}, {"records": [[1]]}, {"records": [11]}, {"later": 1}):
         append(state, AT, audit.ERASE, None, body)
     assert problems((remove_body, 3), (remove_body, 11)) == (f"record 3: {missing}", f"record 11: {missing}")
@@ -250,10 +269,10 @@ def test_unreadable_body_error_names_audit_verify(state):
         with state.ledger.transaction() as connection:
             connection.execute(f"UPDATE record SET body = {body} WHERE seq = 2")
         with pytest.raises(ManagedMemoryUnavailable, match=f".*{words}"):
-            records(state)
+            read_records(state)
 
 
-@of_sqlite  # For a fleet: units/fleet/test_isolation.py.
+@sqlite_only  # For a fleet: units/fleet/test_isolation.py.
 def test_another_key_invalidates_every_record(state):
     begin_chain(state)
     state.close()
@@ -263,16 +282,18 @@ def test_another_key_invalidates_every_record(state):
 
 
 def test_head_reads_back_and_a_missing_head_is_noticed(state):
-    assert verify(state) == audit.Verified(0, (), Head(0, bytes(32)))
+    assert verify(state) == audit.VerificationResult(0, (), Head(0, bytes(32)))
     for _ in range(2):
         append(state, AT, "kind", None, {})
-    assert verify(state, kept=audit.head(state)).problems == ()
-    (problem,) = verify(state, kept=Head(1, bytes(32))).problems  # Also of a record that is not the last.
+    assert verify(state, expected_head=audit.read_head(state)).problems == ()
+    (problem,) = verify(
+        state, expected_head=Head(1, bytes(32))
+    ).problems  # Also of a record that is not the last.
     assert "cut or replaced" in problem
     for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
         assert Head.parse(f" {head}\n") == head
     for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):
-        raised(ConfigInvalid, Head.parse, text, match="invalid head")
+        catch_error(ConfigInvalid, Head.parse, text, match="invalid head")
 
 
 # -- The outbox: an event exists if and only if its change was committed; numbers are never reused.
@@ -280,55 +301,62 @@ def test_head_reads_back_and_a_missing_head_is_noticed(state):
 
 def add_events(state, count=1):
     for _ in range(count):
-        tasks.append(state, OutboxEvent("task", AT, "task-1", {"status": "queued"}))
+        tasks.append_event(state, OutboxEvent("task", AT, "task-1", {"status": "queued"}))
 
 
 def read_numbers(state):
-    return [event.number for event in read(state.ledger, 0, 100_000)]
+    return [event.number for event in read_events(state.ledger, 0, 100_000)]
 
 
 def test_edited_event_row_makes_the_ledger_unavailable(state):
     add_events(state)
     with state.ledger.transaction() as connection:
         connection.execute("UPDATE event SET data = '{'")
-    raised(ManagedMemoryUnavailable, read_numbers, state, match="was changed after it was written")
+    catch_error(ManagedMemoryUnavailable, read_numbers, state, match="was changed after it was written")
 
 
-def test_commit_event_is_written_once_with_its_changed_roots(ground):
+def test_commit_event_is_written_once_with_its_changed_roots(store_bench):
     def read_events():
-        return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]
+        return [
+            event
+            for event in read_events(store_bench.state.ledger, 0, 1_000)
+            if event.type == "memory_changed"
+        ]
 
     full = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "the disk is full"))
-    changes, task = (new("user/x.md"), new("project/y.md")), by("task-1", kind="remember")
+    changes, task = (
+        (propose_new("user/x.md"), propose_new("project/y.md")),
+        make_run("task-1", kind="remember"),
+    )
     with patch("muniment.store.ledger.audit.append", full):  # After the event, in one transaction.
-        raised(ManagedMemoryUnavailable, ground.commit, *changes, run=task)
+        catch_error(ManagedMemoryUnavailable, store_bench.commit, *changes, run=task)
     assert read_events() == []
     for _ in range(2):
-        ground.commit(*changes, run=task)
+        store_bench.commit(*changes, run=task)
     (event,) = read_events()
-    keys = {scope: root_key(ground.state, root) for scope, root in ground.roots.items()}
+    keys = {scope: get_root_key(store_bench.state, root) for scope, root in store_bench.roots.items()}
     assert (event.number, event.task, event.roots) == (1, "task-1", tuple(sorted(keys.values())))
     assert (event.workspace, event.token, event.client) == (None, None, None)
     assert event.data == {"source": "workspace_memory_remember"}
-    assert ground.state.ledger.rows("SELECT done FROM change_set") == [(event.at,)]
-    ground.commit(new("user/z.md"), run=by("task-2"))
+    assert store_bench.state.ledger.rows("SELECT done FROM change_set") == [(event.at,)]
+    store_bench.commit(propose_new("user/z.md"), run=make_run("task-2"))
     assert [event.roots for event in read_events()[1:]] == [(keys["user"],)]
 
 
-def test_numbers_continue_after_deleting_all_events_and_a_scrub(state, opening):
+def test_numbers_continue_after_deleting_all_events_and_a_scrub(state, open_state):
     add_events(state, 3)
-    epoch, *_ = span(state.ledger)
+    epoch, *_ = read_range(state.ledger)
     with state.ledger.transaction() as connection:
         connection.execute("DELETE FROM event")
-    assert span(state.ledger) == (epoch, 3, 3)
+    assert read_range(state.ledger) == (epoch, 3, 3)
     scrub(state)
     state.close()
-    with opening(state.directory) as reopened:
+    with open_state(state.directory) as reopened:
         add_events(reopened)
-        assert (span(reopened.ledger), read_numbers(reopened)) == ((epoch, 3, 4), [4])
+        assert (read_range(reopened.ledger), read_numbers(reopened)) == ((epoch, 3, 4), [4])
 
 
-@of_sqlite
+@sqlite_only
 @pytest.mark.parametrize("how", ["as documented", "as a whole, over existing files"])
 def test_restored_state_starts_a_new_series(state, tmp_path, how):
     """Its numbers are used again, so a reader of the old series must notice it.
@@ -336,7 +364,7 @@ def test_restored_state_starts_a_new_series(state, tmp_path, how):
     Also if the copy keeps times and overwrites existing files, so that the inodes are equal.
     """
     add_events(state, 3)
-    epoch, *_ = span(state.ledger)
+    epoch, *_ = read_range(state.ledger)
     directory, backup = state.directory, tmp_path / "backup"
     backup.mkdir()
     if how == "as documented":  # `sqlite3 ledger.db .backup`, while the state is open
@@ -347,54 +375,61 @@ def test_restored_state_starts_a_new_series(state, tmp_path, how):
         shutil.copytree(directory, backup, dirs_exist_ok=True)
     with State(directory) as more:
         add_events(more, 2)
-        assert span(more.ledger)[0] == epoch
+        assert read_range(more.ledger)[0] == epoch
     for path in directory.glob("ledger.db*" if how == "as documented" else ".none"):
         path.unlink()
     shutil.copytree(backup, directory, dirs_exist_ok=True)
     directory.chmod(0o700)
     with State(directory) as restored:
-        restored_span = span(restored.ledger)
+        restored_span = read_range(restored.ledger)
         assert (restored_span[1:], read_numbers(restored), restored_span[0] == epoch) == (
             (0, 3),
             [1, 2, 3],
             False,
         )
     with State(directory) as opened:
-        assert span(opened.ledger) == restored_span
+        assert read_range(opened.ledger) == restored_span
 
 
-@of_sqlite
+@sqlite_only
 def test_unwritten_series_is_new_at_the_next_open(state, monkeypatch):
     """The mark exists already, but the ledger does not contain it."""
-    epochs = [span(state.ledger)[0]]
+    epochs = [read_range(state.ledger)[0]]
     state.close()
     (state.directory / "ledger.db-series").unlink()
     monkeypatch.setattr(series.secrets, "token_hex", lambda _: 1 / 0)
-    raised(ZeroDivisionError, State, state.directory)
+    catch_error(ZeroDivisionError, State, state.directory)
     monkeypatch.undo()
     for _ in range(2):
         with State(state.directory) as opened:
-            epochs.append(span(opened.ledger)[0])
+            epochs.append(read_range(opened.ledger)[0])
     assert epochs[0] != epochs[1] == epochs[2]
 
 
 def test_newest_events_are_kept_and_the_span_has_their_start(state, monkeypatch):
     monkeypatch.setattr(tasks, "MAX_EVENTS", 300)
-    epoch, *_ = span(state.ledger)
+    epoch, *_ = read_range(state.ledger)
     for more, first, is_committed in ((511, 0, 1), (1, 0, 0), (1, 212, 1), (255, 212, 1), (1, 468, 1)):
         with suppress(ZeroDivisionError), state.ledger.transaction():
             add_events(state, more)
             assert is_committed or read_numbers(state)[-1] == 512
             1 / is_committed  # The rollback deletes nothing.
         remaining = read_numbers(state)
-        assert (epoch, remaining[0] - 1, remaining[-1]) == span(state.ledger) == (epoch, first, remaining[-1])
+        assert (
+            (epoch, remaining[0] - 1, remaining[-1])
+            == read_range(state.ledger)
+            == (epoch, first, remaining[-1])
+        )
         assert remaining == list(range(first + 1, remaining[-1] + 1))
 
 
-def test_root_with_its_own_history_keeps_it(ground, tmp_path):
+def test_root_with_its_own_history_keeps_it(store_bench, tmp_path):
     """For a moved checkout; `surface/library/test_projects.py` tests a root without history."""
-    own, before = (root_key(ground.state, ground.roots[scope]) for scope in ("user", "project"))
-    ledger.move_root(ground.state, ground.roots["project"].trusted_path, ground.roots["user"])
-    assert [root_key(ground.state, ground.roots[scope]) for scope in ("user", "project")] == [own, before]
-    ledger.move_root(ground.state, tmp_path / "nowhere", ground.roots["user"])
-    assert root_key(ground.state, ground.roots["user"]) == own
+    own, before = (get_root_key(store_bench.state, store_bench.roots[scope]) for scope in ("user", "project"))
+    ledger.move_root(store_bench.state, store_bench.roots["project"].trusted_path, store_bench.roots["user"])
+    assert [get_root_key(store_bench.state, store_bench.roots[scope]) for scope in ("user", "project")] == [
+        own,
+        before,
+    ]
+    ledger.move_root(store_bench.state, tmp_path / "nowhere", store_bench.roots["user"])
+    assert get_root_key(store_bench.state, store_bench.roots["user"]) == own

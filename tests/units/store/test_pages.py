@@ -16,19 +16,28 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kit.memories import put
-from kit.raising import raised
-from kit.store.ground import STRICT, claim, lay, new, opened, patience, photograph, sha
-from kit.store.shelf import Limits, Shelf, expected
-from kit.store.shelf import sha as digest_of
-from muniment.content.titles import title_of
+from kit.catching import catch_error
+from kit.memories import write_file
+from kit.store.bench import (
+    STRICT,
+    compute_digest,
+    make_claim,
+    make_deadline,
+    open_store_bench,
+    propose_new,
+    take_snapshot,
+    write_files,
+)
+from kit.store.indexed_root import IndexedRoot, Limits, build_expected
+from kit.store.indexed_root import compute_digest as digest_of
+from muniment.content.titles import derive_title
 from muniment.errors import StoreConflict, Unreadable
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.root import Root
 from muniment.store import catalog, index_layout, index_pages, upkeep
 from muniment.store import index as index_lines
 from muniment.store.state import State
-from muniment.testing.corpus.index_oracle import index_problems, index_targets
+from muniment.testing.corpus.index_oracle import find_index_problems, list_targets
 
 SMALL = Limits(flat=(6, 700), page=(4, 400), half=(3, 300), links=(3, 300), digits=1)
 
@@ -51,7 +60,9 @@ def make_fit(limit, head=lambda _: 0, per_line=0):
 @cache
 def measure_head(count):
     """Return the size of `MEMORY.md` without entry lines."""
-    return len(expected({f"{at}.md": "" for at in range(count)}, Limits(flat=(count, 25_000)))["MEMORY.md"])
+    return len(
+        build_expected({f"{at}.md": "" for at in range(count)}, Limits(flat=(count, 25_000)))["MEMORY.md"]
+    )
 
 
 @contextmanager
@@ -61,7 +72,7 @@ def use_small_limits():
         for module in (index_lines, index_layout):
             patch.setattr(module, "fits_index", make_fit(SMALL.flat, head=measure_head))
         patch.setattr(index_pages, "fits_page", make_fit(SMALL.page, per_line=len("../")))
-        patch.setattr(index_layout, "fits_half", make_fit(SMALL.half))
+        patch.setattr(index_layout, "fits_half_index", make_fit(SMALL.half))
         patch.setattr(index_layout, "fits_links", make_fit(SMALL.links))
         patch.setattr(index_pages, "TOPIC_DIGITS", SMALL.digits)
         yield
@@ -69,7 +80,7 @@ def use_small_limits():
 
 @pytest.fixture
 def empty_pages(tmp_path):
-    made = Shelf(tmp_path)
+    made = IndexedRoot(tmp_path)
     yield made
     made.close()
 
@@ -81,66 +92,66 @@ class IndexMachine(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.stack.enter_context(use_small_limits())
-        self.pages = Shelf(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.pages = IndexedRoot(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.stack.callback(self.pages.close)
 
     @initialize(some=st.lists(rels, max_size=40))
     def begin(self, some):
         self.put(some, 0)
-        self.pages.index()
+        self.pages.update_index()
 
     @rule(some=st.lists(rels, min_size=1, max_size=20), length=st.sampled_from([0, 10, 150]), weight=weights)
     def put(self, some, length, weight=("owner", "")):
         for rel in some:
-            self.pages.put(rel, "w" * length, *weight)
+            self.pages.add_entry(rel, "w" * length, *weight)
 
     @rule(data=st.data())
     def drop(self, data):
         if self.pages.lines:
-            self.pages.drop(data.draw(st.sampled_from(sorted(self.pages.lines))))
+            self.pages.remove_entry(data.draw(st.sampled_from(sorted(self.pages.lines))))
 
     @rule(old=st.sampled_from(TOPICS), new=st.sampled_from([None, *TOPICS]))
     def drop_or_rename_topic(self, old, new):
         for rel in [rel for rel in self.pages.lines if rel.rpartition("/")[0] == old]:
-            self.pages.drop(rel)
+            self.pages.remove_entry(rel)
             if new is not None:
-                self.pages.put(f"{new}/{rel.rpartition('/')[2]}".lstrip("/"))
+                self.pages.add_entry(f"{new}/{rel.rpartition('/')[2]}".lstrip("/"))
 
     @rule(whole=st.booleans())
     def index(self, whole):
-        self.pages.index(whole=whole)
+        self.pages.update_index(whole=whole)
         self.check_index()
 
     @rule()
     def lose_catalog(self):
-        self.pages.forget()
+        self.pages.clear_derived()
 
     @rule()
     def verify(self):
         """Rebuild the pages in the catalog, and write no file."""
-        before = self.pages.files()
-        self.pages.verify()
-        assert self.pages.files() == before
+        before = self.pages.read_files()
+        self.pages.verify_index()
+        assert self.pages.read_files() == before
 
     @rule(rel=rels)
     def index_while_something_changes(self, rel):
-        self.pages.plan()  # For a commit that is not executed.
-        plan = self.pages.plan()
-        self.pages.put(rel, "meanwhile")
-        self.pages.carry_out(plan)
+        self.pages.make_plan()  # For a commit that is not executed.
+        plan = self.pages.make_plan()
+        self.pages.add_entry(rel, "meanwhile")
+        self.pages.apply_plan(plan)
 
     def check_index(self):
-        files = self.pages.files()
+        files = self.pages.read_files()
         if files or self.pages.lines:  # an empty memory that never had an index needs none
-            assert files == expected(self.pages.lines, SMALL, self.pages.weights)
-        assert self.pages.rows("relisted") == []
+            assert files == build_expected(self.pages.lines, SMALL, self.pages.weights)
+        assert self.pages.read_rows("relisted") == []
 
     def teardown(self):
         with self.stack:
-            self.pages.index()
+            self.pages.update_index()
             self.check_index()
-            assert self.pages.verify().problems == ()
-            assert self.pages.index(whole=True) == []
+            assert self.pages.verify_index().problems == ()
+            assert self.pages.update_index(whole=True) == []
 
 
 EXAMPLES = settings.default.max_examples // 2
@@ -170,7 +181,7 @@ def test_one_change_writes_its_page_its_links_and_memory_md(empty_pages):
     for change, line, written in changes:
         change("topic 7/new.md", *([] if line is None else [line]))
         assert sorted(empty_pages.index()) == written
-        assert empty_pages.files() == expected(empty_pages.lines)
+        assert empty_pages.files() == build_expected(empty_pages.lines)
     assert empty_pages.index() == []
 
 
@@ -186,16 +197,16 @@ def test_newest_owner_facts_are_in_the_first_lines(empty_pages, entries):
             empty_pages.put(f"z/mine-{at}.md", "d" * 60, "owner", f"2027-01-01T10:00:{at:02}Z")
             empty_pages.put(f"a/theirs-{at}.md", "d" * 60, "agent", f"2028-01-01T10:00:{at:02}Z")
     empty_pages.index()
-    assert empty_pages.files() == expected(empty_pages.lines, weights=empty_pages.weights)
+    assert empty_pages.files() == build_expected(empty_pages.lines, weights=empty_pages.weights)
     data = (empty_pages.top / "MEMORY.md").read_bytes()
     assert (data.count(b"\n") <= 200, len(data) <= 25_000) == (True, True)
-    targets = index_targets(data)
+    targets = list_targets(data)
     assert targets[:50] == [f"z/mine-{at}.md" for at in reversed(range(50))]
     links = [target.startswith("index/") for target in targets]
     assert links == sorted(links)  # The links to all other entries are last.
     empty_pages.put("z/mine-7.md", "d" * 60, "owner", "2027-01-01T10:01:00Z")
     assert empty_pages.index() == ["MEMORY.md"]  # Its line is unchanged.
-    assert index_targets((empty_pages.top / "MEMORY.md").read_bytes())[:2] == ["z/mine-7.md", "z/mine-49.md"]
+    assert list_targets((empty_pages.top / "MEMORY.md").read_bytes())[:2] == ["z/mine-7.md", "z/mine-49.md"]
 
 
 def test_page_above_a_limit_is_split_by_the_next_digit(empty_pages):
@@ -210,7 +221,7 @@ def test_page_above_a_limit_is_split_by_the_next_digit(empty_pages):
 def test_parts_that_fit_together_are_joined():
     parts = [("0a", 100, 9_000), ("0b", 96, 9_000), ("1", 1, 100), ("2c", 150, 10_000)]
     joined = [("0", 196, 18_000), ("1", 1, 100), ("2", 150, 10_000)]
-    assert [*index_pages.split([index_pages.TopicPart(*part) for part in parts])] == joined
+    assert [*index_pages.split_topic([index_pages.TopicPart(*part) for part in parts])] == joined
 
 
 # -- The files of an index follow its entries, and foreign text in their place is never lost.
@@ -222,23 +233,23 @@ REBUILD = "run: muniment index rebuild"
 
 
 @pytest.fixture
-def index(ground):
-    return ground.user / "MEMORY.md"
+def index(store_bench):
+    return store_bench.user / "MEMORY.md"
 
 
 def rebuild(ground):
-    return upkeep.rebuild(ground.state, ground.roots["user"], STRICT, patience())
+    return upkeep.rebuild_index(ground.state, ground.roots["user"], STRICT, make_deadline())
 
 
 def find_problems(ground, state=None):
-    return upkeep.verify(state or ground.state, ground.roots["user"], STRICT).problems
+    return upkeep.verify_root_index(state or ground.state, ground.roots["user"], STRICT).problems
 
 
 def is_listed(index, *more):
     """Return whether the index lists the initial entries of `ground`, and more."""
     data = index.read_bytes()
-    targets = index_targets(data)
-    assert list(index_problems(data, set(targets))) == []
+    targets = list_targets(data)
+    assert list(find_index_problems(data, set(targets))) == []
     return sorted(targets) == sorted(["a.md", "topic/t.md", *more])
 
 
@@ -246,15 +257,15 @@ def make_saved_note(name, rel="MEMORY.md"):
     return f"user/{rel} was not generated by Muniment; it is saved as user/memory-before-muniment{name}.md"
 
 
-def test_stale_index_is_replaced_and_an_empty_memory_has_none(ground, index):
-    rebuild(ground)
-    (ground.user / "new.md").write_bytes(b"# N\n")
-    assert find_problems(ground) == (f"user/MEMORY.md differs from its entries; {REBUILD}",)
-    assert rebuild(ground) == ()
+def test_stale_index_is_replaced_and_an_empty_memory_has_none(store_bench, index):
+    rebuild(store_bench)
+    (store_bench.user / "new.md").write_bytes(b"# N\n")
+    assert find_problems(store_bench) == (f"user/MEMORY.md differs from its entries; {REBUILD}",)
+    assert rebuild(store_bench) == ()
     assert is_listed(index, "new.md")
-    for path in ground.user.rglob("*.md"):
+    for path in store_bench.user.rglob("*.md"):
         path.unlink()
-    assert find_problems(ground) == rebuild(ground) == ()
+    assert find_problems(store_bench) == rebuild(store_bench) == ()
     assert not index.exists()
 
 
@@ -269,179 +280,189 @@ FOREIGN_INDEXES = [
 
 
 @pytest.mark.threat("T-IDX-05", control="index_of_others_is_saved")
-def test_foreign_index_is_saved_completely_and_reported_once(ground, index):
+def test_foreign_index_is_saved_completely_and_reported_once(store_bench, index):
     index.write_bytes(FOREIGN_INDEXES[0])
-    before = ground.photograph()
-    assert find_problems(ground) == (
+    before = store_bench.photograph()
+    assert find_problems(store_bench) == (
         "user/MEMORY.md was not generated by Muniment; a rebuild will first save it as an entry",
     )
-    assert ground.photograph() == before
+    assert store_bench.photograph() == before
     names = []
     for number, text in enumerate(FOREIGN_INDEXES):
         index.write_bytes(text)
         name = f"-{number + 1}" if number else ""
         names += [f"memory-before-muniment{name}.md", f"{number}.md"]
-        assert ground.commit(new(f"user/{number}.md")).notes == (make_saved_note(name),)
+        assert store_bench.commit(propose_new(f"user/{number}.md")).notes == (make_saved_note(name),)
         assert is_listed(index, *names)
         names.append(f"more-{number}.md")
-        assert ground.commit(new(f"user/more-{number}.md")).notes == ()
-        assert (ground.user / names[-3]).read_bytes() == text
-    assert find_problems(ground) == ()
+        assert store_bench.commit(propose_new(f"user/more-{number}.md")).notes == ()
+        assert (store_bench.user / names[-3]).read_bytes() == text
+    assert find_problems(store_bench) == ()
 
 
 def rebuild_without_catalog(ground):
     """Rebuild as if the catalog had been deleted."""
     with ground.state.catalog.transaction() as connection:
         connection.execute("DELETE FROM written")
-    ground.state.renew_catalog()
+    ground.state.recreate_catalog()
     return rebuild(ground)
 
 
-def test_index_with_only_words_of_entries_is_not_saved(ground, index):
+def test_index_with_only_words_of_entries_is_not_saved(store_bench, index):
     """A catalog may be deleted at any time; an index with only words of the entries may be replaced."""
-    ground.commit(new("user/n.md", b"# N\n\nfirst\n"))
+    store_bench.commit(propose_new("user/n.md", b"# N\n\nfirst\n"))
     old = index.read_bytes()
-    assert rebuild_without_catalog(ground) == ()
+    assert rebuild_without_catalog(store_bench) == ()
     assert index.read_bytes() == old
-    ground.commit(ground.edit("user/n.md", b"# N\n\nsecond\n"))
+    store_bench.commit(store_bench.edit("user/n.md", b"# N\n\nsecond\n"))
     current = index.read_bytes()
     index.write_bytes(old)
-    assert rebuild_without_catalog(ground) == ()
+    assert rebuild_without_catalog(store_bench) == ()
     assert index.read_bytes() == current  # An index of another home that trusts an entry differently:
     line = next(line for line in current.split(b"\n") if b"(a.md)" in line)
     index.write_bytes(current.replace(line, "- [a.md](a.md) — agent".encode()))
-    assert rebuild(ground) == ()
+    assert rebuild(store_bench) == ()
     assert index.read_bytes() == current
 
 
-def test_index_of_an_earlier_version_is_replaced_and_not_saved(ground, index):
+def test_index_of_an_earlier_version_is_replaced_and_not_saved(store_bench, index):
     """The catalog of that version is lost; its index is recognized by the text of the entries."""
     facts = [*(f"The fact number {at}" for at in range(200)), "The user prefers a long title, " * 4]
     for at, fact in enumerate(facts):
-        put(ground.user, f"t/{at}.md", f"---\nname: {title_of(fact)}\ndescription: {fact}\n---\n{fact}\n")
-    assert rebuild(ground) == ()
-    originals = {path: path.read_text() for path in (index, *(ground.user / "index").iterdir())}
+        write_file(
+            store_bench.user,
+            f"t/{at}.md",
+            f"---\nname: {derive_title(fact)}\ndescription: {fact}\n---\n{fact}\n",
+        )
+    assert rebuild(store_bench) == ()
+    originals = {path: path.read_text() for path in (index, *(store_bench.user / "index").iterdir())}
     for path, text in originals.items():
         twice = re.sub(r"\[(The fact .*)\](.*)", r"[\1]\2 — \1", text)
-        path.write_text(re.sub(r"\[(The user .*)\](.*)", rf"[{title_of(facts[-1])}]\2 — \1", twice))
+        path.write_text(re.sub(r"\[(The user .*)\](.*)", rf"[{derive_title(facts[-1])}]\2 — \1", twice))
     assert "[The fact number 7](t/7.md) — The fact number 7\n" in index.read_text()
-    assert rebuild_without_catalog(ground) == ()
+    assert rebuild_without_catalog(store_bench) == ()
     assert {path: path.read_text() for path in originals} == originals
-    assert find_problems(ground) == ()
+    assert find_problems(store_bench) == ()
 
 
 @pytest.mark.parametrize("entries", [3, pytest.param(240, marks=pytest.mark.slow)])
-def test_homes_that_share_a_root_accept_each_others_index(ground, tmp_path, entries):
+def test_homes_that_share_a_root_accept_each_others_index(store_bench, tmp_path, entries):
     """Neither knows the changes and removals of the other: they share only the files."""
     for number in range(entries):
-        put(ground.user, f"t{number % 3}/n{number}.md", f"# Note {number}\n\nfact {number}\n")
+        write_file(store_bench.user, f"t{number % 3}/n{number}.md", f"# Note {number}\n\nfact {number}\n")
 
     def commit_quietly(*changes, **more):
-        assert ground.commit(*changes, reviewed=True, **more).notes == ()
+        assert store_bench.commit(*changes, reviewed=True, **more).notes == ()
 
     with closing(State(tmp_path / "other")) as other:
         for turn in range(4):
-            one, two = (ground.state, other)[:: 1 if turn % 2 else -1]
+            one, two = (store_bench.state, other)[:: 1 if turn % 2 else -1]
             removed, created = f"user/t{turn % 3}/n{turn}.md", f"user/t0/made-{turn}.md"
-            if (ground.base / removed).exists():
-                commit_quietly(removals=[claim(removed, (ground.base / removed).read_bytes())], state=one)
-            commit_quietly(new(created, b"# Made\n\nx\n"), state=two)
-            commit_quietly(ground.edit(created, b"# Other words\n\ny\n"), state=one)
-        assert not list(ground.user.glob("memory-before-muniment*"))
-        assert find_problems(ground) == find_problems(ground, other) == ()
+            if (store_bench.base / removed).exists():
+                commit_quietly(
+                    removals=[make_claim(removed, (store_bench.base / removed).read_bytes())], state=one
+                )
+            commit_quietly(propose_new(created, b"# Made\n\nx\n"), state=two)
+            commit_quietly(store_bench.edit(created, b"# Other words\n\ny\n"), state=one)
+        assert not list(store_bench.user.glob("memory-before-muniment*"))
+        assert find_problems(store_bench) == find_problems(store_bench, other) == ()
 
 
-def test_another_machine_makes_the_same_index(ground, index, tmp_path):
+def test_another_machine_makes_the_same_index(store_bench, index, tmp_path):
     """Sorted by provenance; entries without a valid date are last, by path."""
     days = [f"2026-11-{day}T10:00:00Z" for day in (12, 11, 13)]
     others = ["2026-13", "~", "2026-11-22", "2026-11-22 10:00:00", 5, None, "2026-11-22T10:00:00+01:00"]
     for at, time in enumerate([*days, *others, *[""] * 196]):
         text = f"---\nmuniment: {json.dumps({'updated': time})}\n---\n# Fact\n"
-        os.utime(put(ground.user, f"{'u' if at < 3 else 't'}/{at:03}.md", text), ns=(0, 10**18 - at))
-    assert rebuild(ground) == ()
+        os.utime(
+            write_file(store_bench.user, f"{'u' if at < 3 else 't'}/{at:03}.md", text), ns=(0, 10**18 - at)
+        )
+    assert rebuild(store_bench) == ()
     first = ["u/002.md", "u/000.md", "u/001.md", "a.md", "t/003.md", "t/004.md", "t/005.md"]
-    assert index_targets(index.read_bytes())[:7] == first
-    files = {str(path.relative_to(ground.base)): path for path in ground.base.rglob("*.md")}
+    assert list_targets(index.read_bytes())[:7] == first
+    files = {str(path.relative_to(store_bench.base)): path for path in store_bench.base.rglob("*.md")}
     made = {
         rel: path.read_bytes() for rel, path in files.items() if rel.startswith(("user/M", "user/index/"))
     }
     base = tmp_path / "other"
-    lay(base, {rel: files[rel].read_bytes() for rel in sorted(files, reverse=True) if rel not in made})
+    write_files(
+        base, {rel: files[rel].read_bytes() for rel in sorted(files, reverse=True) if rel not in made}
+    )
     for number, path in enumerate(base.rglob("*.md")):
         os.utime(path, ns=(number, 10**18 - number * 10**15))
-    with opened(base, tmp_path / "other-state") as other:
+    with open_store_bench(base, tmp_path / "other-state") as other:
         rebuild(other)
         assert {rel: (base / rel).read_bytes() for rel in made} == made
 
 
-def test_index_replaced_by_a_person_meanwhile_is_saved_or_kept(ground, index, monkeypatch):
-    rebuild(ground)
-    (ground.user / "n.md").write_bytes(b"new\n")
-    real, edits = upkeep.land, [b"mine\n"]
+def test_index_replaced_by_a_person_meanwhile_is_saved_or_kept(store_bench, index, monkeypatch):
+    rebuild(store_bench)
+    (store_bench.user / "n.md").write_bytes(b"new\n")
+    real, edits = upkeep.apply_changes, [b"mine\n"]
 
     def edit_and_land(*arguments, **more):
         if edits:
             index.write_bytes(edits.pop())
         return real(*arguments, **more)
 
-    monkeypatch.setattr(upkeep, "land", edit_and_land)
-    assert rebuild(ground) == (make_saved_note(""),)
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"mine\n"
+    monkeypatch.setattr(upkeep, "apply_changes", edit_and_land)
+    assert rebuild(store_bench) == (make_saved_note(""),)
+    assert (store_bench.user / "memory-before-muniment.md").read_bytes() == b"mine\n"
     assert is_listed(index, "memory-before-muniment.md", "n.md")
     index.write_bytes(FOREIGN_INDEXES[0])
-    before = ground.contents()
+    before = store_bench.contents()
     edits += [b"late edit 2", b"late edit 1", b"late edit 0"]
-    raised(StoreConflict, rebuild, ground)
-    assert ground.contents() == {**before, "user/MEMORY.md": sha(b"late edit 2")}
+    catch_error(StoreConflict, rebuild, store_bench)
+    assert store_bench.contents() == {**before, "user/MEMORY.md": compute_digest(b"late edit 2")}
 
 
-def test_index_that_is_a_link_is_replaced_and_its_target_kept(ground, index):
-    outside, made = photograph(ground.outside), []
+def test_index_that_is_a_link_is_replaced_and_its_target_kept(store_bench, index):
+    outside, made = take_snapshot(store_bench.outside), []
     for target in ("secret.md", "nothing.md", "."):
         index.unlink(missing_ok=True)
-        index.symlink_to(ground.outside / target)
-        assert find_problems(ground) == (f"user/MEMORY.md is a link; {REBUILD}",)
+        index.symlink_to(store_bench.outside / target)
+        assert find_problems(store_bench) == (f"user/MEMORY.md is a link; {REBUILD}",)
         made.append(f"{len(made)}.md")
-        assert ground.commit(new(f"user/{made[-1]}")).notes == (LINK,)
+        assert store_bench.commit(propose_new(f"user/{made[-1]}")).notes == (LINK,)
         assert not index.is_symlink()
         assert is_listed(index, *made)
-    assert photograph(ground.outside) == outside
+    assert take_snapshot(store_bench.outside) == outside
     index.unlink()
-    os.link(ground.outside / "secret.md", index)
-    assert ground.commit(new("user/last.md")).notes == (LINK,)
+    os.link(store_bench.outside / "secret.md", index)
+    assert store_bench.commit(propose_new("user/last.md")).notes == (LINK,)
     assert is_listed(index, *made, "last.md")
-    assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
+    assert (store_bench.outside / "secret.md").read_bytes() == b"secret\n"
 
 
-def test_irreplaceable_index_is_kept_and_the_commit_succeeds(ground, index):
+def test_irreplaceable_index_is_kept_and_the_commit_succeeds(store_bench, index):
     large = lambda at: at.write_bytes(b"x" * (MAX_FILE_BYTES + 1))  # noqa: E731
     made = []
     for make in (Path.mkdir, os.mkfifo, lambda at: os.mknod(at, 0o140600), large):
         make(index)
         before = index.stat()
         made.append(f"{len(made)}.md")
-        (note,) = ground.commit(new(f"user/{made[-1]}")).notes
+        (note,) = store_bench.commit(propose_new(f"user/{made[-1]}")).notes
         assert note.startswith("user/MEMORY.md cannot be rebuilt: ")
-        assert find_problems(ground) == rebuild(ground) == (note,)
-        assert (ground.user / made[-1]).exists()
+        assert find_problems(store_bench) == rebuild(store_bench) == (note,)
+        assert (store_bench.user / made[-1]).exists()
         assert (index.stat().st_mode, index.stat().st_size) == (before.st_mode, before.st_size)
         if index.is_dir():
             assert note.endswith("user/MEMORY.md is a directory; move it away")
-        index.rename(ground.outside / made[-1])
-    assert ground.commit(new("user/m.md")).notes == ()
+        index.rename(store_bench.outside / made[-1])
+    assert store_bench.commit(propose_new("user/m.md")).notes == ()
     assert is_listed(index, *made, "m.md")
 
 
-def test_incompletely_read_memory_never_loses_its_index(ground, index):
-    rebuild(ground)
+def test_incompletely_read_memory_never_loses_its_index(store_bench, index):
+    rebuild(store_bench)
     complete = index.read_bytes()
     with patch.object(catalog.View, "complete", False):
         note = "user/MEMORY.md cannot be rebuilt: the memory could not be read completely"
-        assert ground.commit(new("user/n.md")).notes == (note,)
-        assert (ground.user / "n.md").exists()
+        assert store_bench.commit(propose_new("user/n.md")).notes == (note,)
+        assert (store_bench.user / "n.md").exists()
         assert index.read_bytes() == complete
-        assert find_problems(ground) == rebuild(ground) == (note,)
-    assert ground.commit(new("user/m.md")).notes == ()
+        assert find_problems(store_bench) == rebuild(store_bench) == (note,)
+    assert store_bench.commit(propose_new("user/m.md")).notes == ()
     assert is_listed(index, "m.md", "n.md")
 
 
@@ -479,7 +500,7 @@ def read_index_files(pages):
 
 
 def is_index_correct(pages):
-    return read_index_files(pages) == expected(pages.lines)
+    return read_index_files(pages) == build_expected(pages.lines)
 
 
 def drop_entries(pages, *parts):
@@ -537,7 +558,7 @@ def test_unknown_pages_are_removed_if_they_have_no_own_text(pages):
         (pages.top / rel).write_text(text)
     (pages.top / "index" / "sub").mkdir()
     pages.forget()
-    pages.ever.clear()  # The ledger does not know removed entries, either.
+    pages.known_contents.clear()  # The ledger does not know removed entries, either.
     assert update_index(pages) == ()
     names = sorted([*foreign, OTHER])
     assert sorted(read_index_files(pages)) == ["MEMORY.md", "index/.hidden", *names]
@@ -566,7 +587,7 @@ def unreadable(monkeypatch):
 @pytest.mark.parametrize("whole", [False, True])
 def test_unreadable_page_of_forgotten_entries_is_removed_later(pages, unreadable, whole):
     drop_entries(pages, slice(99), slice(100, 199))
-    pages.ever.clear()
+    pages.known_contents.clear()
     unreadable.add(PAGE)
     plan = pages.plan(whole=whole)
     pages.carry_out(plan)
@@ -583,7 +604,7 @@ def test_unreadable_page_is_not_saved_as_an_entry_later(pages, unreadable, whole
     pages.put("t/0.md", "words of an entry")
     pages.index()
     pages.put("t/0.md", "other words")
-    pages.ever.clear()
+    pages.known_contents.clear()
     unreadable.add(PAGE)
     pages.carry_out(pages.plan(whole=whole))
     unreadable.clear()

@@ -19,17 +19,17 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from kit.meanwhile import nth
-from kit.operations.places import raising
-from kit.raising import raised
-from kit.store.processes import die, killed, program
+from kit.catching import catch_error
+from kit.interleave import act_at_call
+from kit.operations.contexts import make_raising_step
+from kit.store.processes import assert_dies, die, run_program
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.store import database, state
-from muniment.store.audit import append, records, verify
-from muniment.store.database import Database, migrations
-from muniment.store.state import CATALOG_VERSION, LEDGER_VERSION, State, open_catalog, open_ledger, put
+from muniment.store.audit import append, read_records, verify
+from muniment.store.database import Database, load_migrations
+from muniment.store.state import CATALOG_VERSION, LEDGER_VERSION, State, open_catalog, open_ledger, write_file
 
 AT = "2026-11-22T10:00:00.000Z"
 
@@ -54,7 +54,7 @@ def directory(tmp_path):
     return tmp_path / "state"
 
 
-expect_unavailable = partial(raised, ManagedMemoryUnavailable)
+expect_unavailable = partial(catch_error, ManagedMemoryUnavailable)
 
 
 def photograph(directory):
@@ -82,7 +82,7 @@ def list_tables(path):
 def expect_rejection(directory, words, error=ManagedMemoryUnavailable):
     """Return the reason of the error for a state that is left unchanged."""
     before = photograph(directory)
-    error = raised(error, State, directory, match=words)
+    error = catch_error(error, State, directory, match=words)
     assert photograph(directory) == before
     return getattr(error, "reason", None)
 
@@ -119,18 +119,18 @@ def test_state_files_are_private_and_temporary_ones_removed(tmp_path):
 def test_state_is_the_same_at_the_next_opening(directory):
     with State(directory) as opened, State(None) as other:
         assert is_complete(directory)
-        keyed = opened.keyed("a fact")
-        assert other.keyed("a fact") != keyed
+        keyed = opened.compute_keyed_digest("a fact")
+        assert other.compute_keyed_digest("a fact") != keyed
         assert opened.mac(b"ab", b"c") != opened.mac(b"a", b"bc")
     expect_unavailable(opened.ledger.rows, "SELECT 1", match="closed")
     with State(directory) as opened:
-        assert opened.keyed("a fact") == keyed
+        assert opened.compute_keyed_digest("a fact") == keyed
 
 
 def test_hanging_process_is_waited_for_only_so_long(directory, monkeypatch):
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(state, "BUSY_SECONDS", 0.05)
-    with state._alone(directory):
+    with state._lock_private_directory(directory):
         expect_unavailable(State, directory, match="another process has locked it for")
     with State(directory) as one, State(directory) as two:
         with one.ledger.transaction():
@@ -194,15 +194,15 @@ def test_newer_state_is_rejected_and_unchanged(directory):
         Database(directory / "ledger.db", synchronous="FULL").rows("PRAGMA user_version = 9999")
         die()
 
-    killed(write_newer)
+    assert_dies(write_newer)
     assert (directory / "ledger.db-wal").stat().st_size > 0
-    raised(StateTooNew, State, directory)
+    catch_error(StateTooNew, State, directory)
     assert read_version(directory / "ledger.db") == 9999
 
 
 def test_migration_copies_first_and_keeps_the_content(directory):
     path, copy = directory / "ledger.db", directory / f"ledger.db.version-{NEWEST}"
-    assert [*migrations("muniment.store")] == [*range(1, NEWEST + 1)]
+    assert [*load_migrations("muniment.store")] == [*range(1, NEWEST + 1)]
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.write_bytes(b"half")
     for is_repeated in (False, True):
@@ -217,7 +217,7 @@ def test_migration_copies_first_and_keeps_the_content(directory):
             query(path, "DROP TABLE later")
             query(path, f"PRAGMA user_version = {NEWEST}")
     assert copy.stat().st_ino == inode
-    raised(StateTooNew, State, directory)
+    catch_error(StateTooNew, State, directory)
 
 
 def test_failed_or_killed_migration_leaves_the_old_version(directory):
@@ -226,13 +226,13 @@ def test_failed_or_killed_migration_leaves_the_old_version(directory):
     assert is_complete(directory)
 
     def migrate_and_die():
-        made = state.statements
-        state.statements = lambda script: (each or die() for each in (*made(script), ""))
+        made = state.split_statements
+        state.split_statements = lambda script: (each or die() for each in (*made(script), ""))
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
         filler = f"CREATE TABLE filler AS {numbers} SELECT hex(randomblob(50)) FROM n;\n"
         open_ledger(directory / "ledger.db", (filler,))
 
-    killed(migrate_and_die)
+    assert_dies(migrate_and_die)
     with State(directory) as opened:
         append(opened, AT, "test", None, {})
     assert is_complete(directory, 2)
@@ -266,7 +266,7 @@ def test_invalid_catalog_is_rebuilt_and_ledger_is_left_alone(directory, damage):
 def test_catalog_of_another_version_is_emptied(directory):
     with State(directory) as opened:
         assert list_written_roots(opened) == ["a"]
-        opened.renew_catalog()
+        opened.recreate_catalog()
         assert list_written_roots(opened) == []
         opened.catalog.rows("INSERT INTO written (root, rel, digest) VALUES ('a', 'b', 'c')")
         opened.catalog.rows(f"PRAGMA user_version = {CATALOG_VERSION + 1}")
@@ -277,7 +277,7 @@ def test_catalog_of_another_version_is_emptied(directory):
 def test_unreadable_catalog_is_reported_a_corrupt_one_rebuilt(directory, monkeypatch):
     path = directory / "catalog.db"
     before, error = path.read_bytes(), sqlite3.DatabaseError("database disk image is malformed")
-    monkeypatch.setattr(state, "_version", database.reporting(path)(raising(error)))
+    monkeypatch.setattr(state, "_read_version", database.convert_errors(path)(make_raising_step(error)))
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
     expect_unavailable(open_catalog, path, match="the disk reports")
     assert path.read_bytes() == before
@@ -307,7 +307,9 @@ def test_every_error_has_advice(tmp_path):
     for code, words in SENTENCES.items():
         error = sqlite3.OperationalError("the words of SQLite")
         error.sqlite_errorcode = code
-        error_raised = expect_unavailable(database.reporting(tmp_path)(raising(error)), match=words)
+        error_raised = expect_unavailable(
+            database.convert_errors(tmp_path)(make_raising_step(error)), match=words
+        )
         assert database.is_corrupt(error_raised) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
 
 
@@ -320,14 +322,14 @@ def test_file_is_written_completely_or_not_and_not_through_links(tmp_path):
     path.write_bytes(b"before")
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
     try:
-        error = raised(OSError, put, path, b"more than sixteen bytes", over=True)
+        error = catch_error(OSError, write_file, path, b"more than sixteen bytes", over=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert error.errno == errno.EFBIG
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (b"before", [path])
     path.rename(target)
     path.symlink_to(target)
-    put(path, b"after it all", over=True)
+    write_file(path, b"after it all", replace=True)
     assert (target.read_bytes(), path.is_symlink()) == (b"before", False)
     assert path.read_bytes() == b"after it all"
 
@@ -345,7 +347,7 @@ def count_in_other_process(directory, table="record"):
     """Return the number of rows that another process finds; the last process that closes a ledger deletes its
     log.
     """
-    return int(program(COUNT_ROWS, directory / "ledger.db", table).stdout)
+    return int(run_program(COUNT_ROWS, directory / "ledger.db", table).stdout)
 
 
 READERS = {
@@ -364,7 +366,7 @@ def test_reading_files_loses_nothing_when_another_process_ends(tmp_path, reader)
         READERS[reader](tmp_path, state)
         count_in_other_process(tmp_path)
         append(state, AT, "test", None, {"number": 2})
-        assert len(records(state)) == count_in_other_process(tmp_path) == 2
+        assert len(read_records(state)) == count_in_other_process(tmp_path) == 2
 
 
 def count_descriptors(directory):
@@ -377,9 +379,9 @@ def test_replaced_file_is_read_again_and_the_old_one_is_closed(tmp_path):
     directory, counts = tmp_path / "state", set()
     with State(directory) as state:
         for _ in range(3):
-            list(state.blocks("catalog.db", 15))
-            state.renew_catalog()
-            assert list(state.blocks("catalog.db", 15)) == [(directory / "catalog.db").read_bytes()]
+            list(state.read_blocks("catalog.db", 15))
+            state.recreate_catalog()
+            assert list(state.read_blocks("catalog.db", 15)) == [(directory / "catalog.db").read_bytes()]
             counts.add(count_descriptors(directory))
     assert len(counts) == 1
 
@@ -388,8 +390,8 @@ def test_reader_that_closes_during_a_connect_keeps_the_locks(tmp_path):
     directory = tmp_path / "state"
     State(directory).close()
     reader = ExitStack()
-    reader.enter_context(database.reading(directory / "ledger.db"))
-    with nth(Database, "_connect", 1, reader.close, after=True):
+    reader.enter_context(database.open_shared(directory / "ledger.db"))
+    with act_at_call(Database, "_connect", 1, reader.close, after=True):
         made = Database(directory / "ledger.db", synchronous="FULL")
     with closing(made) as ledger:
         count_in_other_process(directory)
@@ -402,7 +404,7 @@ def test_failed_connection_leaves_nothing_open(tmp_path):
     path = tmp_path / "none.db"
     path.write_bytes(b"no database, " * 100)
     for _ in range(2):
-        with pytest.raises(ManagedMemoryUnavailable), database.reading(path):
+        with pytest.raises(ManagedMemoryUnavailable), database.open_shared(path):
             Database(path, synchronous="FULL")
     assert count_descriptors(tmp_path) == 0
 
@@ -418,7 +420,7 @@ KEPT = "SELECT word FROM kept ORDER BY word"
 
 WAIT = 20.0
 
-FOREVER = Patience(math.inf)
+FOREVER = Deadline(math.inf)
 
 
 @pytest.fixture
@@ -439,7 +441,7 @@ def call_when_started(db, act):
 def start_query(db, query, patience=None):
     """Start a query on its own thread and return its future."""
     pool = ThreadPoolExecutor(1)
-    future = pool.submit(db.rows, query, patience=patience)
+    future = pool.submit(db.rows, query, deadline=patience)
     pool.shutdown(wait=False)
     return future
 
@@ -457,7 +459,7 @@ def test_cancelled_endless_query_ends_and_the_next_is_answered(db, patience):
     begun = threading.Event()
     call_when_started(db, begun.set)
     with Cancel() as cancel:
-        first = start_query(db, ENDLESS, Patience(math.inf, cancel))
+        first = start_query(db, ENDLESS, Deadline(math.inf, cancel))
         assert begun.wait(WAIT)
         second = start_query(db, LONG, patience)
         assert not first.done()
@@ -471,7 +473,7 @@ def test_cancelled_query_does_not_roll_back_its_transaction(db):
     with Cancel() as cancel, db.transaction() as connection:
         call_when_started(db, cancel.set)
         connection.execute("INSERT INTO kept VALUES ('written before')")
-        raised(Cancelled, db.rows, ENDLESS, patience=Patience(math.inf, cancel))
+        catch_error(Cancelled, db.rows, ENDLESS, patience=Deadline(math.inf, cancel))
         connection.execute("INSERT INTO kept VALUES ('written behind')")
     assert len(db.rows(KEPT)) == 3
 
@@ -483,8 +485,8 @@ def test_query_of_another_thread_survives_a_waiting_one(db):
     with Cancel() as cancel:
         other = start_query(db, LONG)
         assert begun.wait(WAIT)
-        waiting = start_query(db, KEPT, Patience(math.inf, cancel))
-        raised(DeadlineExceeded, db.rows, KEPT, patience=Patience(time.monotonic() + 0.01))
+        waiting = start_query(db, KEPT, Deadline(math.inf, cancel))
+        catch_error(DeadlineExceeded, db.rows, KEPT, patience=Deadline(time.monotonic() + 0.01))
         cancel.set()
         assert isinstance(waiting.exception(WAIT), Cancelled)
         assert not other.done()
@@ -496,6 +498,6 @@ def test_query_of_another_thread_survives_a_waiting_one(db):
 def test_interrupt_or_failure_in_a_query_is_raised_as_such(db):
     call_when_started(db, int)
     pressed = Mock(**{"check.side_effect": [None, None, KeyboardInterrupt]})
-    raised(KeyboardInterrupt, db.rows, ENDLESS, patience=pressed)
+    catch_error(KeyboardInterrupt, db.rows, ENDLESS, patience=pressed)
     expect_unavailable(db.rows, "SELECT word FROM nowhere", patience=FOREVER)
     assert is_usable(db)

@@ -13,25 +13,25 @@ from unittest.mock import Mock
 import pytest
 
 from kit.clock import FakeClock
-from kit.recall.places import WAIT, EndlessSweep, ground, nothing_left_behind, telling
+from kit.recall.contexts import WAIT, EndlessSweep, assert_threads_ended, make_event_reader, open_bench
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, Unreadable
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.listing import OpenDirectory
 from muniment.store import catalog, visit
 from muniment.store import watching as subject
-from muniment.store.catalog import Look
-from muniment.store.upkeep import view_of
-from muniment.store.watching import Looks, looks_of
+from muniment.store.catalog import ScanPlan
+from muniment.store.upkeep import open_view
+from muniment.store.watching import CatalogWatcher, get_watcher
 
-logged_events = pytest.fixture(telling)
-FOREVER = Patience(math.inf)
+logged_events = pytest.fixture(make_event_reader)
+FOREVER = Deadline(math.inf)
 TREE = {f"user/{topic}/{name}.md": f"About {topic} {name}\n" for topic in "abc" for name in ("one", "two")}
 
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     monkeypatch.setattr(visit, "_RACY_NS", -(10**18))  # New files count as written long ago.
-    with nothing_left_behind(), ground(tmp_path, entries=TREE) as made:
+    with assert_threads_ended(), open_bench(tmp_path, entries=TREE) as made:
         yield made
 
 
@@ -43,15 +43,15 @@ def clock():
 @pytest.fixture
 def find_words(made, clock):
     """A function that views the root `user` and returns the rows that contain a word."""
-    with closing(Looks(made.state, clock=clock)) as watcher:
+    with closing(CatalogWatcher(made.state, clock=clock)) as watcher:
 
         def find_words(word=None, patience=FOREVER):
-            view = watcher.view(made.place.roots["user"], made.place.policy, patience)
+            view = watcher.open_view(made.place.roots["user"], made.place.policy, patience)
             found = made.state.catalog.rows(
                 "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
                 (word or "about",),
             )
-            assert view.complete
+            assert view.is_complete
             return [rel for (rel,) in found]
 
         find_words.looks = watcher
@@ -61,7 +61,7 @@ def find_words(made, clock):
 @pytest.fixture
 def status_calls(monkeypatch):
     """The names whose status was read."""
-    real, calls = OpenDirectory.status_of, []
+    real, calls = OpenDirectory.read_status, []
     monkeypatch.setattr(OpenDirectory, "status_of", lambda self, name: calls.append(name) or real(self, name))
     return calls
 
@@ -140,7 +140,7 @@ def test_only_changed_names_are_read_except_by_a_new_view(made, find_words, monk
     (made.file("user/b/one.md").parent / "odd name?.md").write_text("About nothing\n")
     assert find_words() == ["a/one.md", "b/three.md", "b/two.md", "c/one.md", "c/three.md", "c/two.md"]
     assert listed == []
-    view = view_of(made.state, made.place.roots["user"], made.place.policy)
+    view = open_view(made.state, made.place.roots["user"], made.place.policy)
     assert listed == [1, 1, 1]
     assert view.names("b") == {"three.md", "two.md", "odd name?.md"}
     (made.file("user/b/two.md").parent / "new").mkdir()
@@ -153,7 +153,7 @@ def test_new_deep_directories_and_late_files_are_found(made, find_words, monkeyp
     find_words()
     find_words()
     made.put("user/d/e/f/new.md", "A walrus\n")
-    real, late = subject.Watch.follow, [lambda: made.put("user/d/e/late.md", "A late walrus\n")]
+    real, late = subject.Watch.watch, [lambda: made.put("user/d/e/late.md", "A late walrus\n")]
 
     def follow(self, root, directories):
         if late:
@@ -177,11 +177,11 @@ def test_directories_that_replaced_others_are_watched(made, find_words, tmp_path
     for _ in range(3):
         assert find_words("walrus") == ["d/e/one.md"]
     if lost:
-        monkeypatch.setattr(subject, "_LOST_COUNT", 0x800)  # Together with the move itself.
+        monkeypatch.setattr(subject, "_OVERFLOW", 0x800)  # Together with the move itself.
     made.file("user/d").rename(away)
     new.rename(made.file("user/d"))
     assert find_words("new") == ["d/e/one.md"]
-    monkeypatch.setattr(subject, "_LOST_COUNT", 0x4000)
+    monkeypatch.setattr(subject, "_OVERFLOW", 0x4000)
     append_text(made.file("user/d/e/one.md"), " and a narwhal")
     append_text(away / "e/one.md", " and a zebra")
     assert (find_words("narwhal"), find_words("zebra")) == (["d/e/one.md"], [])
@@ -194,24 +194,24 @@ def test_moved_directory_is_watched_only_at_its_new_path(made):
     made.file("user/p/y/a").rmdir()
     root, watched = made.place.roots["user"].root, {"", "p", "p/x", "p/x/a", "p/y"}
     with closing(subject.Watch()) as watch:
-        watch.follow(root, watched)
+        watch.watch(root, watched)
         made.file("user/p/x/a").rename(made.file("user/p/y/a"))
-        assert watch.follow(root, {*watched, "p/y/a"}) == ["p/y/a"]
+        assert watch.watch(root, {*watched, "p/y/a"}) == ["p/y/a"]
         made.file("user/p").rename(made.file("user/q"))
-        assert {"", "p", "p/x", "p/y/a"} <= watch.changed().keys()
-        assert watch.follow(root, {"", "q/y/a"}) == ["q/y/a"]
+        assert {"", "p", "p/x", "p/y/a"} <= watch.read_changes().keys()
+        assert watch.watch(root, {"", "q/y/a"}) == ["q/y/a"]
         append_text(made.file("user/q/y/a/one.md"), " and a narwhal")
-        assert watch.changed() == {"q/y/a": {"one.md"}}
-        watch.follow(root, {""})
+        assert watch.read_changes() == {"q/y/a": {"one.md"}}
+        watch.watch(root, {""})
         append_text(made.file("user/q/y/a/one.md"), " and a zebra")
-        assert watch.changed() == {}
+        assert watch.read_changes() == {}
         watch.close()
 
 
 def test_view_ends_while_directories_are_created(made, find_words, monkeypatch):
     find_words()
     find_words()
-    real, number = subject.Watch.follow, count()
+    real, number = subject.Watch.watch, count()
 
     def follow(self, root, directories):
         made.put(f"user/{next(number)}/new.md", "A walrus\n")
@@ -246,10 +246,10 @@ def test_lost_notifications_lead_to_a_full_listing(made, find_words, logged_even
     find_words()
     find_words()
     if lost == "count":
-        monkeypatch.setattr(subject, "_LOST_COUNT", 0x2)
+        monkeypatch.setattr(subject, "_OVERFLOW", 0x2)
         append_text(made.file("user/a/one.md"), " zebra")
     if lost == "watches":
-        monkeypatch.setattr(subject, "MAX_WATCHED", 3)
+        monkeypatch.setattr(subject, "MAX_WATCHED_DIRECTORIES", 3)
     made.put("user/h/new.md", "A zebra\n")
     assert find_words("zebra") == [*(["a/one.md"] if lost == "count" else []), "h/new.md"]
     made.put("user/i/new.md", "A walrus\n")
@@ -267,14 +267,14 @@ def test_every_file_is_swept_once_a_minute_without_a_watch(made, find_words, clo
     with monkeypatch.context() as none_left:
         none_left.setattr(subject.threading.Thread, "start", Mock(side_effect=RuntimeError("none left")))
         clock.advance(1)
-        assert (find_words("zebra"), find_words.looks._sweeping) == ([], None)
+        assert (find_words("zebra"), find_words.looks._sweep_thread) == ([], None)
     clock.advance(subject.SWEEP_SECONDS - 1)
-    gate, real = threading.Event(), catalog.View.edited
+    gate, real = threading.Event(), catalog.View.find_edited
     monkeypatch.setattr(catalog.View, "edited", lambda *it: gate.wait(WAIT) and real(*it))
     clock.advance(1)
     assert find_words("zebra") == []  # It waits for nothing.
     gate.set()
-    find_words.looks._sweeping.join(WAIT)
+    find_words.looks._sweep_thread.join(WAIT)
     assert find_words("zebra") == ["c/one.md"]
 
 
@@ -293,7 +293,7 @@ def test_closed_sweep_ends_and_a_failed_one_is_logged(find_words, clock, monkeyp
         clock.advance(subject.SWEEP_SECONDS)
         assert len(find_words()) == 6
         if edited is failed:
-            find_words.looks._sweeping.join(WAIT)
+            find_words.looks._sweep_thread.join(WAIT)
     assert begun.wait(WAIT)
     find_words.looks.close()
     assert [each["event"] for each in logged_events()] == ["memory_not_swept"]
@@ -302,11 +302,11 @@ def test_closed_sweep_ends_and_a_failed_one_is_logged(find_words, clock, monkeyp
 
 def test_sweep_has_ended_when_the_roots_are_closed(tmp_path, monkeypatch):
     sweep = EndlessSweep(monkeypatch)
-    with ground(tmp_path, entries=TREE) as made:
+    with open_bench(tmp_path, entries=TREE) as made:
         for _ in range(2):
-            looks_of(made.state).view(made.place.roots["user"], made.place.policy, FOREVER)
-        assert sweep.begun.wait(WAIT)
-    assert sweep.held == [True]
+            get_watcher(made.state).open_view(made.place.roots["user"], made.place.policy, FOREVER)
+        assert sweep.started.wait(WAIT)
+    assert sweep.root_was_open == [True]
 
 
 def test_many_files_are_swept_once_a_minute_by_new_processes(made, status_calls, monkeypatch):
@@ -315,8 +315,8 @@ def test_many_files_are_swept_once_a_minute_by_new_processes(made, status_calls,
 
     def count_status_calls():
         status_calls.clear()
-        with closing(Looks(made.state)) as watcher:
-            watcher.view(root, made.place.policy, FOREVER)
+        with closing(CatalogWatcher(made.state)) as watcher:
+            watcher.open_view(root, made.place.policy, FOREVER)
         return sum(name.endswith(".md") for name in status_calls)
 
     assert (count_status_calls(), count_status_calls(), count_status_calls()) == (0, 6, 0)
@@ -338,23 +338,23 @@ def test_link_in_place_of_a_directory_is_not_watched(made, find_words, tmp_path)
     assert find_words.looks._watched[next(iter(find_words.looks._watched))]._watch.changed() == {}
 
 
-class NotifiedLook(Look):
+class NotifiedLook(ScanPlan):
     """A look that reports some names, once."""
 
     def __init__(self, stale):
         super().__init__()
         self.stale_names = [stale]
 
-    def stale(self, _view):
+    def find_stale(self, _view):
         return self.stale_names.pop() if self.stale_names else {}
 
 
 def test_directory_is_listed_if_names_are_not_enough(made, monkeypatch):
     root, policy = made.place.roots["user"], made.place.policy
-    view_of(made.state, root, policy)
+    open_view(made.state, root, policy)
 
     def view_with(names):
-        return view_of(made.state, root, policy, look=NotifiedLook({"b": names}))
+        return open_view(made.state, root, policy, scan_plan=NotifiedLook({"b": names}))
 
     made.file("user/b/one.md").unlink()
     made.put("user/b/one.md/deep.md", "About a folder\n")

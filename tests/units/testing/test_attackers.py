@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from kit.raising import raised
+from kit.catching import catch_error
 from muniment.testing import race
 from muniment.testing.race import Swap, make_decoy
-from muniment.testing.witness import differences, photograph, sightings
+from muniment.testing.snapshots import compare_snapshots, find_text, take_snapshot
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_file_is_exchanged_with_any_kind_and_restored(names, tmp_path, kind):
             found = path.lstat()
             kinds.add((found.st_mode, found.st_ino))
     assert (len(kinds), path.read_text()) == (2, "inside\n")
-    raised(KeyError, make_decoy, tmp_path / "other", "mkdir", "")
+    catch_error(KeyError, make_decoy, tmp_path / "other", "mkdir", "")
 
 
 def test_attacker_that_fails_is_reported_or_killed(names, monkeypatch):
@@ -42,12 +42,12 @@ def test_attacker_that_fails_is_reported_or_killed(names, monkeypatch):
         list(stuck.rounds(exchanges=1))
     assert stuck.problem == "cannot exchange: EINVAL"
     with monkeypatch.context() as changed:
-        changed.setattr(race, "END_SECONDS", 0.0)
+        changed.setattr(race, "RESTORE_SECONDS", 0.0)
         os.kill(swap.__enter__()._process.pid, 19)
-        raised(subprocess.TimeoutExpired, swap.__exit__)
+        catch_error(subprocess.TimeoutExpired, swap.__exit__)
     assert swap._process.returncode == -9
     monkeypatch.setattr(race.sys, "executable", "/bin/false")
-    raised(RuntimeError, Swap(*names).__enter__, match="did not start: exit 1")
+    catch_error(RuntimeError, Swap(*names).__enter__, match="did not start: exit 1")
     monkeypatch.undo()
     path.rename(path.with_name("elsewhere"))  # It waits for a missing name, and still ends.
     with Swap(*names) as swap:
@@ -81,9 +81,9 @@ def test_changes_are_reported(tmp_path):
         )
     ):
         tree = make_tree(tmp_path / str(number))
-        before = photograph({"tree": tree})
+        before = take_snapshot({"tree": tree})
         deed(tree)
-        assert report in differences(before, photograph({"tree": tree}), reads=False)
+        assert report in compare_snapshots(before, take_snapshot({"tree": tree}), reads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ def test_secret_is_found_in_any_object_or_tree(tmp_path):
         *((Record("x", [Record(CANARY, None)]), ["it.parts[0].text"]), ([CANARY[:-1], CANARY[1:]], [])),
         ({"a": [0, 1.5, True, None, b"", "", Record("", ())]}, []),
     ):
-        assert sightings(CANARY, {"it": evidence}) == places, evidence
+        assert find_text(CANARY, {"it": evidence}) == places, evidence
     (tree / "folder" / "x.bin").write_bytes(b"\0" + CANARY.encode())
     (tree / f"{CANARY}.md").touch()
     (tree / "leads").symlink_to(CANARY)
     os.mkfifo(tree / "fifo")
-    found = sightings(CANARY, {"tree": tree, "file": tree / "folder" / "x.bin", "none": tmp_path / "missing"})
+    found = find_text(CANARY, {"tree": tree, "file": tree / "folder" / "x.bin", "none": tmp_path / "missing"})
     assert found == [f"tree:{CANARY}.md", "tree:folder/x.bin", "tree:leads", "file"]

@@ -12,12 +12,20 @@ from urllib.parse import urlsplit
 import pytest
 
 from kit.agent import misbehaviours
-from kit.where import TESTS
+from kit.locations import TESTS
 from muniment.testing import chat_server as subject
-from muniment.testing.chat_server import ChatServer, always, drip, endless, late, raw, words
+from muniment.testing.chat_server import (
+    ChatServer,
+    delay_responder,
+    drip_response,
+    repeat_responder,
+    send_endless_body,
+    send_raw,
+    text_response,
+)
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
-SAVED = words("Saved.")
+SAVED = text_response("Saved.")
 
 
 def connect(server):
@@ -58,7 +66,7 @@ def check_for_threads():
 
 
 def test_answers_are_given_in_order_and_then_status_500():
-    with ChatServer([words("one"), words("two"), SAVED]) as server:
+    with ChatServer([text_response("one"), text_response("two"), SAVED]) as server:
         for content in ("one", "two"):
             assert fetch_answer(server)[1]["choices"][0]["message"]["content"] == content
         assert fetch_answer(server, "GET", "/v1/models")[0] == 200
@@ -70,7 +78,7 @@ def test_answers_are_given_in_order_and_then_status_500():
 
 def test_invalid_request_gets_an_error_or_no_answer():
     head = b"POST / HTTP/1.1\r\n"
-    with ChatServer(always(SAVED)) as server:
+    with ChatServer(repeat_responder(SAVED)) as server:
         for sent, status in (
             *((b"GET\r\n\r\n", 400), (head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", 411)),
             *((head + b"content-length: %b\r\n\r\n" % length, 411) for length in (b"-1", b"\xb2")),
@@ -93,9 +101,14 @@ def test_invalid_request_gets_an_error_or_no_answer():
 
 def test_disconnect_under_tls_is_noticed():
     whole, trusting = b"HTTP/1.1 200 OK\r\n", ssl.create_default_context(cafile=CERTIFICATE)
-    stalls = raw(float("inf")), raw(whole + b"content-length: 9\r\n\r\n{", float("inf"))
-    for never_done in (*stalls, drip(SAVED, every=0.01), endless(), late(60, SAVED)):
-        with ChatServer(always(never_done), certificate=CERTIFICATE) as server:
+    stalls = send_raw(float("inf")), send_raw(whole + b"content-length: 9\r\n\r\n{", float("inf"))
+    for never_done in (
+        *stalls,
+        drip_response(SAVED, pause_seconds=0.01),
+        send_endless_body(),
+        delay_responder(60, SAVED),
+    ):
+        with ChatServer(repeat_responder(never_done), certificate=CERTIFICATE) as server:
             with trusting.wrap_socket(connect(server), server_hostname="127.0.0.1") as client:
                 client.sendall(make_request())
                 (request,) = server.wait_for_requests(1)
@@ -108,18 +121,21 @@ def test_drip_sends_pieces_and_an_endless_body_continues(monkeypatch):
         threading.Semaphore(0),
     )
     with subject.ChatServer(
-        [subject.drip(response, size=20, every=0.005), subject.endless(b"ab" * 500)]
+        [
+            subject.drip_response(response, size=20, pause_seconds=0.005),
+            subject.send_endless_body(b"ab" * 500),
+        ]
     ) as server:
         with monkeypatch.context() as patched:
             patched.setattr(subject.Connection, "pause", lambda *_: received_piece.acquire(timeout=10))
             with send_request(server) as client:  # No piece can arrive before the previous one was taken.
                 received = b""
-                while len(received) < len(response.encoded()):
+                while len(received) < len(response.encode()):
                     piece = client.recv(65536)
-                    assert len(piece) == min(20, len(response.encoded()) - len(received))
+                    assert len(piece) == min(20, len(response.encode()) - len(received))
                     received += piece
                     received_piece.release()
-        assert received == response.encoded()
+        assert received == response.encode()
         with send_request(server) as client:
             assert sum(len(client.recv(65536)) for _ in range(200)) > 50_000
         assert server.requests[1].hung_up.wait(30)
@@ -127,10 +143,10 @@ def test_drip_sends_pieces_and_an_endless_body_continues(monkeypatch):
 
 def test_misbehaviours_are_distinct_and_write_to_one_folder_only():
     tables = [
-        misbehaviours.stalls(),
-        misbehaviours.broken_transfers(),
-        misbehaviours.broken_bodies(),
-        misbehaviours.odd_calls(),
+        misbehaviours.list_stalls(),
+        misbehaviours.list_broken_transfers(),
+        misbehaviours.list_broken_bodies(),
+        misbehaviours.list_odd_calls(),
     ]
     tables += [
         misbehaviours.OVERFLOWS,
@@ -138,7 +154,7 @@ def test_misbehaviours_are_distinct_and_write_to_one_folder_only():
         misbehaviours.NO_RESPONSE_FORMAT,
         misbehaviours.UNSUPPORTED,
     ]
-    every = misbehaviours.misbehaviours()
+    every = misbehaviours.list_misbehaviours()
     assert len(every) == sum(map(len, tables))
     bodies = [each.body.decode("latin-1") for each in every.values() if isinstance(each, subject.Response)]
     places = {place for body in bodies for place in re.findall(r"write_file.*?(\w+/[\w/]+)", body)}

@@ -14,7 +14,7 @@ from muniment.kernel.names import Trust
 from muniment.operations.exporting import EXPORT_FORMAT
 from muniment.transfer.formats import FORMATS
 from muniment.transfer.import_report import ImportRequest
-from muniment.transfer.importing import bring_in
+from muniment.transfer.importing import import_items
 from muniment.transfer.sources import SourceFile
 
 _KEYS = """
@@ -68,8 +68,8 @@ FILES = st.lists(st.tuples(NAMES, LINES | VALUES.map(json.dumps) | EXPORTED | FR
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_item_of_any_file_is_imported_and_counted(memory, name):
-    place = memory().place
+def test_every_item_of_any_file_is_imported_and_counted(open_memory, name):
+    place = open_memory().place
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
     @given(FILES, st.sampled_from(Trust))
@@ -78,7 +78,7 @@ def test_every_item_of_any_file_is_imported_and_counted(memory, name):
             SourceFile(name, io.BytesIO(text.encode("utf-8", "surrogatepass"))) for name, text in files
         ]
         items = list(FORMATS[name](documents))
-        done = bring_in(items, ImportRequest(name, trust), place)
+        done = import_items(items, ImportRequest(name, trust), place)
         assert done.error is None
         assert sum(done.counts.values()) == len(items)
         assert json.dumps(done.as_json()).isascii()

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 Path = tuple[str | int, ...]
 
-_TABLE: Final = 2
+_TABLE_DEPTH: Final = 2
 """Length of the path of a table in a table, such as `mcp_servers.muniment`."""
 
-_SPACE: Final = " \t\r\n"
+_WHITE_SPACE: Final = " \t\r\n"
 _SPACES: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
-_COMMENTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
+_STRING_OR_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
 """Matches a JSON string or a comment."""
 
 _JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
@@ -76,56 +76,58 @@ def edit_text(form: Format, text: str, edit: Edit) -> str:
     Raises:
         ConfigInvalid: as described in E1 and E2.
     """
-    meant = applied(form.parse(text), edit)
+    expected = apply_edit(form.parse(text), edit)
     try:
-        after = form.edited(text, edit)
-        is_right = json.dumps(form.parse(after), default=str) == json.dumps(meant, default=str)
+        after = form.apply_edit(text, edit)
+        is_correct = json.dumps(form.parse(after), default=str) == json.dumps(expected, default=str)
     except (ConfigInvalid, LookupError, ValueError, RecursionError):
-        is_right = False
-    if not is_right:
+        is_correct = False
+    if not is_correct:
         raise ConfigInvalid("has a layout that setup cannot edit")
     return after
 
 
-def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
+def apply_edit(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
     """Return the value of a document after an edit; do not change `document`.
 
     Raises:
         ConfigInvalid: a step of the path is not an object, or its end is not an array.
     """
     changed = dict(document)
-    at: Any = changed
-    *way, last = edit.path
-    for step in way:
-        found = at.get(step, {}) if isinstance(at, dict) else at[step]
+    node: Any = changed
+    *parents, last = edit.path
+    for step in parents:
+        found = node.get(step, {}) if isinstance(node, dict) else node[step]
         if not isinstance(found, dict | list):
             raise ConfigInvalid(f"has a value at {step!r} that is not an object")
-        copied = found.copy()
-        at[step] = copied
-        at = copied
+        child_copy = found.copy()
+        node[step] = child_copy
+        node = child_copy
     match edit:
-        case Put() if isinstance(at, dict):
-            at[last] = edit.value
+        case Put() if isinstance(node, dict):
+            node[last] = edit.value
         case Append():
-            before = at.get(last, []) if isinstance(at, dict) else None
+            before = node.get(last, []) if isinstance(node, dict) else None
             if not isinstance(before, list):
                 raise ConfigInvalid(f"has a value at {last!r} that is not an array")
-            at[last] = [*before, edit.value]
+            node[last] = [*before, edit.value]
         case Cut():
-            del at[last]
+            del node[last]
         case _:
             raise ConfigInvalid(f"has a value around {last!r} that is not an object")
     return changed
 
 
-def _masked(text: str, values: re.Pattern[str], secrets: Collection[str], read: Callable[[str], Any]) -> str:
+def _mask_values(
+    text: str, values: re.Pattern[str], secrets: Collection[str], parse: Callable[[str], Any]
+) -> str:
     """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
 
     def mask(found: re.Match[str]) -> str:
         word = found[0]
         if word[0] in "\"'":
             try:
-                word = read(word)
+                word = parse(word)
             except ValueError:
                 return found[0]
         return '"…"' if word in secrets else found[0]
@@ -162,10 +164,10 @@ class Json:
         Raises:
             ConfigInvalid: as described in E1.
         """
-        if not text.strip(_SPACE):
+        if not text.strip(_WHITE_SPACE):
             return {}
         try:
-            found = json.loads(self._blanked(text), parse_constant=_no_constant)
+            found = json.loads(self._blank_comments(text), parse_constant=_reject_constant)
         except json.JSONDecodeError as error:
             raise ConfigInvalid(f"is not JSON: {error.msg.lower()} in line {error.lineno}") from None
         except (ValueError, RecursionError):
@@ -174,106 +176,108 @@ class Json:
             raise ConfigInvalid("is not a JSON object")
         return found
 
-    def edited(self, text: str, edit: Edit) -> str:
+    def apply_edit(self, text: str, edit: Edit) -> str:
         """Return the text after an edit; the caller compares its value (E2)."""
-        if not text.strip(_SPACE):
+        if not text.strip(_WHITE_SPACE):
             text = "{}\n"
         match edit:
             case Put():
                 return self._put(text, edit.path, edit.value)
             case Append():
-                return self._put(text, edit.path, [edit.value], appends=edit.value)
+                return self._put(text, edit.path, [edit.value], appended=edit.value)
             case Cut():
                 return self._cut(text, edit.path)
 
-    def rendered(self, value: Mapping[str, Any]) -> str:
+    def render(self, value: Mapping[str, Any]) -> str:
         """Return JSON for a user to paste."""
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
-    def masked(self, text: str, secrets: Collection[str]) -> str:
+    def mask(self, text: str, secrets: Collection[str]) -> str:
         """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
-        return _masked(text, _JSON_VALUES, secrets, json.loads)
+        return _mask_values(text, _JSON_VALUES, secrets, json.loads)
 
-    def _blanked(self, text: str) -> str:
+    def _blank_comments(self, text: str) -> str:
         """Return the text with comments replaced by spaces, with the same length."""
 
         def blank(found: re.Match[str]) -> str:
             return found[0] if found[1] is None else re.sub(r"[^\n]", " ", found[0])
 
-        return _COMMENTED.sub(blank, text) if self.comments else text
+        return _STRING_OR_COMMENT.sub(blank, text) if self.comments else text
 
-    def _put(self, text: str, path: Path, value: Any, *, appends: Any = None) -> str:
+    def _put(self, text: str, path: Path, value: Any, *, appended: Any = None) -> str:
         """Return the text with a value at a path, or with one more item in the array at the path."""
-        blanked = self._blanked(text)
-        start = _skipped(blanked, 0)
+        blanked = self._blank_comments(text)
+        start = _skip_space(blanked, 0)
         for depth, step in enumerate(path):
-            children, _ = _children(blanked, start)
-            found = _child_at(children, step)
+            children, _ = _read_children(blanked, start)
+            found = _find_child(children, step)
             if found is None:
                 for outer in reversed(path[depth + 1 :]):
                     value = {outer: value}
-                return _inserted(text, blanked, start, str(step), value)
+                return _insert_child(text, blanked, start, str(step), value)
             start = found.value
-        if appends is not None:
-            return _inserted(text, blanked, start, None, appends)
-        indent = _indent_at(text, found.begin) if found else ""
+        if appended is not None:
+            return _insert_child(text, blanked, start, None, appended)
+        indent = _read_indent(text, found.begin) if found else ""
         end = _DECODER.raw_decode(blanked, start)[1]
-        return text[:start] + _rendered(text, value, indent, inline="\n" not in text[start:end]) + text[end:]
+        return (
+            text[:start] + _render_value(text, value, indent, inline="\n" not in text[start:end]) + text[end:]
+        )
 
     def _cut(self, text: str, path: Path) -> str:
         """Return the text without the value at a path."""
-        blanked = self._blanked(text)
-        start = _skipped(blanked, 0)
+        blanked = self._blank_comments(text)
+        start = _skip_space(blanked, 0)
         for step in path[:-1]:
-            start = next(each.value for each in _children(blanked, start)[0] if each.key == step)
-        children, close = _children(blanked, start)
-        at = next(index for index, each in enumerate(children) if each.key == path[-1])
-        child, rest = children[at], children[at + 1 :]
-        begin, end = len(text[: child.begin].rstrip(_SPACE)), child.end
+            start = next(each.value for each in _read_children(blanked, start)[0] if each.key == step)
+        children, close = _read_children(blanked, start)
+        position = next(index for index, each in enumerate(children) if each.key == path[-1])
+        child, rest = children[position], children[position + 1 :]
+        begin, end = len(text[: child.begin].rstrip(_WHITE_SPACE)), child.end
         if rest:
             end = blanked.index(",", child.end) + 1
-        is_behind_comment = blanked[begin - 1].isspace()
-        if is_behind_comment and "\n" not in text[end : rest[0].begin if rest else close]:
+        is_after_comment = blanked[begin - 1].isspace()
+        if is_after_comment and "\n" not in text[end : rest[0].begin if rest else close]:
             begin = child.begin  # Otherwise the following text would become part of the comment.
         head = text[:begin]
-        if at and not rest:
-            comma = blanked.index(",", children[at - 1].end)
+        if position and not rest:
+            comma = blanked.index(",", children[position - 1].end)
             head = text[:comma] + text[comma + 1 : begin]
-        if len(children) == 1 and not (text[start + 1 : begin] + text[end:close]).strip(_SPACE):
+        if len(children) == 1 and not (text[start + 1 : begin] + text[end:close]).strip(_WHITE_SPACE):
             head, end = text[: start + 1], close
         return head + text[end:]
 
 
-def _no_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def _skipped(text: str, at: int) -> int:
+def _skip_space(text: str, position: int) -> int:
     """Return the position after the white space at a position."""
-    found = _SPACES.match(text, at)
-    return found.end() if found else at
+    found = _SPACES.match(text, position)
+    return found.end() if found else position
 
 
-def _children(blanked: str, start: int) -> tuple[list[_Child], int]:
+def _read_children(blanked: str, start: int) -> tuple[list[_Child], int]:
     """Return the children of the object or array that starts at a position, and the position of its end."""
     if blanked[start] not in "{[":
         raise ConfigInvalid("has another value where an object or an array was expected")
     children: list[_Child] = []
-    at = _skipped(blanked, start + 1)
-    while blanked[at] not in "}]":
-        begin, key = at, len(children)
+    position = _skip_space(blanked, start + 1)
+    while blanked[position] not in "}]":
+        begin, key = position, len(children)
         if blanked[start] == "{":
-            key, at = _DECODER.raw_decode(blanked, at)
-            at = _skipped(blanked, _skipped(blanked, at) + 1)
-        end = _DECODER.raw_decode(blanked, at)[1]
-        children.append(_Child(key, begin, at, end))
-        at = _skipped(blanked, end)
-        if blanked[at] == ",":
-            at = _skipped(blanked, at + 1)
-    return children, at
+            key, position = _DECODER.raw_decode(blanked, position)
+            position = _skip_space(blanked, _skip_space(blanked, position) + 1)
+        end = _DECODER.raw_decode(blanked, position)[1]
+        children.append(_Child(key, begin, position, end))
+        position = _skip_space(blanked, end)
+        if blanked[position] == ",":
+            position = _skip_space(blanked, position + 1)
+    return children, position
 
 
-def _child_at(children: list[_Child], key: str | int) -> _Child | None:
+def _find_child(children: list[_Child], key: str | int) -> _Child | None:
     """Return the child with a key, or None.
 
     Raises:
@@ -285,50 +289,54 @@ def _child_at(children: list[_Child], key: str | int) -> _Child | None:
     return found[0] if found else None
 
 
-def _inserted(text: str, blanked: str, start: int, key: str | None, value: Any) -> str:
+def _insert_child(text: str, blanked: str, start: int, key: str | None, value: Any) -> str:
     """Return the text with one more child in the object or array that starts at a position."""
-    children, close = _children(blanked, start)
+    children, close = _read_children(blanked, start)
     last = children[-1].end if children else start + 1
-    point = max(last, len(text[:close].rstrip(_SPACE)))
+    insert_position = max(last, len(text[:close].rstrip(_WHITE_SPACE)))
     first = children[0].begin if children else close
     is_inline = "\n" not in text[start:first] and "\n" not in text[last:close]
-    if not children and "\n" in text.strip(_SPACE):
+    if not children and "\n" in text.strip(_WHITE_SPACE):
         is_inline = False
-    if not children and text.strip(_SPACE) == "{}":
+    if not children and text.strip(_WHITE_SPACE) == "{}":
         is_inline = False
-    own = _indent_at(text, start)
-    indent = _indent_at(text, first) if children and "\n" in text[start:first] else own + _unit(text)
+    outer_indent = _read_indent(text, start)
+    indent = (
+        _read_indent(text, first)
+        if children and "\n" in text[start:first]
+        else outer_indent + _find_indent_unit(text)
+    )
     name = "" if key is None else json.dumps(key, ensure_ascii=False) + ": "
-    piece = name + _rendered(text, value, indent, inline=is_inline)
+    piece = name + _render_value(text, value, indent, inline=is_inline)
     if is_inline:
         piece = (" " if children else "") + piece
     else:
-        piece = _line_end(text) + indent + piece
-        if not children and "\n" not in text[point:close]:
-            piece += _line_end(text) + own
+        piece = _find_line_end(text) + indent + piece
+        if not children and "\n" not in text[insert_position:close]:
+            piece += _find_line_end(text) + outer_indent
     comma = "," if children else ""
-    return text[:last] + comma + text[last:point] + piece + text[point:]
+    return text[:last] + comma + text[last:insert_position] + piece + text[insert_position:]
 
 
-def _rendered(text: str, value: Any, indent: str, *, inline: bool) -> str:
+def _render_value(text: str, value: Any, indent: str, *, inline: bool) -> str:
     """Return a value as text; lines after the first are indented."""
     if inline:
         return json.dumps(value, ensure_ascii=False)
-    lines = json.dumps(value, ensure_ascii=False, indent=_unit(text)).split("\n")
-    return (_line_end(text) + indent).join(lines)
+    lines = json.dumps(value, ensure_ascii=False, indent=_find_indent_unit(text)).split("\n")
+    return (_find_line_end(text) + indent).join(lines)
 
 
-def _line_end(text: str) -> str:
+def _find_line_end(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def _indent_at(text: str, at: int) -> str:
+def _read_indent(text: str, position: int) -> str:
     """Return the white space at the start of the line of a position."""
-    line = text[text.rfind("\n", 0, at) + 1 : at]
+    line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _unit(text: str) -> str:
+def _find_indent_unit(text: str) -> str:
     """Return one step of indentation, as in the first indented line; two spaces if no line is indented."""
     found = re.search(r"\n([ \t]+)[\"{\[]", text)
     return found[1] if found else "  "
@@ -353,7 +361,7 @@ class Toml:
         except (ValueError, RecursionError):
             raise ConfigInvalid("contains TOML that setup cannot read") from None
 
-    def edited(self, text: str, edit: Edit) -> str:
+    def apply_edit(self, text: str, edit: Edit) -> str:
         """Return the text after an edit; the caller compares its meaning (E2).
 
         Raises:
@@ -364,38 +372,40 @@ class Toml:
         try:
             match edit:
                 case Cut():
-                    return _without_item(text, edit.path)
-                case Put() if len(edit.path) > _TABLE:
-                    return _with_value(text, edit.path, edit.value)
+                    return _remove_item(text, edit.path)
+                case Put() if len(edit.path) > _TABLE_DEPTH:
+                    return _set_value(text, edit.path, edit.value)
                 case Put() | Append():
                     value = [edit.value] if isinstance(edit, Append) else edit.value
                     table, name = map(str, edit.path)
-                    return _with_tables(text, self.rendered({table: {name: value}}))
+                    return _append_tables(text, self.render({table: {name: value}}))
         except (TOMLKitError, TypeError, AttributeError) as error:
             raise ConfigInvalid("has a layout that setup cannot edit") from error
 
-    def rendered(self, value: Mapping[str, Any]) -> str:
+    def render(self, value: Mapping[str, Any]) -> str:
         """Return tables of tables, and arrays of tables, for a user to paste."""
         import tomlkit
 
         tables = (
-            tomlkit.dumps({outer: {name: _with_inline_tables(table)}})
+            tomlkit.dumps({outer: {name: _inline_tables(table)}})
             for outer, inner in value.items()
             for name, table in inner.items()
         )
         return "\n".join(tables)
 
-    def masked(self, text: str, secrets: Collection[str]) -> str:
+    def mask(self, text: str, secrets: Collection[str]) -> str:
         """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
-        return _masked(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
+        return _mask_values(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
-def _with_inline_tables(table: Any) -> Any:
+def _inline_tables(table: Any) -> Any:
     """Return a table with each table in it written on one line."""
-    return {name: _inline(each) for name, each in table.items()} if isinstance(table, dict) else table
+    return (
+        {name: _convert_to_inline(each) for name, each in table.items()} if isinstance(table, dict) else table
+    )
 
 
-def _inline(value: Any) -> Any:
+def _convert_to_inline(value: Any) -> Any:
     import tomlkit
 
     if not isinstance(value, dict):
@@ -405,36 +415,38 @@ def _inline(value: Any) -> Any:
     return table
 
 
-def _with_tables(text: str, added: str) -> str:
+def _append_tables(text: str, added: str) -> str:
     """Return the text with tables at the end, below an empty line."""
-    end = _line_end(text)
+    end = _find_line_end(text)
     if text and not text.endswith("\n"):
         text += end
     return text + (end if text.strip() else "") + added.replace("\n", end)
 
 
-def _with_value(text: str, path: Path, value: Any) -> str:
+def _set_value(text: str, path: Path, value: Any) -> str:
     """Return the text with another value of a key, or with one more key in a table."""
     import tomlkit
 
-    document = _parsed(text)
-    table = _item_at(document, path[:-1])
+    document = _parse_toml(text)
+    table = _get_item(document, path[:-1])
     if path[-1] in table:
-        table[path[-1]] = _inline(value)
+        table[path[-1]] = _convert_to_inline(value)
         return document.as_string()
-    _, end = [lines for each, lines in _tables(text) if each == path[:-1]][0]  # noqa: RUF015  or LookupError
+    _, end = [lines for each, lines in _find_tables(text) if each == path[:-1]][0]  # noqa: RUF015  or LookupError
     lines = text.splitlines(keepends=True)
-    lines[end - 1] = lines[end - 1].rstrip("\r\n") + _line_end(text)
-    lines.insert(end, tomlkit.dumps({str(path[-1]): _inline(value)}).replace("\n", _line_end(text)))
+    lines[end - 1] = lines[end - 1].rstrip("\r\n") + _find_line_end(text)
+    lines.insert(
+        end, tomlkit.dumps({str(path[-1]): _convert_to_inline(value)}).replace("\n", _find_line_end(text))
+    )
     return "".join(lines)
 
 
-def _without_item(text: str, path: Path) -> str:
+def _remove_item(text: str, path: Path) -> str:
     """Return the text without a value or a table; comments below a table stay."""
-    tables = [lines for each, lines in _tables(text) if each[: len(path)] == path]
+    tables = [lines for each, lines in _find_tables(text) if each[: len(path)] == path]
     if not tables:
-        document = _parsed(text)
-        del _item_at(document, path[:-1])[path[-1]]
+        document = _parse_toml(text)
+        del _get_item(document, path[:-1])[path[-1]]
         return document.as_string()
     lines = text.splitlines(keepends=True)
     for begin, end in reversed(tables):
@@ -442,7 +454,7 @@ def _without_item(text: str, path: Path) -> str:
     return "".join(lines)
 
 
-def _parsed(text: str) -> TOMLDocument:
+def _parse_toml(text: str) -> TOMLDocument:
     """Return the document of a text.
 
     Raises:
@@ -456,20 +468,20 @@ def _parsed(text: str) -> TOMLDocument:
     return document
 
 
-def _item_at(document: Any, path: Path) -> Any:
+def _get_item(document: Any, path: Path) -> Any:
     for step in path:
         document = document[step]
     return document
 
 
-def _tables(text: str) -> list[tuple[Path, tuple[int, int]]]:
+def _find_tables(text: str) -> list[tuple[Path, tuple[int, int]]]:
     """Return the tables that have a header: path, number of its line, and of the line after its last key."""
     from tomlkit.items import AoT, Table
 
     mark, paths, counts = "#", list[Path](), Counter[Path]()
     while mark in text:
         mark += "#"
-    document = _parsed(text)
+    document = _parse_toml(text)
 
     def mark_headers(body: Iterable[tuple[Any, Any]], path: Path) -> None:
         for key, item in body:
@@ -488,13 +500,13 @@ def _tables(text: str) -> list[tuple[Path, tuple[int, int]]]:
     headers = [(number, int(line.rpartition(mark)[2])) for number, line in enumerate(marked) if mark in line]
     lines, found = text.splitlines(), []
     ends = [number for number, _ in headers[1:]] + [len(lines)]
-    for (begin, at), below in zip(headers, ends, strict=True):
-        notes = takewhile(_is_note, reversed(lines[begin:below]))
-        found.append((paths[at], (begin, below - sum(1 for _ in notes))))
+    for (begin, index), end in zip(headers, ends, strict=True):
+        notes = takewhile(_is_blank_or_comment, reversed(lines[begin:end]))
+        found.append((paths[index], (begin, end - sum(1 for _ in notes))))
     return found
 
 
-def _is_note(line: str) -> bool:
+def _is_blank_or_comment(line: str) -> bool:
     """Return whether a line is empty or a comment."""
     return line.strip()[:1] in {"", "#"}
 

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import ConfigInvalid, printable
-from muniment.files import opened, placing, read_up_to, sync
+from muniment.files import open_descriptor, read_up_to, sync_directory, write_atomically
 from muniment.kernel.change import digest
-from muniment.policy.ownership import require_way_ours
+from muniment.policy.ownership import require_trusted_directories
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Maximum bytes of a settings file; Claude Code's file contains a history and may have some megabytes."""
@@ -48,62 +48,62 @@ class SettingsFile:
     """A settings file, as it was read.
 
     Attributes:
-        named: the path that its program uses.
+        configured_path: the path that its program uses.
         path: the path after links are resolved.
         content: None: the file does not exist.
         status: of that file.
     """
 
-    named: Path
+    configured_path: Path
     path: Path
     content: bytes | None
     status: os.stat_result | None
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Return its path, and the target if it is a link."""
-        lies = "" if self.path == self.named else f" (a link to {printable(str(self.path))})"
-        return printable(str(self.named)) + lies
+        target = "" if self.path == self.configured_path else f" (a link to {printable(str(self.path))})"
+        return printable(str(self.configured_path)) + target
 
 
-def read_settings_file(named: Path) -> SettingsFile:
+def read_settings_file(configured_path: Path) -> SettingsFile:
     """Read a settings file.
 
     Raises:
         ConfigInvalid: it is not a file, other users can write it (F2), or it is too large.
     """
-    shown = printable(str(named))
+    label = printable(str(configured_path))
     try:
-        path = named.parent.resolve() / named.name
+        path = configured_path.parent.resolve() / configured_path.name
         if path.is_symlink():
             path = path.resolve(strict=True)
         with suppress(FileNotFoundError, NotADirectoryError):
-            require_way_ours(path)
+            require_trusted_directories(path)
         try:
-            with opened(path) as fd:
+            with open_descriptor(path) as fd:
                 status = os.fstat(fd)
-                _check_file(shown, status)
+                _check_file(label, status)
                 content = read_up_to(fd, MAX_SETTINGS_BYTES + 1)
         except FileNotFoundError:
-            return SettingsFile(named, path, None, None)
+            return SettingsFile(configured_path, path, None, None)
     except FileNotFoundError:
-        raise ConfigInvalid(f"{shown} is a broken link; remove or fix it") from None
+        raise ConfigInvalid(f"{label} is a broken link; remove or fix it") from None
     except (OSError, RuntimeError) as error:
         problem = getattr(error, "strerror", None) or "its links form a loop"
-        raise ConfigInvalid(f"{shown} cannot be read: {problem}") from None
+        raise ConfigInvalid(f"{label} cannot be read: {problem}") from None
     if len(content) > MAX_SETTINGS_BYTES:
-        raise ConfigInvalid(f"{shown} is larger than {MAX_SETTINGS_BYTES} bytes")
-    return SettingsFile(named, path, content, status)
+        raise ConfigInvalid(f"{label} is larger than {MAX_SETTINGS_BYTES} bytes")
+    return SettingsFile(configured_path, path, content, status)
 
 
-def _check_file(shown: str, status: os.stat_result) -> None:
+def _check_file(label: str, status: os.stat_result) -> None:
     """Check the type, owner, mode and links of a file (F2); raise as `read_settings_file`."""
-    others = stat.S_IWOTH if status.st_gid == os.getegid() else stat.S_IWOTH | stat.S_IWGRP
+    foreign_write_bits = stat.S_IWOTH if status.st_gid == os.getegid() else stat.S_IWOTH | stat.S_IWGRP
     if not stat.S_ISREG(status.st_mode):
         problem = "is not a file"
     elif status.st_uid != os.geteuid():
         problem = f"belongs to user {status.st_uid}, not to you; run this as its owner"
-    elif status.st_mode & others:
+    elif status.st_mode & foreign_write_bits:
         mode = stat.S_IMODE(status.st_mode)
         problem = f"can be written by others (mode {mode:04o}); check it, then: chmod go-w"
     elif not status.st_mode & stat.S_IWUSR:
@@ -113,7 +113,7 @@ def _check_file(shown: str, status: os.stat_result) -> None:
         problem = f"has {status.st_nlink} hard links, and only one would change; use a symbolic link"
     else:
         return
-    raise ConfigInvalid(f"{shown} {problem}")
+    raise ConfigInvalid(f"{label} {problem}")
 
 
 def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
@@ -128,12 +128,12 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
             _check_unchanged(file)
             file.path.unlink()
         else:
-            _write_whole(file, content)
+            _write_atomically(file, content)
     except OSError as error:
-        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is unchanged") from None
+        raise ConfigInvalid(f"{file.label} cannot be written: {error.strerror}; it is unchanged") from None
 
 
-class MadeDirectory(NamedTuple):
+class CreatedDirectory(NamedTuple):
     """A directory that setup created; the inode number identifies it (F5)."""
 
     path: str
@@ -151,8 +151,8 @@ class MadeDirectory(NamedTuple):
             return False
 
 
-def make_directories(file: SettingsFile, made: list[MadeDirectory]) -> None:
-    """Create the missing directories above a settings file, and add each to `made`.
+def create_directories(file: SettingsFile, created: list[CreatedDirectory]) -> None:
+    """Create the missing directories above a settings file, and add each to `created`.
 
     Raises:
         ConfigInvalid: the system does not allow it.
@@ -162,35 +162,35 @@ def make_directories(file: SettingsFile, made: list[MadeDirectory]) -> None:
             if not each.is_dir():
                 with suppress(FileExistsError):  # Another process created it, or the file cannot be written.
                     each.mkdir(_NEW_DIRECTORY)
-                    made.append(MadeDirectory(str(each), each.lstat().st_ino))
+                    created.append(CreatedDirectory(str(each), each.lstat().st_ino))
     except OSError as error:
-        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is unchanged") from None
+        raise ConfigInvalid(f"{file.label} cannot be written: {error.strerror}; it is unchanged") from None
 
 
-def remove_directories(made: Iterable[MadeDirectory]) -> None:
+def remove_directories(created: Iterable[CreatedDirectory]) -> None:
     """Remove the directories that are empty and unchanged since setup created them, innermost first (F5)."""
-    for each in sorted(made, key=lambda each: len(each.path), reverse=True):
+    for each in sorted(created, key=lambda each: len(each.path), reverse=True):
         if each.is_unchanged():
             with suppress(OSError):  # It is not empty, or the system does not allow it: it stays.
                 Path(each.path).rmdir()
 
 
-def _write_whole(file: SettingsFile, content: bytes) -> None:
+def _write_atomically(file: SettingsFile, content: bytes) -> None:
 
-    def name(beside: Path, path: Path) -> None:
+    def rename(temporary: Path, path: Path) -> None:
         _check_unchanged(file)
-        (os.link if file.content is None else os.replace)(beside, path)
+        (os.link if file.content is None else os.replace)(temporary, path)
 
     try:
-        with placing(file.path, name) as unfinished:
-            _take_after(unfinished.fileno(), file)
+        with write_atomically(file.path, rename) as unfinished:
+            _copy_attributes(unfinished.fileno(), file)
             unfinished.write(content)
     except FileExistsError:
         raise ChangedMeanwhile from None
-    sync(file.path.parent)
+    sync_directory(file.path.parent)
 
 
-def _take_after(fd: int, file: SettingsFile) -> None:
+def _copy_attributes(fd: int, file: SettingsFile) -> None:
     """Copy the group, mode and extended attributes of the replaced file to the new file (F3)."""
     if file.status is None:
         return
@@ -212,8 +212,8 @@ def _take_after(fd: int, file: SettingsFile) -> None:
 
 def _check_unchanged(file: SettingsFile) -> None:
     """Raise `ChangedMeanwhile` if a file has changed."""
-    now = read_settings_file(file.named)
-    if (now.path, now.content) != (file.path, file.content):
+    current = read_settings_file(file.configured_path)
+    if (current.path, current.content) != (file.path, file.content):
         raise ChangedMeanwhile
 
 
@@ -221,60 +221,66 @@ def _check_unchanged(file: SettingsFile) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFile:
+class SavedFile:
     """The saved content of a settings file that was changed (F4).
 
     Attributes:
         directory: `$MUNIMENT_HOME/setup`.
         tool: the tool of the file.
-        named: the path that the tool uses.
+        configured_path: the path that the tool uses.
     """
 
     directory: Path
     tool: str
-    named: Path
+    configured_path: Path
 
     @property
-    def original(self) -> Path:
+    def original_path(self) -> Path:
         """Return the path of the previous content; missing if there was no file."""
         return self.directory / f"{self._stem}.original"
 
     @property
-    def _note(self) -> Path:
+    def _record_path(self) -> Path:
         return self.directory / f"{self._stem}.json"
 
     @property
     def _stem(self) -> str:
-        return f"{self.tool}-{self.named.name.lstrip('.')}-{digest(os.fsencode(self.named))[:8]}"
+        return f"{self.tool}-{self.configured_path.name.lstrip('.')}-{digest(os.fsencode(self.configured_path))[:8]}"
 
-    def keep(self, path: Path, before: bytes | None, after: bytes, made: list[MadeDirectory]) -> None:
+    def save(self, path: Path, before: bytes | None, after: bytes, created: list[CreatedDirectory]) -> None:
         """Save the previous content of a file, and the digest of the new one, to detect later changes.
 
         Args:
             path: of the file, after links are resolved.
             before: its previous content.
             after: its new content.
-            made: the directories that setup created; those created for the saved content are added.
+            created: the directories that setup created; those created for the saved content are added.
 
         Raises:
             ConfigInvalid: it cannot be saved.
         """
-        note = {
+        record = {
             "tool": self.tool,
-            "path": str(self.named),
+            "path": str(self.configured_path),
             "existed": before is not None,
             "written": digest(after),
         }
-        with self._reporting():
-            make_directories(read_settings_file(self._note), made)
-            own = {each for kept in kept_files(self.directory) for each in kept.own_directories()}
-            known = [each for each in {*made, *own} if each.is_above(path) or each.is_above(self._note)]
-            note["directories"] = sorted(each for each in known if each.is_unchanged())
+        with self._convert_errors():
+            create_directories(read_settings_file(self._record_path), created)
+            saved_directories = {
+                each for saved in list_saved_files(self.directory) for each in saved.list_saved_directories()
+            }
+            known = [
+                each
+                for each in {*created, *saved_directories}
+                if each.is_above(path) or each.is_above(self._record_path)
+            ]
+            record["directories"] = sorted(each for each in known if each.is_unchanged())
             if before is None:
-                self.original.unlink(missing_ok=True)
+                self.original_path.unlink(missing_ok=True)
             else:
-                _write_whole(read_settings_file(self.original), before)
-            self._write_note(note)
+                _write_atomically(read_settings_file(self.original_path), before)
+            self._write_record(record)
 
     def begin_removal(self) -> None:
         """Record that the file will be removed, so that a later `--remove` also removes its directories.
@@ -282,76 +288,82 @@ class KeptFile:
         Raises:
             ConfigInvalid: it cannot be recorded.
         """
-        if self.directories():
-            with self._reporting():
-                self._write_note({**self._read_note(), "removing": True})
+        if self.list_directories():
+            with self._convert_errors():
+                self._write_record({**self._read_record(), "removing": True})
 
-    def directories(self) -> list[MadeDirectory]:
+    def list_directories(self) -> list[CreatedDirectory]:
         """Return the directories that setup created for the file and for its saved content."""
-        listed = self._read_note().get("directories")
+        listed = self._read_record().get("directories")
         found = listed if isinstance(listed, list) else []
-        return [MadeDirectory(*each) for each in found if _is_made_directory(each)]
+        return [CreatedDirectory(*each) for each in found if _is_created_directory(each)]
 
-    def unused_directories(self) -> list[MadeDirectory]:
+    def list_unused_directories(self) -> list[CreatedDirectory]:
         """Return the directories that are unused after `drop`; all of them if setup removed the file."""
-        return self.directories() if self._read_note().get("removing") is True else self.own_directories()
+        return (
+            self.list_directories()
+            if self._read_record().get("removing") is True
+            else self.list_saved_directories()
+        )
 
-    def own_directories(self) -> list[MadeDirectory]:
+    def list_saved_directories(self) -> list[CreatedDirectory]:
         """Return the directories that were created for saved content."""
-        return [each for each in self.directories() if each.is_above(self._note)]
+        return [each for each in self.list_directories() if each.is_above(self._record_path)]
 
-    def before(self, now: bytes | None) -> tuple[bool, bytes | None]:
+    def read_original(self, current: bytes | None) -> tuple[bool, bytes | None]:
         """Return whether a file is unchanged since setup wrote it, and its previous content; None if unknown.
 
         Raises:
             ConfigInvalid: the saved content cannot be read.
         """
-        note = self._read_note()
-        original = read_settings_file(self.original).content
-        is_whole = original is not None or note.get("existed") is False
-        return is_whole and now is not None and note.get("written") == digest(now), original
+        note = self._read_record()
+        original = read_settings_file(self.original_path).content
+        is_complete = original is not None or note.get("existed") is False
+        return is_complete and current is not None and note.get("written") == digest(current), original
 
     @property
-    def existed(self) -> bool | None:
+    def did_exist(self) -> bool | None:
         """Return whether the file existed before setup; None if unknown."""
-        found = self._read_note().get("existed")
+        found = self._read_record().get("existed")
         return found if isinstance(found, bool) else None
 
     @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ChangedMeanwhile) as error:
             problem = getattr(error, "strerror", None) or "another setup runs"
-            raise ConfigInvalid(f"{printable(str(self.named))} cannot be saved: {problem}") from None
+            raise ConfigInvalid(
+                f"{printable(str(self.configured_path))} cannot be saved: {problem}"
+            ) from None
 
-    def _write_note(self, note: Mapping[str, Any]) -> None:
-        _write_whole(read_settings_file(self._note), json.dumps(note).encode())
+    def _write_record(self, note: Mapping[str, Any]) -> None:
+        _write_atomically(read_settings_file(self._record_path), json.dumps(note).encode())
 
-    def drop(self) -> None:
+    def delete(self) -> None:
         """Delete the saved content."""
-        for path in (self._note, self.original):
+        for path in (self._record_path, self.original_path):
             path.unlink(missing_ok=True)
 
-    def _read_note(self) -> dict[str, Any]:
+    def _read_record(self) -> dict[str, Any]:
         try:
-            found = json.loads(read_settings_file(self._note).content or b"{}")
+            found = json.loads(read_settings_file(self._record_path).content or b"{}")
         except ValueError:
             found = {}
         return found if isinstance(found, dict) else {}
 
 
-def _is_made_directory(value: Any) -> bool:
+def _is_created_directory(value: Any) -> bool:
     return isinstance(value, list) and [type(each) for each in value] == [str, int]
 
 
-def kept_files(directory: Path) -> list[KeptFile]:
+def list_saved_files(directory: Path) -> list[SavedFile]:
     """Return the saved content of all changed files."""
     found = []
     for note in sorted(directory.glob("*.json")):
         try:
-            told = json.loads(read_settings_file(note).content or b"{}")
-            found.append(KeptFile(directory, str(told["tool"]), Path(told["path"])))
+            record = json.loads(read_settings_file(note).content or b"{}")
+            found.append(SavedFile(directory, str(record["tool"]), Path(record["path"])))
         except (ValueError, LookupError, TypeError, ConfigInvalid):
             continue
     return found

@@ -25,25 +25,25 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from muniment import events
-from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
-from muniment.content.gates import one_line
+from muniment.content.exact_json import find_request_id_problem, read_json_or_none, repair_json
+from muniment.content.gates import clean_line
 from muniment.errors import MunimentError
-from muniment.integrations.mcp.actions import CommitsSince, owner_required
-from muniment.integrations.mcp.server import LOOK_SECONDS, Context, MemoryServer, notify_of_commits
+from muniment.integrations.mcp.actions import CommitsSince, create_owner_problem
+from muniment.integrations.mcp.server import CHECK_SECONDS, Context, MemoryServer, notify_of_commits
 from muniment.integrations.mcp.tools import Backend, ForgetCall, RememberCall, T, W
-from muniment.integrations.telling import ToolProblem, marked
+from muniment.integrations.results import ToolProblem, quote_as_data
 from muniment.kernel.names import Trust
-from muniment.operations.place import Place
+from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader
-from muniment.server import asking
-from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
-from muniment.server.core import MAX_OWNER, MAX_READS, Places
+from muniment.server import requests
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, get_sentence
+from muniment.server.core import MAX_OWNER_OPERATIONS, MAX_READS, SlotPool
 from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
-from muniment.server.lane_tasks import NewTask, find
+from muniment.server.lane_tasks import NewTask, find_task
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 from muniment.types import ForgetResult, RememberResult
-from muniment.types.documents import read
+from muniment.types.documents import parse_document
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
@@ -56,8 +56,10 @@ MAX_SESSIONS: Final = 128
 IDLE_SECONDS: Final = 1_800.0
 """Seconds without a request or a listener after which a session ends."""
 
-MAX_UNDOS: Final = MAX_OWNER - MAX_READS - 2
-"""Maximum undos at once, of all tokens: of the slots of `ServedCore.at`, two stay reserved for the owner."""
+MAX_PARALLEL_UNDOS: Final = MAX_OWNER_OPERATIONS - MAX_READS - 2
+"""Maximum undos at once, of all tokens: of the slots of `ServedCore.run_in_context`, two stay reserved for
+the owner.
+"""
 
 R = TypeVar("R", RememberResult, ForgetResult)
 
@@ -65,11 +67,13 @@ BACKEND: Final = "mcp"
 """Name of the attribute of a request's state that contains its backend."""
 
 
-async def answer(core: DaemonCore, call: Call, body: bytes) -> Response:
-    """Handle a request, see `McpSessions.answer`; the first one creates the sessions of the daemon."""
+async def handle_request(core: DaemonCore, call: Call, body: bytes) -> Response:
+    """Handle a request, see `McpSessions.handle_request`; the first one creates the sessions of the
+    daemon.
+    """
     if not isinstance(core.mcp, McpSessions):
         core.mcp = McpSessions(core)
-    return await core.mcp.answer(call, body)
+    return await core.mcp.handle_request(call, body)
 
 
 class McpSessions:
@@ -81,11 +85,11 @@ class McpSessions:
 
     def __init__(self, core: DaemonCore) -> None:
         self._core = core
-        self._hosted: dict[_Whose, _Hosted] = {}
+        self._sessions: dict[_SessionKey, _TokenSessions] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._undos = asyncio.Semaphore(MAX_UNDOS)
+        self._undos = asyncio.Semaphore(MAX_PARALLEL_UNDOS)
 
-    async def answer(self, call: Call, body: bytes) -> Response:
+    async def handle_request(self, call: Call, body: bytes) -> Response:
         """Return the response to a request; the SDK writes it.
 
         Args:
@@ -95,50 +99,50 @@ class McpSessions:
         Raises:
             Problem: the token may not use the client id, or the workspace is not served.
         """
-        originator, trust = await call.originator(), _trust_of(call)
-        body = (repaired_json(body) if b"\\u" in body else None) or body
-        if (problem := request_id_problem(json_or_none(body))) is not None:
+        originator, trust = await call.find_originator(), _read_trust(call)
+        body = (repair_json(body) if b"\\u" in body else None) or body
+        if (problem := find_request_id_problem(read_json_or_none(body))) is not None:
             return JSONResponse(
                 {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": problem}}, 400
             )
-        backend = _LaneMemory(call, originator, trust, self._core.reads, self._undos)
+        backend = _LaneBackend(call, originator, trust, self._core.read_slots, self._undos)
         setattr(call.request.state, BACKEND, backend)
-        hosted = await self._hosted_for(call)
-        return _Bridged(hosted.manager, call, body)
+        session = await self._get_session(call)
+        return _SdkResponse(session.manager, call, body)
 
     async def stop(self) -> None:
         """End every session and stream in the regular way."""
         for watching in self._watching.values():
             watching.cancel()
-        await asyncio.gather(*(each.stop() for each in self._hosted.values()))
+        await asyncio.gather(*(each.stop() for each in self._sessions.values()))
         await _end_watcher()
 
-    async def _hosted_for(self, call: Call) -> _Hosted:
-        whose = _whose(call, call.workspace)
-        hosted = self._hosted.get(whose)
-        watching = self._watching.get(whose.workspace)
+    async def _get_session(self, call: Call) -> _TokenSessions:
+        session_key = _create_session_key(call, call.workspace)
+        session = self._sessions.get(session_key)
+        watching = self._watching.get(session_key.workspace)
         if watching is None or watching.done():  # It failed; the log has the reason.
-            self._watching[whose.workspace] = asyncio.create_task(self._watch(whose.workspace))
-        if hosted is None:
-            hosted = self._hosted[whose] = _Hosted()
+            self._watching[session_key.workspace] = asyncio.create_task(self._watch(session_key.workspace))
+        if session is None:
+            session = self._sessions[session_key] = _TokenSessions()
             await self._drop_revoked()
-        await hosted.started.wait()
-        return hosted
+        await session.started.wait()
+        return session
 
     async def _drop_revoked(self) -> None:
-        known = {(each.name, each.digest) for each in self._core.tokens.all()}
-        revoked = [each for each in self._hosted if each.digest and (each.token, each.digest) not in known]
+        known = {(each.name, each.digest) for each in self._core.tokens.list_principals()}
+        revoked = [each for each in self._sessions if each.digest and (each.token, each.digest) not in known]
         # All are removed from the dict first.
-        await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])
+        await asyncio.gather(*[self._sessions.pop(each).stop() for each in revoked])
 
     async def _watch(self, key: str) -> None:
         """Notify the clients of a workspace of each commit, until cancelled."""
         stream = self._core.stream
-        commits = CommitsSince(self._core.workspaces[key].place, stream.last)
+        commits = CommitsSince(self._core.workspaces[key].open_context, stream.last)
 
         async def notify(paths: Collection[str]) -> None:
-            ours = [each for whose, each in self._hosted.items() if whose.workspace == key]
-            await asyncio.gather(*(each.server.changed(paths) for each in ours))
+            sessions = [each for session_key, each in self._sessions.items() if session_key.workspace == key]
+            await asyncio.gather(*(each.server.notify_changed(paths) for each in sessions))
 
         while not stream.is_closed:
             try:
@@ -149,16 +153,16 @@ class McpSessions:
 
 async def _end_watcher() -> None:
     """End the task that the SDK's streams leave running; it checks twice a second whether uvicorn ends."""
-    left = []
+    cancelled = []
     for task in asyncio.all_tasks():
         code = getattr(task.get_coro(), "cr_code", None)
         if code is not None and (code.co_filename, code.co_name) == (sse.__file__, "_shutdown_watcher"):
             task.cancel()
-            left.append(task)
-    await asyncio.gather(*left, return_exceptions=True)
+            cancelled.append(task)
+    await asyncio.gather(*cancelled, return_exceptions=True)
 
 
-def _trust_of(call: Call) -> Trust:
+def _read_trust(call: Call) -> Trust:
     """Return the trust of a request: that of its token, or the lower one that it contains.
 
     Raises:
@@ -167,10 +171,10 @@ def _trust_of(call: Call) -> Trust:
     sent = call.request.headers.getlist(TRUST_HEADER)
     if not set(sent) <= set(Trust):
         raise HttpProblem("invalid_request")
-    return call.principal.trust.capped(*map(Trust, sent))
+    return call.principal.trust.cap(*map(Trust, sent))
 
 
-class _Whose(NamedTuple):
+class _SessionKey(NamedTuple):
     """The owner of the sessions of a manager; the digest distinguishes a token from one created again."""
 
     workspace: str
@@ -178,15 +182,15 @@ class _Whose(NamedTuple):
     digest: str
 
 
-def _whose(call: Call, workspace: ServedWorkspace) -> _Whose:
-    return _Whose(workspace.key, call.principal.name, call.principal.digest)
+def _create_session_key(call: Call, workspace: ServedWorkspace) -> _SessionKey:
+    return _SessionKey(workspace.key, call.principal.name, call.principal.digest)
 
 
-class _Hosted:
+class _TokenSessions:
     """The sessions of one token in one workspace; started and ended in one task, as the SDK requires."""
 
     def __init__(self) -> None:
-        self.server = MemoryServer(_backend_of)
+        self.server = MemoryServer(_get_backend)
         self.manager = StreamableHTTPSessionManager(
             self.server,
             session_idle_timeout=IDLE_SECONDS,
@@ -211,51 +215,51 @@ class _Hosted:
             self.started.set()  # Waiting requests get the SDK's error for an ended manager.
 
 
-def _backend_of(context: Context) -> Backend:
+def _get_backend(context: Context) -> Backend:
     assert context.request is not None  # noqa: S101  over HTTP there is one
     backend: Backend = getattr(context.request.state, BACKEND)
     return backend
 
 
-class _Bridged(Response):
+class _SdkResponse(Response):
     """A response that the SDK writes, until the token is revoked (H2)."""
 
     def __init__(self, manager: StreamableHTTPSessionManager, call: Call, body: bytes) -> None:
-        self._manager, self._call, self._sent = manager, call, body
+        self._manager, self._call, self._body = manager, call, body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_read, is_revoked, is_ended = False, asyncio.Event(), False
 
-        async def receiving() -> Message:
+        async def receive_message() -> Message:
             nonlocal is_read
             if not is_read:
                 is_read = True
-                return {"type": "http.request", "body": self._sent, "more_body": False}
-            revoked, gone = asyncio.create_task(is_revoked.wait()), asyncio.ensure_future(receive())
+                return {"type": "http.request", "body": self._body, "more_body": False}
+            revoked, disconnected = asyncio.create_task(is_revoked.wait()), asyncio.ensure_future(receive())
             try:
-                await asyncio.wait({revoked, gone}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({revoked, disconnected}, return_when=asyncio.FIRST_COMPLETED)
                 return {"type": "http.disconnect"}
             finally:
                 revoked.cancel()
-                gone.cancel()
+                disconnected.cancel()
 
-        async def sending(message: Message) -> None:
+        async def send_message(message: Message) -> None:
             nonlocal is_ended
             is_body = message["type"] == "http.response.body"
-            if is_body and not is_revoked.is_set() and not await self._call.is_still_known():
+            if is_body and not is_revoked.is_set() and not await self._call.is_token_valid():
                 is_revoked.set()
             if is_ended or (is_body and is_revoked.is_set()):
                 return
             is_ended = is_body and not message.get("more_body", False)
             await send(message)
 
-        await self._manager.handle_request(scope, receiving, sending)
+        await self._manager.handle_request(scope, receive_message, send_message)
         if is_revoked.is_set() and not is_ended:
             await send({"type": "http.response.body", "body": b""})
 
 
 @contextmanager
-def _problems() -> Iterator[None]:
+def _convert_problems() -> Iterator[None]:
     """Convert problems of the daemon to `ToolProblem`s with the same code."""
     try:
         yield
@@ -265,13 +269,13 @@ def _problems() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _LaneMemory:
+class _LaneBackend:
     """A `Backend` whose writes are tasks of a lane."""
 
     call: Call
     originator: Originator
     trust: Trust
-    reads: Places
+    reads: SlotPool
     undos: asyncio.Semaphore
 
     @property
@@ -279,79 +283,80 @@ class _LaneMemory:
         """Return whether the owner calls, with the trust of the owner."""
         return self.trust is Trust.OWNER and self.originator == Originator(OWNER)
 
-    async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberResult:
+    async def remember(self, call: RememberCall, report_turn: Callable[[int, str], None]) -> RememberResult:
         """Store a fact."""
-        document = asked.model_dump(exclude_none=True)
-        return await self._result(RememberResult, document, asking.remember, tell)
+        document = call.model_dump(exclude_none=True)
+        return await self._run_task(RememberResult, document, requests.parse_remember, report_turn)
 
     async def recall(self, query: str, limit: int) -> Recalled:
         """Recall entries for a query."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
-        with _problems():
-            async with self.reads.held(self.call.principal.share):
+        with _convert_problems():
+            async with self.reads.use_slot(self.call.principal.share):
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
-    async def forget(self, asked: ForgetCall) -> ForgetResult:
+    async def forget(self, call: ForgetCall) -> ForgetResult:
         """Preview a removal, or remove the previewed entries."""
-        document = {"query": asked.description, "dryRun": not asked.yes, "digest": asked.digest}
-        return await self._result(ForgetResult, document, asking.forget)
+        document = {"query": call.description, "dryRun": not call.yes, "digest": call.digest}
+        return await self._run_task(ForgetResult, document, requests.parse_forget)
 
     async def check_undo(self, task_id: str) -> None:
         """Raise if the caller is neither the owner nor the client that requested the task (H3)."""
         if not self.is_owner:
             task = await self.call.core.find(self.call.workspace, task_id)
-            if task is None or not self.originator.sees(task.originator):
-                raise owner_required()
+            if task is None or not self.originator.can_see(task.originator):
+                raise create_owner_problem()
 
-    async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
+    async def write(self, body: Callable[[JobContext, Reader, Cancel], W]) -> W:
         """Return the result of `body`, which changes the memory."""
         async with self.undos:
-            return await self._at(body)
+            return await self._run(body)
 
-    async def at(self, body: Callable[[Place, Reader], T]) -> T:
+    async def read(self, body: Callable[[JobContext, Reader], T]) -> T:
         """Return the result of `body`, which reads the memory."""
-        with _problems():
-            async with self.reads.held(self.call.principal.share):
-                return await self._at(lambda place, reader, _: body(place, reader))
+        with _convert_problems():
+            async with self.reads.use_slot(self.call.principal.share):
+                return await self._run(lambda context, reader, _: body(context, reader))
 
-    async def _at(self, body: Callable[[Place, Reader, Cancel], T]) -> T:
-        with _problems():
-            return await self.call.core.at(
-                self.call.workspace, lambda place, cancel: body(place, self._reader(place), cancel)
+    async def _run(self, body: Callable[[JobContext, Reader, Cancel], T]) -> T:
+        with _convert_problems():
+            return await self.call.core.run_in_context(
+                self.call.workspace,
+                lambda context, cancel: body(context, self._create_reader(context), cancel),
             )
 
-    def _reader(self, place: Place) -> Reader:
+    def _create_reader(self, context: JobContext) -> Reader:
         """Return the reader; it owns the tasks of its token that had at most its trust."""
 
         def owns(task_id: str) -> bool:
-            task = find(place.state.ledger, self.call.workspace.key, task_id)
+            task = find_task(context.state.ledger, self.call.workspace.key, task_id)
             if task is None or not self.trust.satisfies(task.trust):
                 return False
             # The owner's token with less trust belongs to a tool; it sees only tasks that no tool requested.
             is_tool = self.originator.token == OWNER
-            return task.originator == self.originator if is_tool else self.originator.sees(task.originator)
+            return task.originator == self.originator if is_tool else self.originator.can_see(task.originator)
 
         return Reader(self.trust, owns)
 
-    async def _result(
+    async def _run_task(
         self,
         kind: type[R],
         document: dict[str, Any],
-        ask: Callable[[dict[str, Any], ServedWorkspace], NewTask],
-        tell: Callable[[int, str], None] = lambda *_: None,
+        create_task: Callable[[dict[str, Any], ServedWorkspace], NewTask],
+        report_turn: Callable[[int, str], None] = lambda *_: None,
     ) -> R:
         """Return the result of a task after it has completed.
 
         Raises:
             ToolProblem: it failed, or was not accepted.
         """
-        number = (await self.call.core.followed()).last
-        with _problems():
-            asked = ask(document, self.call.workspace)
-            asked = replace(asked, trust=asked.trust.capped(self.trust))
-            task = (await accept(self.call, asked, self.originator)).task
+        number = (await self.call.core.open_stream()).last
+        with _convert_problems():
+            new_task = create_task(document, self.call.workspace)
+            new_task = replace(new_task, trust=new_task.trust.cap(self.trust))
+            task = (await accept(self.call, new_task, self.originator)).task
         try:
-            task = await self._over(task, number, tell)
+            task = await self._wait_for_task(task, number, report_turn)
         except asyncio.CancelledError:
             if not self.call.core.is_draining:  # Otherwise the next daemon executes it.
                 with anyio.CancelScope(shield=True), suppress(MunimentError, HttpProblem):
@@ -360,37 +365,39 @@ class _LaneMemory:
             raise
         match task.status:
             case "completed":
-                return replace(read(kind, task.result or {}, "a result"), task_id=task.id)
+                return replace(parse_document(kind, task.result or {}, "a result"), task_id=task.id)
             case "cancelled":
-                raise ToolProblem("cancelled", sentence_of("cancelled"))
+                raise ToolProblem("cancelled", get_sentence("cancelled"))
             case "failed" if task.error is not None:
-                raise _problem_of(task.error)
+                raise _create_problem(task.error)
             case _:
-                raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
+                raise ToolProblem("workspace_draining", f"{get_sentence('workspace_draining')} ({task.id})")
 
-    async def _over(self, task: QueuedTask, number: int, tell: Callable[[int, str], None]) -> QueuedTask:
-        stream = await self.call.core.followed()
+    async def _wait_for_task(
+        self, task: QueuedTask, number: int, report_turn: Callable[[int, str], None]
+    ) -> QueuedTask:
+        stream = await self.call.core.open_stream()
         while True:
             task = await self.call.core.find(self.call.workspace, task.id) or task
             # Read events after the task, so that no turn of a finished task is missed; they may already
             # contain its end.
-            number, told = await stream.since(number)
-            ours = [event.data for event in told if event.task == task.id]
-            for data in ours:
+            number, events_since = await stream.read_since(number)
+            task_events = [event.data for event in events_since if event.task == task.id]
+            for data in task_events:
                 if "turn" in data:
-                    tell(data["turn"], f"{data['tool']}: {data['verdict']}")
-            if task.is_over or stream.is_closed:
+                    report_turn(data["turn"], f"{data['tool']}: {data['verdict']}")
+            if task.is_finished or stream.is_closed:
                 return task
-            if not ours:
-                await stream.changed(LOOK_SECONDS)
+            if not task_events:
+                await stream.wait_for_change(CHECK_SECONDS)
 
 
-def _problem_of(error: Mapping[str, Any]) -> ToolProblem:
-    code, text = error["code"], sentence_of(error["code"])
+def _create_problem(error: Mapping[str, Any]) -> ToolProblem:
+    code, text = error["code"], get_sentence(error["code"])
     if "reviewId" in error:
         text += f" The owner can show it with: muniment review show {error['reviewId']}"
     if error.get("reason"):
-        text += "\n" + marked(one_line(error["reason"]))
+        text += "\n" + quote_as_data(clean_line(error["reason"]))
     if error.get("paths"):
-        text += "\n" + marked("\n".join(map(one_line, error["paths"])))
+        text += "\n" + quote_as_data("\n".join(map(clean_line, error["paths"])))
     return ToolProblem(code, text)

@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from muniment.cancelling import Cancel, until_ended
-from muniment.content.gates import on_one_line
+from muniment.cancelling import Cancel, await_completion
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
-from muniment.integrations.mcp.tools import ForgetCall, RememberCall, T, Tell, W
-from muniment.integrations.telling import ToolProblem
-from muniment.kernel.cancel import Patience
+from muniment.integrations.mcp.tools import ForgetCall, RememberCall, ReportTurn, T, W
+from muniment.integrations.results import ToolProblem
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.operations.place import Place
+    from muniment.operations.job_context import JobContext
     from muniment.operations.visibility import Reader
     from muniment.recall.recaller import Recaller
     from muniment.settings import Settings
@@ -37,22 +37,22 @@ MAX_WAITING: Final = 16
 RECALL_SECONDS: Final = 5.0
 """Maximum seconds of a recall; only the first read of changed files takes more than milliseconds."""
 
-WHERE: Final = "mcp"
+DESTINATION: Final = "mcp"
 """The destination of injected entries, as recorded in the ledger."""
 
-MAX_OWN: Final = 1_000
+MAX_OWN_TASKS: Final = 1_000
 """Maximum recorded ids of own tasks of a process, the same as for a lane."""
 
 
-class OpenedMemory:
+class LazyMemory:
     """The memory of this process, opened at the first use, in any thread. Close it when done.
 
     Args:
         settings: reads the settings of the program.
-        workspace: as for `find_place`.
+        workspace: as for `open_context`.
         open_model: opens the model of the settings.
         warn: prints a line for the user who started the program.
-        in_process: as for `find_place`.
+        in_process: as for `open_context`.
     """
 
     def __init__(
@@ -67,62 +67,62 @@ class OpenedMemory:
         self._settings, self._workspace = settings, workspace
         self._open_model, self._warn, self._in_process = open_model, warn, in_process
         self._lock = threading.RLock()
-        self._opened, self._said = ExitStack(), ""
-        self._place: Place | None = None
-        self._recaller: tuple[Place, Recaller] | None = None
+        self._resources, self._last_warning = ExitStack(), ""
+        self._context: JobContext | None = None
+        self._recaller: tuple[JobContext, Recaller] | None = None
         self._model: Model | None = None
 
-    def place(self) -> Place:
-        """Return the policy, state and roots, as they were when opened; raise as `find_place`."""
-        from muniment.opening import find_place
+    def get_context(self) -> JobContext:
+        """Return the policy, state and roots, as they were when opened; raise as `open_context`."""
+        from muniment.opening import open_context
 
         with self._lock:
-            if self._place is None:
+            if self._context is None:
                 try:
-                    found = find_place(self._settings(), self._workspace, in_process=self._in_process)
+                    found = open_context(self._settings(), self._workspace, in_process=self._in_process)
                 # Tools report only the code; this line is for the user who started the program.
                 except MunimentError as error:
-                    self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
+                    self._warn_once(f"not opened: {clean_foreign_line(str(error))} [{error.code}]")
                     raise
-                self._place = self._opened.enter_context(closing(found))
-                for note in self._place.notes:
-                    self._warn(f"note: {on_one_line(note)}")
-            place = self._place
+                self._context = self._resources.enter_context(closing(found))
+                for note in self._context.notes:
+                    self._warn(f"note: {clean_foreign_line(note)}")
+            context = self._context
             try:
-                place.chosen(None)
+                context.select_scopes(None)
             except PathEscape as error:  # A root was replaced: the next call binds the new one.
-                self._place = None
+                self._context = None
                 raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
-            return place
+            return context
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
+    def _warn_once(self, text: str) -> None:
+        if text != self._last_warning:
             self._warn(text)
-        self._said = text
+        self._last_warning = text
 
-    def recaller(self) -> Recaller:
+    def get_recaller(self) -> Recaller:
         """Return the recaller of the memory."""
-        from muniment.opening import recaller_of
+        from muniment.opening import create_recaller
 
         with self._lock:
-            place = self.place()
-            if self._recaller is None or self._recaller[0] is not place:
-                self._recaller = place, self._opened.enter_context(closing(recaller_of(place)))
+            context = self.get_context()
+            if self._recaller is None or self._recaller[0] is not context:
+                self._recaller = context, self._resources.enter_context(closing(create_recaller(context)))
             return self._recaller[1]
 
-    def model(self) -> Model:
+    def get_model(self) -> Model:
         """Return the model that stores facts."""
         with self._lock:
             if self._model is None:
-                self._model = self._opened.enter_context(self._open_model(self._settings()))
+                self._model = self._resources.enter_context(self._open_model(self._settings()))
             return self._model
 
     def close(self) -> None:
         """Close everything that was opened."""
-        self._opened.close()
+        self._resources.close()
 
 
-class OwnMemory:
+class LocalBackend:
     """A memory whose calls are executed in this process.
 
     Args:
@@ -130,120 +130,120 @@ class OwnMemory:
         trust: of every call.
     """
 
-    def __init__(self, opened: OpenedMemory, trust: Trust) -> None:
+    def __init__(self, opened: LazyMemory, trust: Trust) -> None:
         self._opened, self._trust = opened, trust
         self._threads = ThreadPoolExecutor(THREADS, "memory")
-        self._own: dict[str, None] = {}
-        self._turn, self._waiting = asyncio.Lock(), 0
+        self._own_tasks: dict[str, None] = {}
+        self._write_lock, self._waiting = asyncio.Lock(), 0
 
     @property
     def is_owner(self) -> bool:
         """Return whether the owner of the memory calls."""
         return self._trust is Trust.OWNER
 
-    async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
+    async def remember(self, call: RememberCall, report_turn: ReportTurn) -> RememberResult:
         """Store a fact, after all earlier writes."""
         from muniment.operations.remember import remember
-        from muniment.sandbox.tools.calls import known_tool
+        from muniment.sandbox.tools.calls import get_tool_label
         from muniment.types import RememberRequest
 
-        request = RememberRequest(asked.content, asked.scope, trust=self._trust)
+        request = RememberRequest(call.content, call.scope, trust=self._trust)
 
         def body(cancel: Cancel) -> RememberResult:
             result = remember(
                 request,
-                self._opened.place(),
-                self._opened.model(),
+                self._opened.get_context(),
+                self._opened.get_model(),
                 cancel=cancel,
-                observe=lambda done: tell(done.turn, f"{known_tool(done.tool)}: {done.outcome.verdict}"),
+                observe=lambda done: report_turn(
+                    done.turn, f"{get_tool_label(done.tool)}: {done.outcome.verdict}"
+                ),
             )
             if result.error is not None:
                 raise result.error
-            self._keep_own(result.task_id)
+            self._record_own_task(result.task_id)
             return result
 
-        return await self._in_turn(body)
+        return await self._run_in_order(body)
 
     async def recall(self, query: str, limit: int) -> Recalled:
         """Recall entries for a query; the recall is recorded before it is returned."""
 
         def body(cancel: Cancel) -> Recalled:
-            recaller = self._opened.recaller()
-            patience = Patience(time.monotonic() + RECALL_SECONDS, cancel)
-            recalled = recaller.recall(query, limit=limit, patience=patience)
+            recaller = self._opened.get_recaller()
+            patience = Deadline(time.monotonic() + RECALL_SECONDS, cancel)
+            recalled = recaller.recall(query, limit=limit, deadline=patience)
             if recalled.entries:
-                recaller.record(recalled, WHERE)
+                recaller.record(recalled, DESTINATION)
             return recalled
 
-        return await self._in_thread(body)
+        return await self._run_in_thread(body)
 
-    async def forget(self, asked: ForgetCall) -> ForgetResult:
+    async def forget(self, call: ForgetCall) -> ForgetResult:
         """Preview a removal, or remove the previewed entries, after all earlier writes."""
         from muniment.operations.forget import forget
         from muniment.types import ForgetRequest
 
-        request = ForgetRequest(
-            asked.description, dry_run=not asked.yes, trust=self._trust, digest=asked.digest
-        )
+        request = ForgetRequest(call.description, dry_run=not call.yes, trust=self._trust, digest=call.digest)
 
         def body(cancel: Cancel) -> ForgetResult:
-            result = forget(request, self._opened.place(), self._opened.model(), cancel=cancel)
+            result = forget(request, self._opened.get_context(), self._opened.get_model(), cancel=cancel)
             if result.error is not None:
                 raise result.error
-            if asked.yes:
-                self._keep_own(result.task_id)
+            if call.yes:
+                self._record_own_task(result.task_id)
             # A caller that may not remove an entry must not learn that it exists.
             return result if self.is_owner else replace(result, kept=())
 
-        return await self._in_turn(body)
+        return await self._run_in_order(body)
 
     async def check_undo(self, task_id: str) -> None:
-        """Allow every undo that `take_back` allows: this process serves one client."""
+        """Allow every undo that `undo_task` allows: this process serves one client."""
 
-    async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
+    async def write(self, body: Callable[[JobContext, Reader, Cancel], W]) -> W:
         """Return the result of `body`, which runs after all earlier writes."""
 
         def run(cancel: Cancel) -> W:
-            answer = body(self._opened.place(), self._reader(), cancel)
+            answer = body(self._opened.get_context(), self._create_reader(), cancel)
             if answer.task_id is not None:
-                self._keep_own(answer.task_id)
+                self._record_own_task(answer.task_id)
             return answer
 
-        return await self._in_turn(run)
+        return await self._run_in_order(run)
 
-    async def at(self, body: Callable[[Place, Reader], T]) -> T:
+    async def read(self, body: Callable[[JobContext, Reader], T]) -> T:
         """Return the result of `body`, which reads the memory."""
-        return await self._in_thread(lambda _: body(self._opened.place(), self._reader()))
+        return await self._run_in_thread(lambda _: body(self._opened.get_context(), self._create_reader()))
 
-    def _reader(self) -> Reader:
+    def _create_reader(self) -> Reader:
         """Return the reader; it owns the tasks of this process (`operations.visibility`)."""
         from muniment.operations.visibility import Reader
 
-        return Reader(self._trust, self._own.__contains__)
+        return Reader(self._trust, self._own_tasks.__contains__)
 
-    def _keep_own(self, task_id: str) -> None:
-        """Record the id of a task of this process; only the newest `MAX_OWN` are stored."""
-        self._own[task_id] = None
-        if len(self._own) > MAX_OWN:
-            del self._own[next(iter(self._own))]
+    def _record_own_task(self, task_id: str) -> None:
+        """Record the id of a task of this process; only the newest `MAX_OWN_TASKS` are stored."""
+        self._own_tasks[task_id] = None
+        if len(self._own_tasks) > MAX_OWN_TASKS:
+            del self._own_tasks[next(iter(self._own_tasks))]
 
     def close(self) -> None:
         """Accept no further calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_turn(self, body: Callable[[Cancel], T]) -> T:
+    async def _run_in_order(self, body: Callable[[Cancel], T]) -> T:
         if self._waiting >= MAX_WAITING:
             raise ToolProblem(
                 "remember_queue_full", f"{MAX_WAITING} calls already wait to write; try again later"
             )
         self._waiting += 1
         try:
-            async with self._turn:
-                return await self._in_thread(body)
+            async with self._write_lock:
+                return await self._run_in_thread(body)
         finally:
             self._waiting -= 1
 
-    async def _in_thread(self, body: Callable[[Cancel], T]) -> T:
+    async def _run_in_thread(self, body: Callable[[Cancel], T]) -> T:
         with Cancel() as cancel:
             running = asyncio.get_running_loop().run_in_executor(self._threads, body, cancel)
-            return await until_ended(running, cancel)
+            return await await_completion(running, cancel)

@@ -3,7 +3,7 @@
 Q1 A message is forwarded unchanged, and a response is returned as the daemon wrote it: this module knows no
    tools, and loads neither the SDK nor the memory.
 Q2 Every request gets one response: if the daemon sends none, an error with the reason. A request that the
-   daemon did not accept, because it was busy or not running, is sent again for `PATIENCE_SECONDS`; one that
+   daemon did not accept, because it was busy or not running, is sent again for `RETRY_SECONDS`; one that
    may have arrived is not. After the host has closed its end, responses may arrive during the seconds of
    `finish`.
 Q3 A restarted daemon does not know the session: a new one is started with the host's `initialize` message,
@@ -27,23 +27,30 @@ from typing import Any, Final
 
 import httpx2
 
-from muniment.client.core import QUIET_SECONDS, segment
+from muniment.client.core import QUIET_SECONDS, encode_segment
+from muniment.client.discovery import DaemonAddress, Locator
 from muniment.client.errors import BadAnswer
 from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
     OK,
-    Ask,
-    Frames,
-    HttpReply,
-    Lost,
-    decoded,
-    retry_after,
+    FrameParser,
+    HttpRequest,
+    HttpResponse,
+    NoResponse,
+    decode_json,
+    parse_retry_after,
 )
-from muniment.client.finding import Place, Where
-from muniment.client.transport import Connections, head, looped, lost, read_reply, request
-from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
-from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
+from muniment.client.transport import (
+    ConnectionPool,
+    build_http_request,
+    build_response,
+    create_async_transport,
+    describe_loss,
+    read_response_async,
+)
+from muniment.content.exact_json import find_request_id_problem, read_json_or_none, repair_json
+from muniment.errors import RETRYABLE_STATUSES, ManagedMemoryUnavailable
 from muniment.integrations.mcp.wire import (
     BUSY,
     DRAIN_SECONDS,
@@ -53,10 +60,10 @@ from muniment.integrations.mcp.wire import (
     Wire,
 )
 
-PATIENCE_SECONDS: Final = 20.0
+RETRY_SECONDS: Final = 20.0
 """Seconds in which a request that was not accepted is sent again: a daemon restarts in one or two."""
 
-MAX_AT_ONCE: Final = 48
+MAX_PARALLEL_REQUESTS: Final = 48
 """Maximum requests at once, each with a connection; the daemon has 64 slots for a token."""
 
 MAX_NOTIFICATIONS: Final = 64
@@ -68,11 +75,11 @@ UNREACHABLE: Final = -32000
 _SESSION: Final = "mcp-session-id"
 _VERSION: Final = "mcp-protocol-version"
 _LISTEN: Final = "subscriptions/listen"
-_OF_META: Final = "io.modelcontextprotocol/protocolVersion"
-_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+_HEADER_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Requests of 2026 that repeat a member in a header: the member by method."""
 
-_PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
+_PRINTABLE: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
 
 _ACCEPTED: Final = 202
@@ -81,17 +88,17 @@ _NOT_FOUND: Final = 404
 Message = dict[str, Any]
 
 
-async def pass_on(wire: Wire, place: Place, workspace: str, trust: str) -> None:
+async def forward_messages(wire: Wire, locator: Locator, workspace: str, trust: str) -> None:
     """Forward messages until the wire ends; see `McpPipe` for the arguments."""
     async with wire:
-        pipe = McpPipe(place, workspace, trust, wire.send)
+        pipe = McpPipe(locator, workspace, trust, wire.send)
         async for line in wire.lines():
-            found = json_or_none((repaired_json(line) if line else None) or line or b"")
+            found = read_json_or_none((repair_json(line) if line else None) or line or b"")
             is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
             if is_message and (isinstance(found.get("method"), str) or "id" in found):
-                await pipe.take(found)
+                await pipe.forward(found)
             else:
-                await wire.fail_line(line)
+                await wire.reject_line(line)
         await pipe.finish(0 if wire.stopped.is_set() else DRAIN_SECONDS)
 
 
@@ -106,238 +113,248 @@ class McpPipe:
     """
 
     def __init__(
-        self, place: Place, workspace: str, trust: str, tell: Callable[[bytes], Awaitable[None]]
+        self, locator: Locator, workspace: str, trust: str, send_to_host: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        self._line = Connections(place, looped)
-        self._path = f"/workspaces/{segment(workspace)}/mcp"
+        self._connections = ConnectionPool(locator, create_async_transport)
+        self._path = f"/workspaces/{encode_segment(workspace)}/mcp"
         self._headers = {
             "accept": "application/json, text/event-stream",
             "content-type": "application/json",
             "x-muniment-trust": trust,
         }
-        self._tell = tell
-        self._asked: dict[str | int, tuple[asyncio.Task[None], Message]] = {}
-        self._notified: asyncio.Queue[Message] = asyncio.Queue(MAX_NOTIFICATIONS)
+        self._send_to_host = send_to_host
+        self._running: dict[str | int, tuple[asyncio.Task[None], Message]] = {}
+        self._notifications: asyncio.Queue[Message] = asyncio.Queue(MAX_NOTIFICATIONS)
         self._notifying: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
-        self._hello: Message | None = None
+        self._initialize: Message | None = None
         self._session: dict[str, str] = {}
-        self._beginning, self._places = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
+        self._session_lock, self._slots = asyncio.Lock(), asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
 
-    async def take(self, message: Message) -> None:
+    async def forward(self, message: Message) -> None:
         """Forward a message of the host without waiting for the response."""
         method, request_id = message.get("method"), message.get("id")
-        if (problem := request_id_problem(message)) is not None:
-            await self._fail(None, _NotAnswered(problem, INVALID_REQUEST))
+        if (problem := find_request_id_problem(message)) is not None:
+            await self._fail(None, _NoResponse(problem, INVALID_REQUEST))
             return
         if isinstance(request_id, str | int) and isinstance(method, str):
-            if len(self._asked) >= MAX_IN_FLIGHT:
-                await self._fail(request_id, _NotAnswered(TOO_MANY, BUSY))
+            if len(self._running) >= MAX_IN_FLIGHT:
+                await self._fail(request_id, _NoResponse(TOO_MANY, BUSY))
                 return
             if method == "initialize":
-                self._hello, self._session = message, {}
-            running = asyncio.create_task(self._answered(request_id, message))
-            self._asked[request_id] = running, message
-            running.add_done_callback(lambda done: self._forget(request_id, done))
+                self._initialize, self._session = message, {}
+            running = asyncio.create_task(self._forward_request(request_id, message))
+            self._running[request_id] = running, message
+            running.add_done_callback(lambda done: self._remove_request(request_id, done))
             return
-        cancelled = _params(message).get("requestId") if method == "notifications/cancelled" else None
-        asked = self._asked.get(cancelled) if isinstance(cancelled, str | int) else None
-        if asked is not None and _version_of(asked[1]) is not None:
-            asked[0].cancel()  # A request of 2026 is cancelled by closing its stream.
+        cancelled = _get_params(message).get("requestId") if method == "notifications/cancelled" else None
+        cancelled_request = self._running.get(cancelled) if isinstance(cancelled, str | int) else None
+        if cancelled_request is not None and _read_version(cancelled_request[1]) is not None:
+            cancelled_request[0].cancel()  # A request of 2026 is cancelled by closing its stream.
             return
         if self._notifying is None:
-            self._notifying = asyncio.create_task(self._notify())
+            self._notifying = asyncio.create_task(self._send_notifications())
         with suppress(asyncio.QueueFull):
-            self._notified.put_nowait(message)
+            self._notifications.put_nowait(message)
 
     async def finish(self, seconds: float) -> None:
         """Wait for outstanding responses, except streams of changes; then end the session."""
-        streams = [running for running, message in self._asked.values() if message["method"] == _LISTEN]
+        streams = [running for running, message in self._running.values() if message["method"] == _LISTEN]
         for each in (*streams, self._following):
             if each is not None:
                 each.cancel()
         with suppress(TimeoutError):  # Q2
             async with asyncio.timeout(seconds):
-                await self._notified.join()
-                await asyncio.gather(*(each for each, _ in self._asked.values()), return_exceptions=True)
+                await self._notifications.join()
+                await asyncio.gather(*(each for each, _ in self._running.values()), return_exceptions=True)
         await self.close()
 
     async def close(self) -> None:
         """End the session, and close the connections."""
-        for each in (*(each for each, _ in self._asked.values()), self._following, self._notifying):
+        for each in (*(each for each, _ in self._running.values()), self._following, self._notifying):
             if each is not None:
                 each.cancel()
         if _SESSION in self._session:
             # Otherwise the daemon ends it after a time without requests.
-            with suppress(_NotAnswered, TimeoutError):
+            with suppress(_NoResponse, TimeoutError):
                 async with asyncio.timeout(1):
-                    await self._done("DELETE", None)
-        self._line.close()
-        for transport in self._line.retired():
+                    await self._send_only("DELETE", None)
+        self._connections.close()
+        for transport in self._connections.pop_retired():
             await transport.aclose()
 
-    def _forget(self, request_id: str | int, done: asyncio.Task[None]) -> None:
-        if request_id in self._asked and self._asked[request_id][0] is done:
-            del self._asked[request_id]
+    def _remove_request(self, request_id: str | int, done: asyncio.Task[None]) -> None:
+        if request_id in self._running and self._running[request_id][0] is done:
+            del self._running[request_id]
 
-    async def _answered(self, request_id: str | int, message: Message) -> None:
+    async def _forward_request(self, request_id: str | int, message: Message) -> None:
         """Send a request, and forward all its responses to the host (Q2)."""
-        is_answered, why = False, _NotAnswered("the daemon ended without a response")
+        is_answered, failure = False, _NoResponse("the daemon ended without a response")
         is_stream = message.get("method") == _LISTEN
         try:
             async with (
-                nullcontext() if is_stream else self._places,
-                aclosing(self._exchanged("POST", message)) as said,
+                nullcontext() if is_stream else self._slots,
+                aclosing(self._exchange("POST", message)) as messages,
             ):
-                async for each in said:
+                async for each in messages:
                     if "method" not in each and "id" in each:
                         is_answered = True
                         each["id"] = request_id
-                    await self._say(each)
-        except _NotAnswered as reason:
-            why = reason
+                    await self._send_message(each)
+        except _NoResponse as reason:
+            failure = reason
         except Exception as defect:  # noqa: BLE001  the host waits for an answer, whatever this is
-            why = _NotAnswered(f"the message was not forwarded ({type(defect).__name__})")
+            failure = _NoResponse(f"the message was not forwarded ({type(defect).__name__})")
         if not is_answered:
-            await self._fail(request_id, why)
+            await self._fail(request_id, failure)
 
-    async def _fail(self, request_id: str | int | None, why: _NotAnswered) -> None:
-        await self._say({"jsonrpc": "2.0", "id": request_id, "error": why.error})
+    async def _fail(self, request_id: str | int | None, failure: _NoResponse) -> None:
+        await self._send_message({"jsonrpc": "2.0", "id": request_id, "error": failure.error})
 
-    async def _notify(self) -> None:
+    async def _send_notifications(self) -> None:
         """Send the notifications of the host, one after the other, until cancelled."""
         while True:
-            message = await self._notified.get()
+            message = await self._notifications.get()
             try:
-                with suppress(_NotAnswered):  # A notification gets no response.
-                    async for _ in self._exchanged("POST", message):
+                with suppress(_NoResponse):  # A notification gets no response.
+                    async for _ in self._exchange("POST", message):
                         pass
             finally:
-                self._notified.task_done()
+                self._notifications.task_done()
             if message.get("method") == "notifications/initialized" and self._following is None:
-                self._following = asyncio.create_task(self._follow())
+                self._following = asyncio.create_task(self._forward_stream())
 
-    async def _say(self, message: Message) -> None:
-        await self._tell(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+    async def _send_message(self, message: Message) -> None:
+        await self._send_to_host(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
-    async def _exchanged(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
+    async def _exchange(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
         """Send a message as `_sent`, and restart the session if the daemon does not know it (Q3)."""
-        for is_again in (False, True):
+        for is_retry in (False, True):
             session = self._session
             try:
-                async with aclosing(self._sent(method, message)) as said:
-                    async for each in said:
+                async with aclosing(self._send(method, message)) as messages:
+                    async for each in messages:
                         yield each
-            except _NotAnswered as reason:
-                if is_again or not reason.is_forgotten:
+            except _NoResponse as reason:
+                if is_retry or not reason.is_unknown_session:
                     raise
             else:
                 return
-            await self._begin_again(session)
+            await self._restart_session(session)
 
-    async def _begin_again(self, session: Mapping[str, str]) -> None:
-        async with self._beginning:
-            if self._session is not session or self._hello is None:
+    async def _restart_session(self, session: Mapping[str, str]) -> None:
+        async with self._session_lock:
+            if self._session is not session or self._initialize is None:
                 return  # Another request has restarted it.
             self._session = {}
-            for message in (self._hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
-                await self._done("POST", message)
+            for message in (self._initialize, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+                await self._send_only("POST", message)
 
-    async def _follow(self) -> None:
+    async def _forward_stream(self) -> None:
         """Forward messages that the daemon sends without a request, until cancelled."""
         pause = FIRST_PAUSE
         while True:
-            with suppress(_NotAnswered):  # The daemon may respond later.
-                async with aclosing(self._exchanged("GET", None)) as said:
-                    async for each in said:
+            with suppress(_NoResponse):  # The daemon may respond later.
+                async with aclosing(self._exchange("GET", None)) as messages:
+                    async for each in messages:
                         pause = FIRST_PAUSE
-                        await self._say(each)
+                        await self._send_message(each)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
-    async def _done(self, method: str, message: Message | None) -> None:
+    async def _send_only(self, method: str, message: Message | None) -> None:
         """Send a message and ignore its responses; raise as `_sent`."""
-        async with aclosing(self._sent(method, message)) as said:
-            async for _ in said:
+        async with aclosing(self._send(method, message)) as messages:
+            async for _ in messages:
                 pass
 
-    async def _sent(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
+    async def _send(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
         """Send a message; yield the messages of its response.
 
         Raises:
             _NotAnswered: the daemon does not respond, rejects it, or does not know the session.
         """
-        deadline, pause, afresh = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE, False
+        deadline, pause, is_reconnect = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE, False
         headers: dict[str, str] = {}
-        body = None if message is None else _encoded(message)
-        outcome: Lost | HttpReply
+        body = None if message is None else _encode(message)
+        outcome: NoResponse | HttpResponse
         while True:
             try:
-                opened = self._line.open(afresh=afresh)
-                if isinstance(opened, Lost):
+                opened = self._connections.open(should_rediscover=is_reconnect)
+                if isinstance(opened, NoResponse):
                     outcome = opened
                 else:
-                    where, transport = opened
-                    headers = self._headers_of(message)
-                    ask = Ask(method, self._path, headers, body)
-                    response = await transport.handle_async_request(request(where, ask, QUIET_SECONDS))
+                    daemon, transport = opened
+                    headers = self._create_headers(message)
+                    request_plan = HttpRequest(method, self._path, headers, body)
+                    response = await transport.handle_async_request(
+                        build_http_request(daemon, request_plan, QUIET_SECONDS)
+                    )
                     async with aclosing(response):
                         if response.status_code in {OK, _ACCEPTED}:
-                            async for each in self._read(response, where, message):
+                            async for each in self._read_response(response, daemon, message):
                                 yield each
                             return
-                        outcome = await read_reply(response, where)
+                        outcome = await read_response_async(response, daemon)
             except httpx2.TransportError as error:
-                outcome = lost(error)
+                outcome = describe_loss(error)
             except (BadAnswer, ManagedMemoryUnavailable) as error:
                 number = INTERNAL_ERROR if isinstance(error, BadAnswer) else UNREACHABLE
-                raise _NotAnswered(str(error), number) from None
-            if isinstance(outcome, Lost):
+                raise _NoResponse(str(error), number) from None
+            if isinstance(outcome, NoResponse):
                 if outcome.may_have_arrived or time.monotonic() > deadline:
-                    raise _NotAnswered(f"cannot connect to the daemon: {outcome.why}", UNREACHABLE)
-                afresh = True
-            elif outcome.status not in NOT_NOW or time.monotonic() > deadline:
-                raise _refusal(outcome, of_session=_SESSION in headers)
+                    raise _NoResponse(f"cannot connect to the daemon: {outcome.reason}", UNREACHABLE)
+                is_reconnect = True
+            elif outcome.status not in RETRYABLE_STATUSES or time.monotonic() > deadline:
+                raise _create_failure(outcome, has_session=_SESSION in headers)
             else:
-                pause = retry_after(outcome) or pause
+                pause = parse_retry_after(outcome) or pause
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
-    def _headers_of(self, message: Message | None) -> dict[str, str]:
-        version = None if message is None else _version_of(message)
+    def _create_headers(self, message: Message | None) -> dict[str, str]:
+        version = None if message is None else _read_version(message)
         if message is None or version is None:
             return {**self._headers, **self._session}
-        found = {**self._headers, _VERSION: version, "mcp-method": _in_header(str(message.get("method")))}
-        named = _params(message).get(_NAMED.get(str(message.get("method")), ""))
-        return found | ({"mcp-name": _in_header(named)} if isinstance(named, str) else {})
+        found = {**self._headers, _VERSION: version, "mcp-method": _encode_header(str(message.get("method")))}
+        header_value = _get_params(message).get(_HEADER_MEMBERS.get(str(message.get("method")), ""))
+        return found | ({"mcp-name": _encode_header(header_value)} if isinstance(header_value, str) else {})
 
-    async def _read(
-        self, response: httpx2.Response, where: Where, asked: Message | None
+    async def _read_response(
+        self, response: httpx2.Response, daemon: DaemonAddress, request_message: Message | None
     ) -> AsyncGenerator[Message]:
         session = response.headers.get(_SESSION)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            frames = Frames()
-            head(response, where)
+            frames = FrameParser()
+            build_response(response, daemon)
             async for piece in response.aiter_raw():
                 for frame in frames.feed(piece):
                     if frame.data:
-                        yield self._learnt(_message(frame.data, where), session, asked)
+                        yield self._store_session(
+                            _decode_message(frame.data, daemon), session, request_message
+                        )
             return
-        body = (await read_reply(response, where)).body
+        body = (await read_response_async(response, daemon)).body
         if body.strip():
-            yield self._learnt(_message(body, where), session, asked)
+            yield self._store_session(_decode_message(body, daemon), session, request_message)
 
-    def _learnt(self, answer: Message, session: str | None, asked: Message | None) -> Message:
+    def _store_session(
+        self, response: Message, session: str | None, request_message: Message | None
+    ) -> Message:
         """Return a response; for `initialize`, store its version and session for later requests."""
-        result = answer.get("result")
-        if asked is not None and asked.get("method") == "initialize" and isinstance(result, dict):
+        result = response.get("result")
+        if (
+            request_message is not None
+            and request_message.get("method") == "initialize"
+            and isinstance(result, dict)
+        ):
             self._session = {_VERSION: str(result.get("protocolVersion"))}
             if session is not None:
                 self._session[_SESSION] = session
-        return answer
+        return response
 
 
-class _NotAnswered(Exception):
+class _NoResponse(Exception):
     """The daemon sent no response; the text is the reason.
 
     Attributes:
@@ -345,30 +362,30 @@ class _NotAnswered(Exception):
         is_forgotten: the daemon does not know the session.
     """
 
-    is_forgotten = False
+    is_unknown_session = False
 
-    def __init__(self, text: str, number: int = INTERNAL_ERROR, **more: Any) -> None:
-        self.error = {"code": number, "message": text, **more}
+    def __init__(self, text: str, number: int = INTERNAL_ERROR, **members: Any) -> None:
+        self.error = {"code": number, "message": text, **members}
         super().__init__(text)
 
 
-def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
+def _create_failure(reply: HttpResponse, *, has_session: bool) -> _NoResponse:
     """Return the reason for a missing response, from a JSON-RPC error or a problem document."""
-    said = decoded(reply.body, reply.secret)
-    document = said if isinstance(said, dict) else {}
+    decoded_body = decode_json(reply.body, reply.secret)
+    document = decoded_body if isinstance(decoded_body, dict) else {}
     if isinstance(error := document.get("error"), dict):
         number = error.get("code")
         more = {"data": error["data"]} if "data" in error else {}
-        told = number if isinstance(number, int) else INTERNAL_ERROR
-        refusal = _NotAnswered(str(error.get("message")), told, **more)
-        refusal.is_forgotten = reply.status == _NOT_FOUND and of_session
-        return refusal
+        error_number = number if isinstance(number, int) else INTERNAL_ERROR
+        failure = _NoResponse(str(error.get("message")), error_number, **more)
+        failure.is_unknown_session = reply.status == _NOT_FOUND and has_session
+        return failure
     if isinstance(document.get("code"), str):
-        return _NotAnswered(f"{document.get('title')} [{document['code']}]")
-    return _NotAnswered(f"unexpected status {reply.status} of the daemon; does it support MCP?")
+        return _NoResponse(f"{document.get('title')} [{document['code']}]")
+    return _NoResponse(f"unexpected status {reply.status} of the daemon; does it support MCP?")
 
 
-def _encoded(message: Message) -> bytes:
+def _encode(message: Message) -> bytes:
     """Encode a message as JSON.
 
     Raises:
@@ -377,30 +394,30 @@ def _encoded(message: Message) -> bytes:
     try:
         return json.dumps(message).encode()
     except RecursionError:
-        raise _NotAnswered("the message is nested too deeply") from None
+        raise _NoResponse("the message is nested too deeply") from None
 
 
-def _message(text: str | bytes, where: Where) -> Message:
-    found = decoded(text, where.token or "")
+def _decode_message(text: str | bytes, daemon: DaemonAddress) -> Message:
+    found = decode_json(text, daemon.token or "")
     if not isinstance(found, dict):
-        raise _NotAnswered("the daemon sent an invalid message")
+        raise _NoResponse("the daemon sent an invalid message")
     return found
 
 
-def _params(message: Message) -> dict[str, Any]:
+def _get_params(message: Message) -> dict[str, Any]:
     found = message.get("params")
     return found if isinstance(found, dict) else {}
 
 
-def _version_of(message: Message) -> str | None:
+def _read_version(message: Message) -> str | None:
     """Return the version in a request of 2026; None for an older request."""
-    meta = _params(message).get("_meta")
-    version = meta.get(_OF_META) if isinstance(meta, dict) else None
-    return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None
+    meta = _get_params(message).get("_meta")
+    version = meta.get(_META_VERSION) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) and _PRINTABLE.fullmatch(version) else None
 
 
-def _in_header(text: str) -> str:
+def _encode_header(text: str) -> str:
     """Encode a text as the value of a header, as the protocol requires."""
-    if _PLAIN.fullmatch(text) and not _ENCODED.fullmatch(text):
+    if _PRINTABLE.fullmatch(text) and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="

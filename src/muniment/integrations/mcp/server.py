@@ -37,9 +37,9 @@ from mcp.shared.exceptions import MCPError
 
 from muniment import events
 from muniment.errors import BadName, NotFound, PathEscape, Refused
-from muniment.integrations.mcp.actions import CommitsSince, listing, shown, shown_indexes
-from muniment.integrations.mcp.tools import INSTRUCTIONS, TOOLS, Backend, Tell, recalled
-from muniment.integrations.telling import ToolProblem, answering, arguments_of
+from muniment.integrations.mcp.actions import CommitsSince, list_indexes, list_resources, show_entry
+from muniment.integrations.mcp.tools import INSTRUCTIONS, TOOLS, Backend, ReportTurn, recall_entries
+from muniment.integrations.results import ToolProblem, convert_errors, validate_arguments
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import URI, __version__
 
@@ -50,7 +50,7 @@ MARKDOWN: Final = "text/markdown"
 
 PROMPT: Final = "memory-context"
 
-RECALLED: Final = 5
+PROMPT_ENTRIES: Final = 5
 """Maximum entries of the prompt."""
 
 MAX_LISTENERS: Final = 64
@@ -59,14 +59,14 @@ MAX_LISTENERS: Final = 64
 SEND_SECONDS: Final = 5.0
 """Maximum seconds for a client to receive a notification."""
 
-LOOK_SECONDS: Final = 60.0
+CHECK_SECONDS: Final = 60.0
 """Seconds after which new commits are read even without an announcement."""
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 
 
-def uri_of(path: str) -> str:
+def create_uri(path: str) -> str:
     """Return the address of an entry."""
     return f"{URI}{quote(path)}"
 
@@ -80,11 +80,11 @@ class MemoryServer(Server[Any]):
     """
 
     def __init__(
-        self, backend_of: Callable[[Context], Backend], listening: Callable[[], None] = lambda: None
+        self, get_backend: Callable[[Context], Backend], start_listening: Callable[[], None] = lambda: None
     ) -> None:
-        self._backend_of, self._listening = backend_of, listening
+        self._get_backend, self._start_listening = get_backend, start_listening
         self._bus = InMemorySubscriptionBus()
-        self._listens = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
+        self._listen_handler = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         super().__init__(
             "muniment",
@@ -94,16 +94,18 @@ class MemoryServer(Server[Any]):
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            on_list_resources=_told(self._list_resources),
+            on_list_resources=_guard_handler(self._list_resources),
             on_list_resource_templates=self._list_templates,
-            on_read_resource=_told(self._read_resource),
+            on_read_resource=_guard_handler(self._read_resource),
             on_list_prompts=self._list_prompts,
-            on_get_prompt=_told(self._get_prompt),
+            on_get_prompt=_guard_handler(self._get_prompt),
             on_subscriptions_listen=self._listen,
-            get_tool_input_schema=_input_schema,
+            get_tool_input_schema=_get_input_schema,
         )
         self.middleware.clear()  # It would trace the content of messages.
-        self.add_notification_handler("notifications/initialized", t.NotificationParams, self._initialized)
+        self.add_notification_handler(
+            "notifications/initialized", t.NotificationParams, self._handle_initialized
+        )
 
     def create_initialization_options(
         self,
@@ -115,7 +117,7 @@ class MemoryServer(Server[Any]):
         options = notification_options or NotificationOptions(resources_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
-    async def changed(self, paths: Collection[str]) -> None:
+    async def notify_changed(self, paths: Collection[str]) -> None:
         """Notify all clients that entries changed (S3).
 
         Args:
@@ -123,31 +125,31 @@ class MemoryServer(Server[Any]):
         """
         await self._bus.publish(ResourcesListChanged())
         for path in paths:
-            await self._bus.publish(ResourceUpdated(uri=uri_of(path)))
-        await asyncio.gather(*map(_tell_changed, list(self._connections)))
+            await self._bus.publish(ResourceUpdated(uri=create_uri(path)))
+        await asyncio.gather(*map(_notify_connection, list(self._connections)))
 
     def end_listening(self) -> None:
         """End every stream of changes in the regular way."""
-        self._listens.close()
+        self._listen_handler.close()
 
     # -- tools ---------------------------------------------------------------------------------------------
 
     async def _list_tools(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListToolsResult:
-        return t.ListToolsResult(tools=list(_tools().values()))
+        return t.ListToolsResult(tools=list(_create_tools().values()))
 
     async def _call_tool(self, context: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
         call = TOOLS.get(params.name)
         if call is None:
             raise MCPError(t.INVALID_PARAMS, "unknown tool; tools/list lists the tools")
         try:
-            with answering("mcp_call_broke", tool=call.tool):
-                asked = arguments_of(call.tool, call, params.arguments or {})
-                backend = self._backend_of(context)
-                answer = await _with_progress(context, lambda tell: asked.carried_out(backend, tell))
+            with convert_errors("mcp_call_broke", tool=call.tool):
+                tool_call = validate_arguments(call.tool, call, params.arguments or {})
+                backend = self._get_backend(context)
+                answer = await _report_progress(context, lambda tell: tool_call.execute(backend, tell))
         except ToolProblem as problem:
-            return t.CallToolResult(content=[t.TextContent(text=problem.with_code)], is_error=True)
+            return t.CallToolResult(content=[t.TextContent(text=problem.text_with_code)], is_error=True)
         return t.CallToolResult(
-            content=[t.TextContent(text=answer.told())], structured_content=answer.model_dump(mode="json")
+            content=[t.TextContent(text=answer.to_text())], structured_content=answer.model_dump(mode="json")
         )
 
     # -- resources -----------------------------------------------------------------------------------------
@@ -158,8 +160,10 @@ class MemoryServer(Server[Any]):
         after = None if params is None else params.cursor
         if after is not None and len(after) > MAX_PATH_BYTES:
             raise MCPError(t.INVALID_PARAMS, "invalid cursor; use one that this server returned")
-        named, more = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
-        found = [t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in named]
+        resources, more = await self._get_backend(context).read(
+            lambda job_context, reader: list_resources(job_context, reader, after)
+        )
+        found = [t.Resource(uri=create_uri(path), name=name, mime_type=MARKDOWN) for path, name in resources]
         return t.ListResourcesResult(resources=found, next_cursor=more)
 
     async def _list_templates(
@@ -176,8 +180,10 @@ class MemoryServer(Server[Any]):
     async def _read_resource(
         self, context: Context, params: t.ReadResourceRequestParams
     ) -> t.ReadResourceResult:
-        path = _path_in(params.uri)
-        found = await self._backend_of(context).at(lambda place, reader: shown(place, reader, path))
+        path = _parse_uri(params.uri)
+        found = await self._get_backend(context).read(
+            lambda job_context, reader: show_entry(job_context, reader, path)
+        )
         content = t.TextResourceContents(uri=params.uri, mime_type=MARKDOWN, text=found.text)
         return t.ReadResourceResult(contents=[content])
 
@@ -196,30 +202,30 @@ class MemoryServer(Server[Any]):
         return t.ListPromptsResult(prompts=[prompt])
 
     async def _get_prompt(self, context: Context, params: t.GetPromptRequestParams) -> t.GetPromptResult:
-        given = params.arguments or {}
-        if params.name != PROMPT or not given.keys() <= {"topic"}:
+        prompt_arguments = params.arguments or {}
+        if params.name != PROMPT or not prompt_arguments.keys() <= {"topic"}:
             raise MCPError(
                 t.INVALID_PARAMS,
                 f"unknown prompt or argument; the only prompt is {PROMPT}, with the argument topic",
             )
-        backend = self._backend_of(context)
-        if given.get("topic", "").strip():
-            text = (await recalled(backend, given["topic"], RECALLED)).told()
+        backend = self._get_backend(context)
+        if prompt_arguments.get("topic", "").strip():
+            text = (await recall_entries(backend, prompt_arguments["topic"], PROMPT_ENTRIES)).to_text()
         else:
-            indexes = await backend.at(shown_indexes)
+            indexes = await backend.read(list_indexes)
             text = "\n\n".join(each.text for each in indexes) or "The memory is empty."
         message = t.PromptMessage(role="user", content=t.TextContent(text=text))
         return t.GetPromptResult(description="From long-term memory.", messages=[message])
 
     # -- changes -------------------------------------------------------------------------------------------
 
-    async def _initialized(self, context: Context, _: t.NotificationParams | None) -> None:
+    async def _handle_initialized(self, context: Context, _: t.NotificationParams | None) -> None:
         self._connections.add(context.session._connection)  # noqa: SLF001  the SDK has no public list
-        self._listening()
+        self._start_listening()
 
     async def _listen(self, context: Context, params: t.SubscriptionsListenRequestParams) -> Any:
-        self._listening()
-        return await self._listens(context, params)
+        self._start_listening()
+        return await self._listen_handler(context, params)
 
 
 async def notify_of_commits(
@@ -228,15 +234,15 @@ async def notify_of_commits(
     """Call `notify` with the paths of each commit, until the stream is closed.
 
     Raises:
-        MunimentError: as `CommitsSince.since`.
+        MunimentError: as `CommitsSince.read_changes`.
     """
     while not stream.is_closed:
-        await stream.changed(LOOK_SECONDS)
-        if (paths := await asyncio.to_thread(commits.since)) is not None:
+        await stream.wait_for_change(CHECK_SECONDS)
+        if (paths := await asyncio.to_thread(commits.read_changes)) is not None:
             await notify(paths)
 
 
-async def _tell_changed(connection: Connection) -> None:
+async def _notify_connection(connection: Connection) -> None:
     try:
         async with asyncio.timeout(SEND_SECONDS):
             await connection.send_resource_list_changed()
@@ -247,20 +253,20 @@ async def _tell_changed(connection: Connection) -> None:
 
 
 @functools.cache
-def _tools() -> dict[str, t.Tool]:
+def _create_tools() -> dict[str, t.Tool]:
     """Return the tools for the SDK; created at the first request, since a handshake does not need them."""
     return {
         name: t.Tool(
             name=name,
             title=each.title,
-            description=each.about,
+            description=each.tool_description,
             input_schema=each.model_json_schema(),
-            output_schema=each.answered.model_json_schema(mode="serialization"),
+            output_schema=each.response_type.model_json_schema(mode="serialization"),
             annotations=t.ToolAnnotations(
                 title=each.title,
-                read_only_hint=each.reads_only,
-                destructive_hint=each.destroys,
-                idempotent_hint=each.reads_only,
+                read_only_hint=each.is_read_only,
+                destructive_hint=each.is_destructive,
+                idempotent_hint=each.is_read_only,
                 open_world_hint=False,
             ),
         )
@@ -268,50 +274,50 @@ def _tools() -> dict[str, t.Tool]:
     }
 
 
-def _input_schema(name: str) -> dict[str, Any] | None:
-    return _tools()[name].input_schema if name in TOOLS else None
+def _get_input_schema(name: str) -> dict[str, Any] | None:
+    return _create_tools()[name].input_schema if name in TOOLS else None
 
 
-def _path_in(uri: str) -> str:
+def _parse_uri(uri: str) -> str:
     """Return the logical path of an address; an invalid path is rejected when it is opened.
 
     Raises:
         MCPError: it is not an address of this memory.
     """
-    none = MCPError(t.INVALID_PARAMS, f"invalid address; use {URI}scope/path, as in resources/list")
+    problem = MCPError(t.INVALID_PARAMS, f"invalid address; use {URI}scope/path, as in resources/list")
     if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
-        raise none
+        raise problem
     try:
         return unquote(uri.removeprefix(URI), errors="strict")
     except UnicodeDecodeError:
-        raise none from None
+        raise problem from None
 
 
-def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+def _guard_handler(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
     """Wrap a handler, so that a client receives only errors of the protocol (S1, S2)."""
 
     @functools.wraps(handler)
-    async def guarded(*arguments: Any) -> T:
+    async def handle(*arguments: Any) -> T:
         try:
-            with answering("mcp_request_broke", MCPError):
+            with convert_errors("mcp_request_broke", MCPError):
                 return await handler(*arguments)
         except ToolProblem as problem:
-            is_asked_wrongly = isinstance(problem.__cause__, NotFound | PathEscape | BadName | Refused)
-            number = t.INVALID_PARAMS if is_asked_wrongly else t.INTERNAL_ERROR
+            is_invalid_request = isinstance(problem.__cause__, NotFound | PathEscape | BadName | Refused)
+            number = t.INVALID_PARAMS if is_invalid_request else t.INTERNAL_ERROR
             raise MCPError(number, str(problem), {"code": problem.code}) from None
 
-    return guarded
+    return handle
 
 
-async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]]) -> T:
+async def _report_progress(context: Context, work: Callable[[ReportTurn], Awaitable[T]]) -> T:
     """Return the result of `work`; report its turns as progress."""
     loop = asyncio.get_running_loop()
     turns: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
 
-    def tell(number: int, what: str) -> None:
-        loop.call_soon_threadsafe(turns.put_nowait, (number, what))
+    def report_turn(number: int, text: str) -> None:
+        loop.call_soon_threadsafe(turns.put_nowait, (number, text))
 
-    async def pump() -> None:
+    async def send_turns() -> None:
         last = 0
         while (turn := await turns.get()) is not None:
             if turn[0] > last:  # A turn may have several calls; progress only increases.
@@ -321,9 +327,9 @@ async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]])
                 except Exception as defect:  # noqa: BLE001  a failed report must not fail the work
                     events.emit_defect("mcp_progress_broke", defect)
 
-    pumping = asyncio.create_task(pump())
+    pumping = asyncio.create_task(send_turns())
     try:
-        done = await work(tell)
+        done = await work(report_turn)
         loop.call_soon(turns.put_nowait, None)  # Queued after the last turn, which uses the same way.
         await pumping
         return done

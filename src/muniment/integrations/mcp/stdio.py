@@ -24,38 +24,38 @@ import mcp_types as t
 from mcp.shared.message import SessionMessage
 
 from muniment import events
-from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
+from muniment.content.exact_json import find_request_id_problem, read_json_or_none, repair_json
 from muniment.errors import MunimentError
 from muniment.integrations.mcp.actions import CommitsSince
-from muniment.integrations.mcp.memory import OpenedMemory, OwnMemory
+from muniment.integrations.mcp.memory import LazyMemory, LocalBackend
 from muniment.integrations.mcp.server import MemoryServer, notify_of_commits
 from muniment.integrations.mcp.wire import BUSY, DRAIN_SECONDS, MAX_IN_FLIGHT, TOO_MANY, Wire
 from muniment.kernel.names import Trust
 
-LAST_SECONDS: Final = 15.0
+FORCE_EXIT_SECONDS: Final = 15.0
 """Seconds after the end in which a running write may finish, in every case."""
 
-AGAIN_SECONDS: Final = 60.0
+REOPEN_SECONDS: Final = 60.0
 """Seconds after which a memory that could not be opened is opened again."""
 
 
-async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
-    """Serve as `serve_over`, and force the process to exit at the end if something blocks it."""
+async def serve(wire: Wire, opened: LazyMemory, trust: Trust) -> None:
+    """Serve as `serve_wire`, and force the process to exit at the end if something blocks it."""
 
-    async def last() -> None:
+    async def force_exit() -> None:
         await wire.stopped.wait()
-        ending = threading.Timer(LAST_SECONDS, os._exit, (1,))
-        ending.daemon = True
-        ending.start()
+        timer = threading.Timer(FORCE_EXIT_SECONDS, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
 
-    watching = asyncio.create_task(last())
+    watching = asyncio.create_task(force_exit())
     gc.freeze()
     gc.enable()
-    await serve_over(wire, opened, trust)
+    await serve_wire(wire, opened, trust)
     await watching
 
 
-async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
+async def serve_wire(wire: Wire, opened: LazyMemory, trust: Trust) -> None:
     """Serve the messages of a wire until it ends.
 
     Args:
@@ -63,15 +63,15 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
         opened: the memory; owned by the caller.
         trust: of every request.
     """
-    memory = OwnMemory(opened, trust)
+    memory = LocalBackend(opened, trust)
     watching: asyncio.Task[None] | None = None
 
-    def listening() -> None:
+    def start_watching() -> None:
         nonlocal watching
         if watching is None or watching.done():  # It failed; the log has the reason.
             watching = asyncio.create_task(_watch(server, opened))
 
-    server = MemoryServer(lambda _: memory, listening)
+    server = MemoryServer(lambda _: memory, start_watching)
     try:
         async with wire:
             await _Exchange(wire, server).run()
@@ -81,25 +81,25 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
             watching.cancel()
 
 
-async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
+async def _watch(server: MemoryServer, opened: LazyMemory) -> None:
     """Notify the host of commits, by any program, until cancelled."""
     from muniment.server.stream import Stream
-    from muniment.store.tasks import span
+    from muniment.store.tasks import read_range
 
     while True:
         try:
-            place = await asyncio.to_thread(opened.place)
-            with closing(place.state.reads()) as reads:
-                stream = Stream(reads, span(reads))
-                looking = asyncio.create_task(stream.watch())
+            context = await asyncio.to_thread(opened.get_context)
+            with closing(context.state.open_reader()) as reads:
+                stream = Stream(reads, read_range(reads))
+                watching = asyncio.create_task(stream.watch())
                 try:
-                    commits = CommitsSince(opened.place, stream.last)
-                    await notify_of_commits(stream, commits, server.changed)
+                    commits = CommitsSince(opened.get_context, stream.last)
+                    await notify_of_commits(stream, commits, server.notify_changed)
                 finally:
-                    looking.cancel()
+                    watching.cancel()
         except MunimentError as error:
             events.emit("mcp_not_watching", code=error.code)
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(REOPEN_SECONDS)
 
 
 class _Exchange:
@@ -107,8 +107,8 @@ class _Exchange:
 
     def __init__(self, wire: Wire, server: MemoryServer) -> None:
         self._wire, self._server = wire, server
-        self._owed: Counter[str | int] = Counter()
-        self._settled = asyncio.Event()
+        self._pending: Counter[str | int] = Counter()
+        self._responded = asyncio.Event()
 
     async def run(self) -> None:
         """Run until the wire ends (P1)."""
@@ -120,35 +120,36 @@ class _Exchange:
             group.create_task(self._server.run(read, write, options))
             async with incoming:
                 async for line in self._wire.lines():
-                    if (message := await self._message_in(line)) is not None:
+                    if (message := await self._parse_message(line)) is not None:
                         await incoming.send(SessionMessage(message))
                 if not self._wire.stopped.is_set():
                     await self._drain()
                     self._wire.stop()
                 self._server.end_listening()
 
-    async def _message_in(self, line: bytes | None) -> t.JSONRPCMessage | None:
+    async def _parse_message(self, line: bytes | None) -> t.JSONRPCMessage | None:
         try:
-            whole = repaired_json(line) if line and b"\\u" in line else line
-            message = t.jsonrpc_message_adapter.validate_json(whole or line or b"", by_name=False)
+            repaired = repair_json(line) if line and b"\\u" in line else line
+            message = t.jsonrpc_message_adapter.validate_json(repaired or line or b"", by_name=False)
         except ValueError:
             message = None
         # The SDK takes a request with an invalid id for a notification, which gets no response.
         if message is None or (
-            isinstance(message, t.JSONRPCNotification) and request_id_problem(json_or_none(line or b""))
+            isinstance(message, t.JSONRPCNotification)
+            and find_request_id_problem(read_json_or_none(line or b""))
         ):
-            await self._wire.fail_line(line)
+            await self._wire.reject_line(line)
             return None
         match message:
             case t.JSONRPCRequest(method="subscriptions/listen"):
                 pass  # Its response is sent when it ends.
-            case t.JSONRPCRequest() if self._owed.total() >= MAX_IN_FLIGHT:
-                await self._wire.fail(BUSY, TOO_MANY, message.id)
+            case t.JSONRPCRequest() if self._pending.total() >= MAX_IN_FLIGHT:
+                await self._wire.send_error(BUSY, TOO_MANY, message.id)
                 return None
             case t.JSONRPCRequest():
-                self._owed[message.id] += 1
+                self._pending[message.id] += 1
             case t.JSONRPCNotification(method="notifications/cancelled", params=dict(params)):
-                self._settle(params.get("requestId"))
+                self._mark_responded(params.get("requestId"))
         return message
 
     async def _send_all(self, outgoing: Any) -> None:
@@ -158,18 +159,18 @@ class _Exchange:
                     each.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
                 )
                 if isinstance(each.message, t.JSONRPCResponse | t.JSONRPCError):
-                    self._settle(each.message.id)
+                    self._mark_responded(each.message.id)
 
-    def _settle(self, request_id: Any) -> None:
-        if isinstance(request_id, str | int) and self._owed.get(request_id):
-            self._owed[request_id] -= 1
-            self._settled.set()
+    def _mark_responded(self, request_id: Any) -> None:
+        if isinstance(request_id, str | int) and self._pending.get(request_id):
+            self._pending[request_id] -= 1
+            self._responded.set()
 
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
-                while self._owed.total():
-                    self._settled.clear()
-                    await self._settled.wait()
+                while self._pending.total():
+                    self._responded.clear()
+                    await self._responded.wait()
         except TimeoutError:
-            events.emit("mcp_not_answered", requests=self._owed.total())
+            events.emit("mcp_not_answered", requests=self._pending.total())

@@ -23,16 +23,16 @@ from pydantic import ConfigDict, Field
 
 from muniment.cancelling import Cancel
 from muniment.integrations.mcp.actions import (
-    MAX_STEPS_TOLD,
-    PAGE,
-    history,
-    owner_required,
+    MAX_HISTORY_STEPS,
+    PAGE_ENTRIES,
+    create_owner_problem,
+    list_history,
     pin_entry,
-    shown,
-    take_back,
+    show_entry,
     tidy,
+    undo_task,
 )
-from muniment.integrations.mcp.answers import (
+from muniment.integrations.mcp.responses import (
     ClosedModel,
     DreamAnswer,
     ForgetAnswer,
@@ -44,19 +44,19 @@ from muniment.integrations.mcp.answers import (
     ShowAnswer,
     UndoAnswer,
 )
-from muniment.integrations.telling import ToolProblem
+from muniment.integrations.results import ToolProblem
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import MAX_FACT_BYTES, MAX_RECALLED, URI
 
 if TYPE_CHECKING:
-    from muniment.operations.place import Place
+    from muniment.operations.job_context import JobContext
     from muniment.operations.visibility import Reader
     from muniment.types import ForgetResult, Recalled, RememberResult
 
 T = TypeVar("T")
 W = TypeVar("W", bound="UndoAnswer | DreamAnswer | PinAnswer")
 
-Tell = Callable[[int, str], None]
+ReportTurn = Callable[[int, str], None]
 """Receives each turn of a run, from any thread: its number, and a short description."""
 
 MAX_ID_CHARS: Final = 128
@@ -85,22 +85,22 @@ class Backend(Protocol):
     def is_owner(self) -> bool:
         """Return whether the owner of the memory calls."""
 
-    async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
+    async def remember(self, call: RememberCall, report_turn: ReportTurn) -> RememberResult:
         """Store a fact."""
 
     async def recall(self, query: str, limit: int) -> Recalled:
         """Recall entries for a query."""
 
-    async def forget(self, asked: ForgetCall) -> ForgetResult:
+    async def forget(self, call: ForgetCall) -> ForgetResult:
         """Preview a removal, or remove exactly the previewed entries."""
 
     async def check_undo(self, task_id: str) -> None:
-        """Raise `ToolProblem` if the caller may not undo a task that `take_back` would undo."""
+        """Raise `ToolProblem` if the caller may not undo a task that `undo_task` would undo."""
 
-    async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
+    async def write(self, body: Callable[[JobContext, Reader, Cancel], W]) -> W:
         """Return the result of `body`, which changes the memory in a thread."""
 
-    async def at(self, body: Callable[[Place, Reader], T]) -> T:
+    async def read(self, body: Callable[[JobContext, Reader], T]) -> T:
         """Return the result of `body`, which reads the memory in a thread; it receives the reader."""
 
 
@@ -115,30 +115,30 @@ class McpCall(ClosedModel):
 
     Attributes:
         tool: its name.
-        about: its description for the model.
-        answered: the type of its response.
-        reads_only: the protocol's hints `readOnlyHint` and `idempotentHint`.
-        destroys: its `destructiveHint`.
+        tool_description: its description for the model.
+        response_type: the type of its response.
+        is_read_only: the protocol's hints `readOnlyHint` and `idempotentHint`.
+        is_destructive: its `destructiveHint`.
     """
 
     model_config = ConfigDict(strict=True)
     tool: ClassVar[str]
     title: ClassVar[str]
-    about: ClassVar[str]
-    answered: ClassVar[type[McpAnswer]]
-    reads_only: ClassVar[bool] = False
-    destroys: ClassVar[bool] = False
+    tool_description: ClassVar[str]
+    response_type: ClassVar[type[McpAnswer]]
+    is_read_only: ClassVar[bool] = False
+    is_destructive: ClassVar[bool] = False
 
     @abstractmethod
-    async def carried_out(self, backend: Backend, tell: Tell) -> McpAnswer:
+    async def execute(self, backend: Backend, report_turn: ReportTurn) -> McpAnswer:
         """Execute the call; return its response; raise as the backend."""
 
 
 class RememberCall(McpCall):
     """A fact."""
 
-    tool, title, answered = "remember", "Remember a fact", RememberAnswer
-    about = (
+    tool, title, response_type = "remember", "Remember a fact", RememberAnswer
+    tool_description = (
         "Store one durable fact: a preference, a decision, the purpose of a project. The memory decides "
         "where it belongs, and merges it with existing entries. Not for secrets or temporary facts."
     )
@@ -151,44 +151,44 @@ class RememberCall(McpCall):
         description="The only scope to store it in, such as user or project; without it the memory chooses.",
     )
 
-    async def carried_out(self, backend: Backend, tell: Tell) -> RememberAnswer:
+    async def execute(self, backend: Backend, report_turn: ReportTurn) -> RememberAnswer:
         """Execute the call, as in every subclass of `McpCall`."""
-        return RememberAnswer.of(await backend.remember(self, tell))
+        return RememberAnswer.from_result(await backend.remember(self, report_turn))
 
 
 class RecallCall(McpCall):
     """A message."""
 
-    tool, title, answered, reads_only = "recall", "Recall entries", RecallAnswer, True
-    about = "Return the entries that help with a message, as data between marks."
+    tool, title, response_type, is_read_only = "recall", "Recall entries", RecallAnswer, True
+    tool_description = "Return the entries that help with a message, as data between marks."
 
     query: str = Field(description="A message, or words to search for.")
     limit: int = Field(5, ge=1, le=MAX_RECALLED, description="Maximum number of entries.")
 
-    async def carried_out(self, backend: Backend, _: Tell) -> RecallAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> RecallAnswer:
         """Return the found entries."""
-        return await recalled(backend, self.query, self.limit)
+        return await recall_entries(backend, self.query, self.limit)
 
 
 class ShowCall(McpCall):
     """An entry."""
 
-    tool, title, answered, reads_only = "show", "Show an entry", ShowAnswer, True
-    about = "Return one complete entry, as data between marks."
+    tool, title, response_type, is_read_only = "show", "Show an entry", ShowAnswer, True
+    tool_description = "Return one complete entry, as data between marks."
 
     path: str = Field(max_length=MAX_URI_BYTES, description=_PATH)
 
-    async def carried_out(self, backend: Backend, _: Tell) -> ShowAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> ShowAnswer:
         """Return the entry."""
-        return await backend.at(lambda place, reader: shown(place, reader, self.path))
+        return await backend.read(lambda context, reader: show_entry(context, reader, self.path))
 
 
 class HistoryCall(McpCall):
     """An entry, a folder, a scope, or everything."""
 
-    tool, title, answered, reads_only = "history", "History of an entry", HistoryAnswer, True
-    about = (
-        f"List the committed changes, newest first, at most {MAX_STEPS_TOLD} steps: which task did what to "
+    tool, title, response_type, is_read_only = "history", "History of an entry", HistoryAnswer, True
+    tool_description = (
+        f"List the committed changes, newest first, at most {MAX_HISTORY_STEPS} steps: which task did what to "
         "which file, and when."
     )
 
@@ -196,9 +196,9 @@ class HistoryCall(McpCall):
         "", max_length=MAX_URI_BYTES, description=f"{_PATH} Or a folder or a scope; everything if empty."
     )
 
-    async def carried_out(self, backend: Backend, _: Tell) -> HistoryAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> HistoryAnswer:
         """Return the committed changes."""
-        return await backend.at(lambda place, reader: history(place, reader, self.path))
+        return await backend.read(lambda context, reader: list_history(context, reader, self.path))
 
 
 _Yes = Annotated[bool, Field(description="false: preview only. true: remove; requires the digest.")]
@@ -214,15 +214,15 @@ _Digest = Annotated[
 def _check_consent(yes: bool, digest: str | None) -> None:  # noqa: FBT001  as in the calls
     """Raise `ToolProblem` unless `yes` and the digest of a preview are both there, or neither is."""
     if yes is (digest is None):
-        told = "give both yes and the digest of a preview, or neither; call it without them first"
-        raise ToolProblem("bad_arguments", told)
+        message = "give both yes and the digest of a preview, or neither; call it without them first"
+        raise ToolProblem("bad_arguments", message)
 
 
 class ForgetCall(McpCall):
     """A description and, after a preview, its digest."""
 
-    tool, title, answered, destroys = "forget", "Forget something", ForgetAnswer, True
-    about = (
+    tool, title, response_type, is_destructive = "forget", "Forget something", ForgetAnswer, True
+    tool_description = (
         "Remove an entry, or the entries that match a description. The first call is only a preview. Show it "
         "to the user; if they agree, call again with yes=true and the digest of the preview."
     )
@@ -231,7 +231,7 @@ class ForgetCall(McpCall):
     yes: _Yes = False
     digest: _Digest = None
 
-    async def carried_out(self, backend: Backend, _: Tell) -> ForgetAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> ForgetAnswer:
         """Return the removed entries, or the preview."""
         _check_consent(self.yes, self.digest)
         result = await backend.forget(self)
@@ -239,16 +239,16 @@ class ForgetCall(McpCall):
         for each in result.removed_entries:
             quoted = (f"  {line}" for line in (each.text or "").splitlines())
             lines.setdefault(each.path, []).extend([f"- {each.path}: {each.summary}", *quoted])
-        stays = [f"{each.path} stays: {each.reason}" for each in result.kept[:PAGE]]
-        result = replace(result, notes=(*result.notes, *stays))
-        return ForgetAnswer.of_lines(result, lines, dry_run=not self.yes)
+        unchanged = [f"{each.path} stays: {each.reason}" for each in result.kept[:PAGE_ENTRIES]]
+        result = replace(result, notes=(*result.notes, *unchanged))
+        return ForgetAnswer.from_lines(result, lines, dry_run=not self.yes)
 
 
 class DreamCall(McpCall):
     """A scope and, after a preview, its digest."""
 
-    tool, title, answered, destroys = "dream", "Tidy the memory", DreamAnswer, True
-    about = (
+    tool, title, response_type, is_destructive = "dream", "Tidy the memory", DreamAnswer, True
+    tool_description = (
         "Remove entries that repeat another one, were replaced by a later one, or have expired. The first "
         "call is only a preview. Show it to the user; if they agree, call again with yes=true "
         "and the digest of the preview."
@@ -258,7 +258,7 @@ class DreamCall(McpCall):
     yes: _Yes = False
     digest: _Digest = None
 
-    async def carried_out(self, backend: Backend, _: Tell) -> DreamAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> DreamAnswer:
         """Return the removed entries, or the preview."""
         from muniment.types import DreamRequest
 
@@ -268,17 +268,17 @@ class DreamCall(McpCall):
         return await backend.write(partial(tidy, request))
 
 
-def _require_owner(backend: Backend) -> None:
+def _check_owner(backend: Backend) -> None:
     """Raise `ToolProblem` if the owner of the memory does not call."""
     if not backend.is_owner:
-        raise owner_required("pin an entry, with muniment pin")
+        raise create_owner_problem("pin an entry, with muniment pin")
 
 
 class PinCall(McpCall):
     """An entry."""
 
-    tool, title, answered = "pin", "Pin an entry", PinAnswer
-    about = (
+    tool, title, response_type = "pin", "Pin an entry", PinAnswer
+    tool_description = (
         "Move an entry into pinned/ of its scope, where no run changes it and recall prefers it; a pinned "
         "entry moves back. Only the owner of the memory may do this."
     )
@@ -286,27 +286,27 @@ class PinCall(McpCall):
     path: str = Field(max_length=MAX_URI_BYTES, description=_PATH)
     dry_run: bool = Field(False, description="true: preview only.")
 
-    async def carried_out(self, backend: Backend, _: Tell) -> PinAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> PinAnswer:
         """Return the path of the entry afterwards."""
-        _require_owner(backend)
+        _check_owner(backend)
         return await backend.write(partial(pin_entry, self.path, dry_run=self.dry_run))
 
 
 class UndoCall(McpCall):
     """A task."""
 
-    tool, title, answered, destroys = "undo", "Undo a task", UndoAnswer, True
-    about = (
+    tool, title, response_type, is_destructive = "undo", "Undo a task", UndoAnswer, True
+    tool_description = (
         "Undo a task, byte for byte. Rejected if its files were changed since, or if a caller with higher "
         "trust requested the task."
     )
 
     task_id: str = Field(max_length=MAX_ID_CHARS, description="As returned by remember, forget and history.")
 
-    async def carried_out(self, backend: Backend, _: Tell) -> UndoAnswer:
+    async def execute(self, backend: Backend, _: ReportTurn) -> UndoAnswer:
         """Return the undone changes."""
         await backend.check_undo(self.task_id)
-        return await backend.write(partial(take_back, self.task_id))
+        return await backend.write(partial(undo_task, self.task_id))
 
 
 TOOLS: Final[Mapping[str, type[McpCall]]] = {
@@ -319,11 +319,11 @@ TOOLS: Final[Mapping[str, type[McpCall]]] = {
 """The tools, by name."""
 
 
-async def recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
+async def recall_entries(backend: Backend, query: str, limit: int) -> RecallAnswer:
     """Return the entries for a query, at most `limit`."""
     from muniment.operations.request import check_query
 
     found = await backend.recall(check_query(query), limit)
     if found.error is not None:
         raise found.error
-    return RecallAnswer.of(found)
+    return RecallAnswer.from_result(found)

@@ -30,7 +30,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
 
-from muniment.content.exact_json import request_id_problem
+from muniment.content.exact_json import find_request_id_problem
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes of a line; a fact has at most 64 KiB, and the tool reports a longer one."""
@@ -47,7 +47,7 @@ END_SECONDS: Final = 10.0
 STUCK_SECONDS: Final = 60.0
 """Seconds without a received line after which the host counts as disconnected."""
 
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 """Seconds between two checks whether the host has closed the input, while lines wait."""
 
 DRAIN_SECONDS: Final = 10.0
@@ -63,7 +63,7 @@ INVALID_REQUEST: Final = -32600
 BUSY: Final = -32000
 
 
-def set_aside() -> tuple[int, int]:
+def redirect_streams() -> tuple[int, int]:
     """Move standard input and output to new descriptors (W1), which only the caller uses; return them."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -82,10 +82,10 @@ class Wire:
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming, self._outgoing = incoming, outgoing
-        self._room = threading.Semaphore(MAX_WAITING)
-        self._sent: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._free_slots = threading.Semaphore(MAX_WAITING)
+        self._outgoing_lines: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         self._waiting: set[asyncio.Future[None]] = set()
-        self._ending: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
         self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -104,14 +104,14 @@ class Wire:
 
     async def __aexit__(self, *_exc: object) -> None:
         self.stop()
-        if self._ending is not None:
-            self._ending.cancel()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
 
     def stop(self) -> None:
         """End the lines immediately, and release waiting senders."""
         self.stopped.set()
         for each in list(self._waiting):
-            _settle(each)
+            _release(each)
 
     async def lines(self) -> AsyncIterator[bytes | None]:
         """Yield each line without its line end; None for a line that was too long."""
@@ -126,7 +126,7 @@ class Wire:
                 found = getting.result()
                 if found is None:  # The end of the input.
                     return
-                self._room.release()
+                self._free_slots.release()
                 yield found[0]
         finally:
             ending.cancel()
@@ -137,30 +137,32 @@ class Wire:
             done = self._loop.create_future()
             self._waiting.add(done)
             done.add_done_callback(self._waiting.discard)
-            self._sent.put((line, done))
+            self._outgoing_lines.put((line, done))
             await done
 
-    async def fail(self, number: int, text: str, request_id: Any = None) -> None:
+    async def send_error(self, number: int, text: str, request_id: Any = None) -> None:
         """Send an error response."""
         error = {"code": number, "message": text}
         await self.send(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
 
-    async def fail_line(self, line: bytes | None) -> None:
+    async def reject_line(self, line: bytes | None) -> None:
         """Respond to a line that is not a message; skip an empty one."""
         if line is None:
-            await self.fail(
+            await self.send_error(
                 INVALID_REQUEST, f"the message is too long: at most {MAX_LINE_BYTES} bytes are allowed"
             )
         elif line.strip():
             try:
                 found = json.loads(line)
             except (ValueError, RecursionError):
-                await self.fail(PARSE_ERROR, "this line is not JSON")
+                await self.send_error(PARSE_ERROR, "this line is not JSON")
             else:
-                named = found.get("id") if isinstance(found, dict) else None
-                request_id = named if isinstance(named, str | int) and not isinstance(named, bool) else None
-                text = request_id_problem(found) or "this is not a JSON-RPC 2.0 message"
-                await self.fail(INVALID_REQUEST, text, request_id)
+                sent_id = found.get("id") if isinstance(found, dict) else None
+                request_id = (
+                    sent_id if isinstance(sent_id, str | int) and not isinstance(sent_id, bool) else None
+                )
+                text = find_request_id_problem(found) or "this is not a JSON-RPC 2.0 message"
+                await self.send_error(INVALID_REQUEST, text, request_id)
 
     def _read(self) -> None:
         rest, is_too_long = bytearray(), False
@@ -173,7 +175,7 @@ class Wire:
                     )
                     rest.clear()
                     is_too_long = False
-                    self._wait_for_room()
+                    self._wait_for_slot()
                     self._loop.call_soon_threadsafe(self._lines.put_nowait, (line,))
                 is_too_long = is_too_long or len(rest) + len(last) > MAX_LINE_BYTES
                 if is_too_long:
@@ -181,42 +183,42 @@ class Wire:
                 else:
                     rest += last
         if rest:  # The last line may lack a line end.
-            self._later(partial(self._lines.put_nowait, (bytes(rest),)))
-        self._later(partial(self._lines.put_nowait, None))
-        self._later(self._end_soon)
+            self._call_in_loop(partial(self._lines.put_nowait, (bytes(rest),)))
+        self._call_in_loop(partial(self._lines.put_nowait, None))
+        self._call_in_loop(self._end_soon)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_slot(self) -> None:
         """Wait until a line is received; detect meanwhile that the host has disconnected (W4)."""
         waited = 0.0
-        while not self._room.acquire(timeout=LOOK_SECONDS):
-            waited += LOOK_SECONDS
+        while not self._free_slots.acquire(timeout=CHECK_SECONDS):
+            waited += CHECK_SECONDS
             if waited >= STUCK_SECONDS:
-                self._later(self.stop)
-            elif _is_hung_up(self._incoming):
-                self._later(self._end_soon)
+                self._call_in_loop(self.stop)
+            elif _is_disconnected(self._incoming):
+                self._call_in_loop(self._end_soon)
 
     def _end_soon(self) -> None:
         """Stop `END_SECONDS` after the end of the input was first detected (W4)."""
-        if self._ending is None:
-            self._ending = self._loop.call_later(END_SECONDS, self.stop)
+        if self._end_timer is None:
+            self._end_timer = self._loop.call_later(END_SECONDS, self.stop)
 
     def _write(self) -> None:
         while True:
-            line, done = self._sent.get()
-            left = memoryview(line + b"\n")
+            line, done = self._outgoing_lines.get()
+            remaining = memoryview(line + b"\n")
             try:
-                while left:
-                    left = left[os.write(self._outgoing, left) :]
+                while remaining:
+                    remaining = remaining[os.write(self._outgoing, remaining) :]
             except OSError:
-                self._later(self.stop)
-            self._later(partial(_settle, done))
+                self._call_in_loop(self.stop)
+            self._call_in_loop(partial(_release, done))
 
-    def _later(self, act: Callable[[], object]) -> None:
+    def _call_in_loop(self, callback: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # The loop was closed.
-            self._loop.call_soon_threadsafe(act)
+            self._loop.call_soon_threadsafe(callback)
 
 
-def _is_hung_up(fd: int) -> bool:
+def _is_disconnected(fd: int) -> bool:
     """Return whether the other end of the input is closed, though unread data remains."""
     if not hasattr(select, "poll"):  # Windows
         return False
@@ -227,6 +229,6 @@ def _is_hung_up(fd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _settle(done: asyncio.Future[None]) -> None:
+def _release(done: asyncio.Future[None]) -> None:
     if not done.done():  # The waiting task may have been cancelled.
         done.set_result(None)

@@ -3,7 +3,7 @@
 - A1 an act makes its system calls by number, so that no C library rejects, replaces or retries them.
 - A2 an act that succeeds does no harm: it touches the targets, its own process or processes of the trial, and
   has no effect that outlives them. If only privileged arguments would work, it passes arguments that the
-  kernel rejects after its check of privilege (`_reaches`).
+  kernel rejects after its check of privilege (`_expect_error`).
 - A3 an act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
   `NotImplementedError` with the reason if it cannot run here.
 
@@ -30,10 +30,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.kernel.syscalls import LIBC, fstat, last_error
+from muniment.kernel.syscalls import LIBC, fstat, read_last_error
 from muniment.names import FenceLayer
 from muniment.sandbox.fence.calls import NUMBERS
-from muniment.sandbox.fence.layers import Missing
+from muniment.sandbox.fence.layers import MissingLayers
 from muniment.sandbox.fence.wire import Channel
 
 # -- attempt -----------------------------------------------------------------------------------------
@@ -92,14 +92,14 @@ class Targets:
         """Return the directory outside."""
         return self.outside.encode()
 
-    def beside(self, name: str) -> bytes:
+    def outside_path(self, name: str) -> bytes:
         """Return the path of a file outside."""
         return f"{self.outside}/{name}".encode()
 
     @property
     def secret(self) -> bytes:
         """Return the path of the file outside whose content is secret."""
-        return self.beside("secret")
+        return self.outside_path("secret")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Attempt:
     by_openat: bool = False
     consequence: str = ""
 
-    def stopped_with(self, abi: int, *, has_openat2: bool) -> frozenset[FenceLayer]:
+    def find_stopping_layers(self, abi: int, *, has_openat2: bool) -> frozenset[FenceLayer]:
         """Return the layers that stop it with this ABI of Landlock."""
         stopped = self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
         return stopped if has_openat2 or not self.by_openat else stopped - {FenceLayer.SECCOMP}
@@ -146,7 +146,7 @@ class Attempt:
 # Building blocks of the acts.
 
 AT_FDCWD: Final = -100
-_ROOM: Final = 1024
+_BUFFER_BYTES: Final = 1024
 """Size of a buffer of an act in bytes."""
 
 _READ, _WRITE = os.O_RDONLY, os.O_WRONLY
@@ -160,7 +160,7 @@ _syscall.restype, _dlopen.restype = ctypes.c_long, ctypes.c_void_p
 _pthread_create, _pthread_join = LIBC["pthread_create"], LIBC["pthread_join"]
 
 
-def call(name: str, *arguments: Any) -> int:
+def make_system_call(name: str, *arguments: Any) -> int:
     """Make a system call.
 
     Args:
@@ -178,21 +178,21 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def _call_number(number: int, *arguments: Any) -> int:
-    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in (number, *arguments)]
-    result: int = _syscall(*words)
+    values = [ctypes.c_long(word) if isinstance(word, int) else word for word in (number, *arguments)]
+    result: int = _syscall(*values)
     if result < 0:
-        raise last_error()
+        raise read_last_error()
     return result
 
 
-def _reaches(number: int, name: str, *arguments: Any) -> None:
+def _expect_error(number: int, name: str, *arguments: Any) -> None:
     """Make a call that ends with the error `number` after it passed every check that could forbid it.
 
     Raises:
         OSError: it ended with another error.
     """
     try:
-        call(name, *arguments)
+        make_system_call(name, *arguments)
     except OSError as error:
         if error.errno != number:
             raise
@@ -200,13 +200,13 @@ def _reaches(number: int, name: str, *arguments: Any) -> None:
 
 def _openat(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open a file as a C library does."""
-    return call("openat", dir_fd, path, flags | os.O_CLOEXEC, mode)
+    return make_system_call("openat", dir_fd, path, flags | os.O_CLOEXEC, mode)
 
 
 def _openat2(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open a file with the call that seccomp allows, without restrictions on path resolution."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, 0)
-    return call("openat2", dir_fd, path, how, len(how))
+    return make_system_call("openat2", dir_fd, path, how, len(how))
 
 
 def _open_either(path: bytes, flags: int) -> int:
@@ -219,23 +219,23 @@ def _open_either(path: bytes, flags: int) -> int:
         return _openat(AT_FDCWD, path, flags)
 
 
-def _room() -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(_ROOM)
+def _create_buffer() -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(_BUFFER_BYTES)
 
 
-def _filled(name: str, fd: int, *position: int) -> bytes:
+def _read_into_buffer(name: str, fd: int, *position: int) -> bytes:
     """Return the bytes that a reading call puts into a buffer."""
-    buffer = _room()
-    count = call(name, fd, buffer, _ROOM, *position)
+    buffer = _create_buffer()
+    count = make_system_call(name, fd, buffer, _BUFFER_BYTES, *position)
     return buffer.raw[:count]
 
 
 def _read(fd: int, position: int = 0) -> bytes:
     """Return the bytes of a file at a position."""
-    return _filled("pread64", fd, position)
+    return _read_into_buffer("pread64", fd, position)
 
 
-def _must_hold(content: bytes, expected: bytes) -> None:
+def _require_content(content: bytes, expected: bytes) -> None:
     """Check that the content contains the canary; otherwise the act did not succeed.
 
     Raises:
@@ -246,43 +246,43 @@ def _must_hold(content: bytes, expected: bytes) -> None:
 
 
 def _read_secret(on: Targets, fd: int) -> None:
-    _must_hold(_read(fd), on.canary.encode())
+    _require_content(_read(fd), on.canary.encode())
 
 
 def _write(fd: int) -> None:
-    call("write", fd, b"x", 1)
+    make_system_call("write", fd, b"x", 1)
 
 
-def handle_of(path: bytes) -> bytes:
+def read_handle(path: bytes) -> bytes:
     """Return the handle of a file for open_by_handle_at(2).
 
     Raises:
         OSError: the kernel rejects it, or the file system has no handles.
     """
     handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
-    call("name_to_handle_at", AT_FDCWD, path, handle, ctypes.byref(ctypes.c_int()), 0)
+    make_system_call("name_to_handle_at", AT_FDCWD, path, handle, ctypes.byref(ctypes.c_int()), 0)
     return handle.raw
 
 
-def _map(size: int, protection: int) -> int:
-    return call("mmap", None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+def _map_memory(size: int, protection: int) -> int:
+    return make_system_call("mmap", None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
 
 
-def _descriptor_of(pid: int) -> int:
-    return call("pidfd_open", pid, 0)
+def _open_pidfd(pid: int) -> int:
+    return make_system_call("pidfd_open", pid, 0)
 
 
 def _socket(family: int, kind: int) -> int:
-    return call("socket", family, kind | socket.SOCK_CLOEXEC, 0)
+    return make_system_call("socket", family, kind | socket.SOCK_CLOEXEC, 0)
 
 
-def _internet(port: int) -> bytes:
+def _pack_inet_address(port: int) -> bytes:
     """Return the `struct sockaddr_in` of a port on the loopback."""
     return struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + b"\x7f\0\0\x01" + bytes(8)
 
 
 def _connect(family: int, address: bytes) -> None:
-    call("connect", _socket(family, socket.SOCK_STREAM), address, len(address))
+    make_system_call("connect", _socket(family, socket.SOCK_STREAM), address, len(address))
 
 
 def _connect_unix(name: bytes) -> None:
@@ -307,8 +307,8 @@ _READ_EXECUTE: Final = mmap.PROT_READ | mmap.PROT_EXEC
 _TOO_MUCH: Final = 1 << 30
 _TOO_MANY: Final = 200
 
-_MARK_TEXT: Final = b"mark of every worker of one zygote"
-_MARK: Final = ctypes.create_string_buffer(_MARK_TEXT)
+_MARKER_TEXT: Final = b"mark of every worker of one zygote"
+_MARKER: Final = ctypes.create_string_buffer(_MARKER_TEXT)
 """Workers of one zygote share their memory layout: this has the same address in each of them."""
 
 EXECUTED: Final = 42
@@ -321,10 +321,10 @@ _CODES: Final = {
     "aarch64": (183, bytes.fromhex("a80b80d2400580d2010000d4")),
 }
 _ELF_HEADER_BYTES, _PROGRAM_HEADER_BYTES, _LOAD_ADDRESS = 64, 56, 0x40_0000
-_NO_WORDS: Final = (ctypes.c_char_p * 1)(None)
+_NO_ARGUMENTS: Final = (ctypes.c_char_p * 1)(None)
 
 
-def program() -> bytes:
+def build_program() -> bytes:
     """Return the smallest program that the kernel of this machine loads: it exits with `EXECUTED`.
 
     Source: elf(5).
@@ -344,7 +344,7 @@ def program() -> bytes:
 
 
 @functools.cache
-def _initial_stack() -> tuple[int, int] | None:
+def _locate_initial_stack() -> tuple[int, int] | None:
     """Return address and size of the initial environment of this process, or None if they are unknown.
 
     Computed before the fence, and cached.
@@ -362,32 +362,34 @@ def _find_environment(on: Targets) -> None:
     """Search the initial stack, a copy by the kernel, for the broker's environment."""
     if not on.needle:
         raise NotImplementedError("the broker's environment contains none of PATH, HOME, PWD and LANG")
-    stack = _initial_stack()
+    stack = _locate_initial_stack()
     if stack is None:
         raise NotImplementedError("/proc does not show the stack")
-    _must_hold(ctypes.string_at(*stack), bytes.fromhex(on.needle))
+    _require_content(ctypes.string_at(*stack), bytes.fromhex(on.needle))
 
 
-def _metadata(on: Targets) -> None:
+def _read_metadata(on: Targets) -> None:
     size = fstat(_open_either(on.secret, os.O_PATH)).st_size
-    _must_hold(b"%d" % size, b"%d" % len(on.canary))
+    _require_content(b"%d" % size, b"%d" % len(on.canary))
 
 
 def _read_pipe(on: Targets) -> None:
     path = b"/proc/%d/fd/%d" % (on.broker, on.pipe)
-    _must_hold(_filled("read", _openat2(AT_FDCWD, path, _READ | os.O_NONBLOCK)), on.canary.encode())
+    _require_content(
+        _read_into_buffer("read", _openat2(AT_FDCWD, path, _READ | os.O_NONBLOCK)), on.canary.encode()
+    )
 
 
 def _read_memory(pid: int, address: int, expected: bytes) -> None:
-    _must_hold(_read(_openat2(AT_FDCWD, b"/proc/%d/mem" % pid, _READ), address), expected)
+    _require_content(_read(_openat2(AT_FDCWD, b"/proc/%d/mem" % pid, _READ), address), expected)
 
 
 def _copy_memory(pid: int, address: int, expected: bytes) -> None:
-    buffer = _room()
-    here = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), len(expected))
-    there = (ctypes.c_size_t * 2)(address, len(expected))
-    call("process_vm_readv", pid, here, 1, there, 1, 0)
-    _must_hold(buffer.raw, expected)
+    buffer = _create_buffer()
+    local = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), len(expected))
+    remote = (ctypes.c_size_t * 2)(address, len(expected))
+    make_system_call("process_vm_readv", pid, local, 1, remote, 1, 0)
+    _require_content(buffer.raw, expected)
 
 
 def _load_library(on: Targets) -> None:
@@ -403,18 +405,18 @@ def _open_too_many(on: Targets) -> None:
 
 
 def _listen(_: Targets) -> None:
-    fd, address = _socket(socket.AF_INET, socket.SOCK_STREAM), _internet(0)
-    call("bind", fd, address, len(address))
-    call("listen", fd, 1)
+    fd, address = _socket(socket.AF_INET, socket.SOCK_STREAM), _pack_inet_address(0)
+    make_system_call("bind", fd, address, len(address))
+    make_system_call("listen", fd, 1)
 
 
 def _send(on: Targets) -> None:
-    fd, address = _socket(socket.AF_INET, socket.SOCK_DGRAM), _internet(on.udp)
-    call("sendto", fd, b"x", 1, 0, address, len(address))
+    fd, address = _socket(socket.AF_INET, socket.SOCK_DGRAM), _pack_inet_address(on.udp)
+    make_system_call("sendto", fd, b"x", 1, 0, address, len(address))
 
 
 def _connect_to_path(on: Targets) -> None:
-    path = on.beside("socket")
+    path = on.outside_path("socket")
     if len(path) >= 108:  # noqa: PLR2004  the limit of sockaddr_un
         raise NotImplementedError("the path of the temporary directory is too long for a socket")
     _connect_unix(path + b"\0")
@@ -423,11 +425,11 @@ def _connect_to_path(on: Targets) -> None:
 def _read_clock(pid: int) -> None:
     # The kernel's number of the processor-time clock of another process; <linux/posix-timers.h>.
     processor_time = 2
-    call("clock_gettime", ~pid << 3 | processor_time, _room())
+    make_system_call("clock_gettime", ~pid << 3 | processor_time, _create_buffer())
 
 
 def _fork(_: Targets) -> None:
-    pid = call("clone", signal.SIGCHLD, 0, 0, 0, 0)
+    pid = make_system_call("clone", signal.SIGCHLD, 0, 0, 0, 0)
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
@@ -445,46 +447,48 @@ def _start_thread(_: Targets) -> None:
 
 def _execute_memory(_: Targets) -> None:
     at_empty_path = 0x1000
-    fd, code = call("memfd_create", b"program", 0), program()
-    call("write", fd, code, len(code))
-    call("execveat", fd, b"", _NO_WORDS, _NO_WORDS, at_empty_path)
+    fd, code = make_system_call("memfd_create", b"program", 0), build_program()
+    make_system_call("write", fd, code, len(code))
+    make_system_call("execveat", fd, b"", _NO_ARGUMENTS, _NO_ARGUMENTS, at_empty_path)
 
 
 def _join_namespace(_: Targets) -> None:
     # Landlock does not cover the internal file systems of the kernel.
     new_net = 0x4000_0000
-    call("setns", _openat2(AT_FDCWD, b"/proc/self/ns/net", _READ), new_net)
+    make_system_call("setns", _openat2(AT_FDCWD, b"/proc/self/ns/net", _READ), new_net)
 
 
 def _open_handle(on: Targets) -> None:
     if not on.handle:
         raise NotImplementedError("the file system of the temporary directory has no handles")
     mount = _openat2(on.root, b".", _LIST)
-    _read_secret(on, call("open_by_handle_at", mount, bytes.fromhex(on.handle), _READ))
+    _read_secret(on, make_system_call("open_by_handle_at", mount, bytes.fromhex(on.handle), _READ))
 
 
 def _make_bpf_map(_: Targets) -> None:
     array, key_bytes, value_bytes, entries = 2, 4, 4, 4
     attributes = struct.pack("=IIII", array, key_bytes, value_bytes, entries) + bytes(112)
-    call("bpf", 0, attributes, len(attributes))
+    make_system_call("bpf", 0, attributes, len(attributes))
 
 
 def _watch_events(_: Targets) -> None:
     software, size, dummy = 1, 112, 9
     excluding_kernel_and_hypervisor = 1 << 5 | 1 << 6
     attributes = struct.pack("=IIQQQQQ", software, size, dummy, 0, 0, 0, excluding_kernel_and_hypervisor)
-    call("perf_event_open", attributes + bytes(size - len(attributes)), 0, -1, -1, 0)
+    make_system_call("perf_event_open", attributes + bytes(size - len(attributes)), 0, -1, -1, 0)
 
 
-def _shared_memory(_: Targets) -> None:
+def _create_shared_memory(_: Targets) -> None:
     ipc_private, ipc_rmid = 0, 0
-    call("shmctl", call("shmget", ipc_private, mmap.PAGESIZE, _PRIVATE), ipc_rmid, None)
+    make_system_call(
+        "shmctl", make_system_call("shmget", ipc_private, mmap.PAGESIZE, _PRIVATE), ipc_rmid, None
+    )
 
 
 def _gain_capability(_: Targets) -> None:
     version_3, this_process = 0x2008_0522, 0
     sets = struct.pack("=IIIIII", _SYS_ADMIN, _SYS_ADMIN, 0, 0, 0, 0)
-    call("capset", struct.pack("=Ii", version_3, this_process), sets)
+    make_system_call("capset", struct.pack("=Ii", version_3, this_process), sets)
 
 
 def _call_x32(_: Targets) -> None:
@@ -512,16 +516,16 @@ _DUMPABLE: Final = frozenset({FenceLayer.DUMPABLE})
 _MDWE: Final = frozenset({FenceLayer.MDWE})
 _NO_LAYER: Final = frozenset[FenceLayer]()
 
-_NAMES_ARE_HEARD: Final = (
+_NAMES_LEAK: Final = (
     "a network, FUSE or automounted file system outside receives the names that are looked up, "
     "so data can leave that way"
 )
-_DEVICES_ACT: Final = (
+_DEVICES_REACT: Final = (
     "a device outside that reacts to an open is triggered; nothing is read, written or mapped"
 )
 
 # fmt: off
-_ROWS: Final = (
+_ATTEMPT_ROWS: Final = (
     # -- reading
     Attempt("read-outside", "read a file outside by its absolute path", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(AT_FDCWD, on.secret, _READ)), by_openat=True),
@@ -538,7 +542,7 @@ _ROWS: Final = (
     Attempt("read-linked-directory", "read a file outside through a linked directory in a root",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"linked/secret", _READ))),
     Attempt("list-outside", "list a directory outside", "EACCES", _LANDLOCK,
-            lambda on: _must_hold(_filled("getdents64", _openat2(AT_FDCWD, on.folder, _LIST)), b"secret")),
+            lambda on: _require_content(_read_into_buffer("getdents64", _openat2(AT_FDCWD, on.folder, _LIST)), b"secret")),
     Attempt("read-own-environment", "read its own environment in /proc", "EACCES", _LANDLOCK,
             lambda _: _read(_openat2(AT_FDCWD, b"/proc/self/environ", _READ)), ordinary=_DUMPABLE),
     Attempt("read-zygote-environment", "read the zygote's environment in /proc", "EACCES", _LANDLOCK,
@@ -548,80 +552,80 @@ _ROWS: Final = (
             lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.broker, _READ))),
     Attempt("read-broker-pipe", "read a pipe of the broker through /proc", "EACCES", _LANDLOCK, _read_pipe),
     Attempt("metadata-outside", "read the size of a file outside through a path-only descriptor",
-            DONE, _NO_LAYER, _metadata, consequence=_NAMES_ARE_HEARD),
+            DONE, _NO_LAYER, _read_metadata, consequence=_NAMES_LEAK),
     Attempt("open-outside-for-neither", "open a file outside for neither reading nor writing (access mode 3)",
-            DONE, _NO_LAYER, lambda on: _open_either(on.secret, os.O_ACCMODE), consequence=_DEVICES_ACT),
+            DONE, _NO_LAYER, lambda on: _open_either(on.secret, os.O_ACCMODE), consequence=_DEVICES_REACT),
     Attempt("stat-outside", "read the size of a file outside with stat", "EPERM", _SECCOMP,
-            lambda on: call("newfstatat", AT_FDCWD, on.secret, _room(), 0)),
+            lambda on: make_system_call("newfstatat", AT_FDCWD, on.secret, _create_buffer(), 0)),
     Attempt("access-outside", "check with access whether a file outside is readable", "EPERM", _SECCOMP,
-            lambda on: call("faccessat", AT_FDCWD, on.secret, os.R_OK)),
+            lambda on: make_system_call("faccessat", AT_FDCWD, on.secret, os.R_OK)),
     Attempt("read-a-link", "read the target of a link", "EPERM", _SECCOMP,
-            lambda on: call("readlinkat", on.root, b"link", _room(), _ROOM)),
+            lambda on: make_system_call("readlinkat", on.root, b"link", _create_buffer(), _BUFFER_BYTES)),
     Attempt("change-directory", "change its working directory to one outside", "EPERM", _SECCOMP,
-            lambda on: call("chdir", on.folder)),
+            lambda on: make_system_call("chdir", on.folder)),
     # -- writing
     Attempt("write", "write into a file of a root", "EPERM", _EITHER | _LIMITS,
             lambda on: _write(_openat(on.root, b"written.md", _WRITE)), by_openat=True),
     Attempt("write-openat2", "write into a file of a root, with openat2", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(on.root, b"written.md", _WRITE))),
     Attempt("write-outside", "write into a file outside", "EACCES", _EITHER | _LIMITS,
-            lambda on: _write(_openat2(AT_FDCWD, on.beside("written"), _WRITE))),
+            lambda on: _write(_openat2(AT_FDCWD, on.outside_path("written"), _WRITE))),
     Attempt("empty-openat2", "empty a file of a root by opening it for reading, with openat2",
             "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"emptied.md", _READ | os.O_TRUNC), landlock_abi=3),
     Attempt("truncate", "shorten a file outside", "SIGSYS", _EITHER,
-            lambda on: call("truncate", on.beside("shortened"), 1), landlock_abi=3),
+            lambda on: make_system_call("truncate", on.outside_path("shortened"), 1), landlock_abi=3),
     Attempt("create", "create a file in a root", "EPERM", _EITHER,
             lambda on: _openat(on.root, b"new.md", _NEW, _PRIVATE), by_openat=True),
     Attempt("create-openat2", "create a file in a root, with openat2", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"newer.md", _NEW, _PRIVATE)),
     Attempt("create-outside", "create a file outside", "EACCES", _LANDLOCK,
-            lambda on: _openat2(AT_FDCWD, on.beside("new"), _NEW, _PRIVATE)),
+            lambda on: _openat2(AT_FDCWD, on.outside_path("new"), _NEW, _PRIVATE)),
     Attempt("create-nameless", "create a file without a name in a root", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b".", _WRITE | os.O_TMPFILE, _PRIVATE)),
     Attempt("unlink", "delete a file of a root", "SIGSYS", _EITHER,
-            lambda on: call("unlinkat", on.root, b"deleted.md", 0)),
+            lambda on: make_system_call("unlinkat", on.root, b"deleted.md", 0)),
     Attempt("rename", "rename a file of a root", "SIGSYS", _EITHER,
-            lambda on: call("renameat2", on.root, b"old.md", on.root, b"renamed.md", 0)),
+            lambda on: make_system_call("renameat2", on.root, b"old.md", on.root, b"renamed.md", 0)),
     Attempt("hard-link", "link a file outside into a root", "SIGSYS", _EITHER,
-            lambda on: call("linkat", AT_FDCWD, on.secret, on.root, b"hard.md", 0)),
+            lambda on: make_system_call("linkat", AT_FDCWD, on.secret, on.root, b"hard.md", 0)),
     Attempt("symbolic-link", "make a symbolic link in a root", "SIGSYS", _EITHER,
-            lambda on: call("symlinkat", b"/", on.root, b"soft.md")),
+            lambda on: make_system_call("symlinkat", b"/", on.root, b"soft.md")),
     Attempt("make-directory", "make a directory in a root", "SIGSYS", _EITHER,
-            lambda on: call("mkdirat", on.root, b"made", 0o700)),
+            lambda on: make_system_call("mkdirat", on.root, b"made", 0o700)),
     Attempt("make-fifo", "make a FIFO in a root", "SIGSYS", _EITHER,
-            lambda on: call("mknodat", on.root, b"fifo.md", stat.S_IFIFO | _PRIVATE, 0)),
+            lambda on: make_system_call("mknodat", on.root, b"fifo.md", stat.S_IFIFO | _PRIVATE, 0)),
     Attempt("change-mode", "change the mode of a file of a root", "SIGSYS", _SECCOMP,
-            lambda on: call("fchmodat", on.root, b"moded.md", 0o640)),
+            lambda on: make_system_call("fchmodat", on.root, b"moded.md", 0o640)),
     Attempt("change-mode-outside", "change the mode of a file outside", "SIGSYS", _SECCOMP,
-            lambda on: call("fchmodat", AT_FDCWD, on.secret, 0o640)),
+            lambda on: make_system_call("fchmodat", AT_FDCWD, on.secret, 0o640)),
     Attempt("change-times", "change the times of a file outside", "SIGSYS", _SECCOMP,
-            lambda on: call("utimensat", AT_FDCWD, on.secret, None, 0)),
+            lambda on: make_system_call("utimensat", AT_FDCWD, on.secret, None, 0)),
     Attempt("set-attribute", "set an extended attribute of a file outside", "SIGSYS", _SECCOMP,
-            lambda on: call("setxattr", on.secret, b"user.muniment", b"x", 1, 0)),
+            lambda on: make_system_call("setxattr", on.secret, b"user.muniment", b"x", 1, 0)),
     # -- memory: of other processes, executable, too much of it, and remains in its own
     Attempt("read-broker-memory", "read the broker's memory in /proc", "EACCES", _LANDLOCK,
             lambda on: _read_memory(on.broker, on.canary_address, on.canary.encode())),
     Attempt("copy-broker-memory", "copy the broker's memory", "SIGSYS", _EITHER,
             lambda on: _copy_memory(on.broker, on.canary_address, on.canary.encode())),
     Attempt("read-sibling-memory", "read another worker's memory in /proc", "EACCES", _LANDLOCK,
-            lambda on: _read_memory(on.sibling, ctypes.addressof(_MARK), _MARK_TEXT), ordinary=_DUMPABLE),
+            lambda on: _read_memory(on.sibling, ctypes.addressof(_MARKER), _MARKER_TEXT), ordinary=_DUMPABLE),
     Attempt("copy-sibling-memory", "copy another worker's memory", "SIGSYS", _EITHER,
-            lambda on: _copy_memory(on.sibling, ctypes.addressof(_MARK), _MARK_TEXT), ordinary=_DUMPABLE),
+            lambda on: _copy_memory(on.sibling, ctypes.addressof(_MARKER), _MARKER_TEXT), ordinary=_DUMPABLE),
     Attempt("map-executable", "map memory that is writable and executable", "SIGSYS", _SECCOMP | _MDWE,
-            lambda _: _map(mmap.PAGESIZE, _WRITABLE | mmap.PROT_EXEC)),
+            lambda _: _map_memory(mmap.PAGESIZE, _WRITABLE | mmap.PROT_EXEC)),
     Attempt("make-executable", "make writable memory executable", "SIGSYS", _SECCOMP | _MDWE,
-            lambda _: call("mprotect", _map(mmap.PAGESIZE, _WRITABLE), mmap.PAGESIZE, _READ_EXECUTE)),
+            lambda _: make_system_call("mprotect", _map_memory(mmap.PAGESIZE, _WRITABLE), mmap.PAGESIZE, _READ_EXECUTE)),
     Attempt("load-library", "load a library", "ImportError", _EITHER, _load_library),
     Attempt("import-module", "import a new module", "ModuleNotFoundError", _EITHER,
             lambda _: importlib.import_module("colorsys")),
-    Attempt("much-memory", "allocate 1 GiB", "ENOMEM", _LIMITS, lambda _: _map(_TOO_MUCH, _WRITABLE)),
+    Attempt("much-memory", "allocate 1 GiB", "ENOMEM", _LIMITS, lambda _: _map_memory(_TOO_MUCH, _WRITABLE)),
     Attempt("many-descriptors", "open 200 directories", "EMFILE", _LIMITS, _open_too_many),
     Attempt("find-environment", "find the broker's environment in its own memory", "ENODATA", _NO_LAYER,
             _find_environment),
     # -- the network, and sockets of this machine
     Attempt("tcp-connect", "connect to a TCP port", "SIGSYS", _EITHER,
-            lambda on: _connect(socket.AF_INET, _internet(on.tcp)), landlock_abi=4),
+            lambda on: _connect(socket.AF_INET, _pack_inet_address(on.tcp)), landlock_abi=4),
     Attempt("tcp-listen", "listen on a TCP port", "SIGSYS", _EITHER, _listen, landlock_abi=4),
     Attempt("udp-send", "send a datagram", "SIGSYS", _SECCOMP, _send),
     Attempt("unix-path", "connect to a socket with a path", "SIGSYS", _SECCOMP, _connect_to_path),
@@ -631,73 +635,73 @@ _ROWS: Final = (
             lambda _: _socket(socket.AF_NETLINK, socket.SOCK_RAW)),
     # A byte on the worker's own connection, which the reader ignores unless it requests it.
     Attempt("out-of-band", "send a byte out of band to the broker", "SIGSYS", _SECCOMP,
-            lambda on: call("sendto", on.connection, b"x", 1, socket.MSG_OOB, None, 0)),
+            lambda on: make_system_call("sendto", on.connection, b"x", 1, socket.MSG_OOB, None, 0)),
     Attempt("packets", "read raw packets", "SIGSYS", _SECCOMP | _PRIVILEGE,
             lambda _: _socket(socket.AF_PACKET, socket.SOCK_RAW)),
     # -- other processes, and becoming another one
     Attempt("kill-broker", "send the broker a signal", "EPERM", _EITHER,
-            lambda on: call("kill", on.broker, 0), landlock_abi=6),
+            lambda on: make_system_call("kill", on.broker, 0), landlock_abi=6),
     Attempt("kill-zygote", "send the zygote a signal", "EPERM", _EITHER,
-            lambda on: call("kill", on.zygote, 0), landlock_abi=6),
+            lambda on: make_system_call("kill", on.zygote, 0), landlock_abi=6),
     Attempt("kill-sibling", "send another worker a signal", "EPERM", _EITHER,
-            lambda on: call("kill", on.sibling, 0), landlock_abi=6),
+            lambda on: make_system_call("kill", on.sibling, 0), landlock_abi=6),
     Attempt("signal-broker", "send the broker a signal through a descriptor", "SIGSYS", _EITHER,
-            lambda on: call("pidfd_send_signal", _descriptor_of(on.broker), 0, None, 0), landlock_abi=6),
+            lambda on: make_system_call("pidfd_send_signal", _open_pidfd(on.broker), 0, None, 0), landlock_abi=6),
     Attempt("take-descriptor-of-broker", "copy a descriptor from the broker", "SIGSYS", _EITHER,
-            lambda on: call("pidfd_getfd", _descriptor_of(on.broker), on.listener, 0)),
+            lambda on: make_system_call("pidfd_getfd", _open_pidfd(on.broker), on.listener, 0)),
     Attempt("trace-broker", "trace the broker", "SIGSYS", _EITHER,
-            lambda on: call("ptrace", _PTRACE_SEIZE, on.broker, 0, 0)),
+            lambda on: make_system_call("ptrace", _PTRACE_SEIZE, on.broker, 0, 0)),
     Attempt("trace-sibling", "trace another worker", "SIGSYS", _EITHER,
-            lambda on: call("ptrace", _PTRACE_SEIZE, on.sibling, 0, 0), ordinary=_DUMPABLE),
+            lambda on: make_system_call("ptrace", _PTRACE_SEIZE, on.sibling, 0, 0), ordinary=_DUMPABLE),
     Attempt("read-limits-of-broker", "read the limits of the broker with the call that also changes them",
             "EPERM", _SECCOMP,
-            lambda on: call("prlimit64", on.broker, resource.RLIMIT_NOFILE, None, _room())),
+            lambda on: make_system_call("prlimit64", on.broker, resource.RLIMIT_NOFILE, None, _create_buffer())),
     Attempt("other-process-clock", "read the processor time of the broker", "EPERM", _SECCOMP,
             lambda on: _read_clock(on.broker)),
     Attempt("fork", "start a process", "SIGSYS", _SECCOMP, _fork, ordinary=_LIMITS),
     Attempt("thread", "start a thread", "EPERM", _SECCOMP, _start_thread, ordinary=_LIMITS),
     Attempt("execute", "execute a program", "SIGSYS", _EITHER,
-            lambda on: call("execveat", AT_FDCWD, on.beside("program"), _NO_WORDS, _NO_WORDS, 0)),
+            lambda on: make_system_call("execveat", AT_FDCWD, on.outside_path("program"), _NO_ARGUMENTS, _NO_ARGUMENTS, 0)),
     Attempt("execute-memory", "execute a program from memory",
             "SIGSYS", _SECCOMP | _LIMITS, _execute_memory),
     # -- the kernel: privileges, namespaces, mounts, and calls with a history of vulnerabilities
     Attempt("mount", "change a mount", "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE,
-            lambda on: _reaches(errno.EINVAL, "mount", None, on.folder, None, _REMOUNT_BIND, None)),
+            lambda on: _expect_error(errno.EINVAL, "mount", None, on.folder, None, _REMOUNT_BIND, None)),
     Attempt("change-root", "change its root to a directory outside",
-            "SIGSYS", _SECCOMP | _PRIVILEGE, lambda on: call("chroot", on.folder)),
+            "SIGSYS", _SECCOMP | _PRIVILEGE, lambda on: make_system_call("chroot", on.folder)),
     Attempt("new-user-namespace", "enter a new user namespace", "SIGSYS", _SECCOMP,
-            lambda _: call("unshare", _CLONE_NEWUSER)),
+            lambda _: make_system_call("unshare", _CLONE_NEWUSER)),
     Attempt("join-namespace", "join the broker's network namespace",
             "SIGSYS", _SECCOMP | _PRIVILEGE, _join_namespace),
     Attempt("name-to-handle", "get a handle of a file outside",
-            "SIGSYS", _SECCOMP, lambda on: handle_of(on.secret)),
+            "SIGSYS", _SECCOMP, lambda on: read_handle(on.secret)),
     Attempt("open-by-handle", "open a file outside by its handle",
             "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE, _open_handle),
     Attempt("gain-capability", "regain a capability", "SIGSYS", _SECCOMP | _PRIVILEGE, _gain_capability),
-    Attempt("set-user", "set its user", "SIGSYS", _SECCOMP, lambda _: call("setuid", os.getuid())),
+    Attempt("set-user", "set its user", "SIGSYS", _SECCOMP, lambda _: make_system_call("setuid", os.getuid())),
     Attempt("be-traceable", "make itself traceable again", "EPERM", _SECCOMP,
-            lambda _: call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)),
+            lambda _: make_system_call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)),
     Attempt("reboot", "reboot the machine", "SIGSYS", _SECCOMP | _PRIVILEGE,
-            lambda _: _reaches(errno.EINVAL, "reboot", 0, 0, 0, None)),
+            lambda _: _expect_error(errno.EINVAL, "reboot", 0, 0, 0, None)),
     Attempt("rename-machine", "rename the machine", "SIGSYS", _SECCOMP | _PRIVILEGE,
-            lambda _: _reaches(errno.EINVAL, "sethostname", _ZEROS, -1)),
+            lambda _: _expect_error(errno.EINVAL, "sethostname", _ZEROS, -1)),
     Attempt("io-uring", "make system calls through io_uring", "SIGSYS", _SECCOMP,
-            lambda _: call("io_uring_setup", 4, ctypes.create_string_buffer(_ZEROS))),
+            lambda _: make_system_call("io_uring_setup", 4, ctypes.create_string_buffer(_ZEROS))),
     Attempt("bpf", "create a BPF map", "SIGSYS", _SECCOMP, _make_bpf_map),
     Attempt("perf", "watch events of the processor", "SIGSYS", _SECCOMP, _watch_events),
-    Attempt("userfaultfd", "intercept page faults", "SIGSYS", _SECCOMP, lambda _: call("userfaultfd", 1)),
+    Attempt("userfaultfd", "intercept page faults", "SIGSYS", _SECCOMP, lambda _: make_system_call("userfaultfd", 1)),
     Attempt("keyring", "access the keys of its session", "SIGSYS", _SECCOMP,
-            lambda _: call("keyctl", 0, _PROCESS_KEYRING, 1)),
+            lambda _: make_system_call("keyctl", 0, _PROCESS_KEYRING, 1)),
     Attempt("add-key", "store a key in the kernel", "SIGSYS", _SECCOMP,
-            lambda _: call("add_key", b"user", b"muniment", b"x", 1, _PROCESS_KEYRING)),
-    Attempt("shared-memory", "create shared memory", "SIGSYS", _SECCOMP, _shared_memory),
+            lambda _: make_system_call("add_key", b"user", b"muniment", b"x", 1, _PROCESS_KEYRING)),
+    Attempt("shared-memory", "create shared memory", "SIGSYS", _SECCOMP, _create_shared_memory),
     Attempt("personality", "read its execution domain with the call that also changes it", "SIGSYS", _SECCOMP,
-            lambda _: call("personality", 0xFFFF_FFFF)),
+            lambda _: make_system_call("personality", 0xFFFF_FFFF)),
     Attempt("x32", "make a system call from another table", "SIGSYS", _SECCOMP, _call_x32),
 )
 # fmt: on
 
-ATTEMPTS: Final[Mapping[str, Attempt]] = {attempt.name: attempt for attempt in _ROWS}
+ATTEMPTS: Final[Mapping[str, Attempt]] = {attempt.name: attempt for attempt in _ATTEMPT_ROWS}
 """All attempts by name, in the order of the table."""
 
 
@@ -714,12 +718,12 @@ ROOT = "root"
 """The scope of the only root of a worker in a trial."""
 
 
-def warm() -> None:
+def prepare() -> None:
     """Compute the values that the fence makes unreadable."""
-    _initial_stack()
+    _locate_initial_stack()
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:
+def serve_attempt(sock: socket.socket, roots: Mapping[str, int], missing: MissingLayers) -> None:
     """Report the missing layers, then make the attempt that the broker requests.
 
     Raises:
@@ -728,13 +732,13 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
     channel = Channel(sock)
     channel.send({"t": "hello", "missing": missing})
     header, _ = channel.receive(0)
-    described: Any = header["targets"]
+    targets: Any = header["targets"]
     attempt = ATTEMPTS[str(header["name"])]
-    outcome, why = _outcome_of(attempt, Targets(roots[ROOT], sock.fileno(), **described))
+    outcome, why = _make_attempt(attempt, Targets(roots[ROOT], sock.fileno(), **targets))
     channel.send({"t": "outcome", "outcome": outcome, "why": why})
 
 
-def _outcome_of(attempt: Attempt, targets: Targets) -> tuple[str, str]:
+def _make_attempt(attempt: Attempt, targets: Targets) -> tuple[str, str]:
     """Make an attempt; return its result, and why it could not run if so."""
     try:
         attempt.act(targets)

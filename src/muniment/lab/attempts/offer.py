@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.kernel.syscalls import LIBC, available, require_known_machine
+from muniment.kernel.syscalls import LIBC, is_openat2_available, require_known_machine
 from muniment.names import FenceLayer
 from muniment.sandbox.fence.calls import NUMBERS
 from muniment.sandbox.fence.evidence import read_status
-from muniment.sandbox.fence.layers import MIN_ABI, offered_abi
+from muniment.sandbox.fence.layers import MIN_ABI, read_landlock_abi
 
 _PR_GET_MDWE: Final = 66
 _SECCOMP_GET_ACTION_AVAIL: Final = 2
 _KILL_PROCESS: Final = 0x8000_0000
 
-_LACKING: Final = (
+_LANDLOCK_FEATURES: Final = (
     (3, "truncation"),
     (4, "TCP"),
     (5, "device controls"),
@@ -44,7 +44,7 @@ _CALLS: Final[Mapping[FenceLayer, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class SystemSupport:
     """The properties of a system that the fence depends on.
 
     Attributes:
@@ -70,11 +70,11 @@ class System:
     has_proc: bool
 
     @property
-    def landlock_lacks(self) -> tuple[str, ...]:
+    def missing_landlock_features(self) -> tuple[str, ...]:
         """Return the actions that this Landlock cannot forbid."""
-        return tuple(what for since, what in _LACKING if 0 < self.landlock_abi < since)
+        return tuple(what for since, what in _LANDLOCK_FEATURES if 0 < self.landlock_abi < since)
 
-    def offers(self, layer: FenceLayer) -> bool:
+    def supports(self, layer: FenceLayer) -> bool:
         """Return whether a layer is available here, as far as this is known without creating it."""
         match layer:
             case FenceLayer.LANDLOCK:
@@ -87,7 +87,7 @@ class System:
                 return True
 
 
-def look_around() -> System:
+def inspect_system() -> SystemSupport:
     """Return the properties of this system.
 
     Raises:
@@ -95,25 +95,25 @@ def look_around() -> System:
     """
     require_known_machine()
     uname = os.uname()
-    abi = offered_abi()
+    abi = read_landlock_abi()
     landlock_errno = ctypes.get_errno()  # Of the last call, if it failed.
     action = ctypes.byref(ctypes.c_uint32(_KILL_PROCESS))
     number = ctypes.c_long(NUMBERS[uname.machine]["seccomp"])
-    nothing = (ctypes.c_ulong(0),) * 4
-    return System(
+    zeros = (ctypes.c_ulong(0),) * 4
+    return SystemSupport(
         kernel=uname.release,
         machine=uname.machine,
-        resolver="openat2" if available() else "walk",
+        resolver="openat2" if is_openat2_available() else "walk",
         landlock_abi=abi,
         landlock_errno=0 if abi else landlock_errno,
         seccomp=LIBC.syscall(number, ctypes.c_long(_SECCOMP_GET_ACTION_AVAIL), ctypes.c_long(0), action) == 0,
-        mdwe=LIBC.prctl(_PR_GET_MDWE, *nothing) >= 0,
+        mdwe=LIBC.prctl(_PR_GET_MDWE, *zeros) >= 0,
         is_root=os.geteuid() == 0,
         has_proc=bool(read_status(os.getpid())),
     )
 
 
-def advice(layer: FenceLayer, number: int | None, system: System) -> str:
+def suggest_remedy(layer: FenceLayer, number: int | None, system: SystemSupport) -> str:
     """Return how to fix a missing layer.
 
     Args:
@@ -124,7 +124,7 @@ def advice(layer: FenceLayer, number: int | None, system: System) -> str:
     if number is None:
         return "the kernel does not confirm it; check that /proc is mounted and shows processes of this user"
     if layer is FenceLayer.LIMITS and number == errno.ENOENT:
-        return f"{_refused(number)}; mount /proc, which reports the size of a process"
+        return f"{_describe_errno(number)}; mount /proc, which reports the size of a process"
     if layer is FenceLayer.LANDLOCK and 0 < system.landlock_abi < MIN_ABI:
         return f"ABI {system.landlock_abi} cannot forbid truncation; Linux 6.2 has ABI {MIN_ABI}"
     if layer is FenceLayer.LANDLOCK and not system.landlock_abi:
@@ -133,14 +133,14 @@ def advice(layer: FenceLayer, number: int | None, system: System) -> str:
             return "it is built in but disabled; add landlock to the list in the boot parameter lsm="
     elif number == errno.EOPNOTSUPP:
         return "the system accepted it without effect, as a container runtime that emulates the kernel may do"
-    return f"{_refused(number)}; {_remedy(layer)}"
+    return f"{_describe_errno(number)}; {_describe_remedy(layer)}"
 
 
-def _refused(number: int) -> str:
+def _describe_errno(number: int) -> str:
     return f"the system returned {errno.errorcode.get(number, number)}"
 
 
-def _remedy(layer: FenceLayer) -> str:
+def _describe_remedy(layer: FenceLayer) -> str:
     allow = f"in a container, have its seccomp profile allow {_CALLS[layer]}"
     match layer:
         case FenceLayer.LANDLOCK:

@@ -1,6 +1,6 @@
 """Run every attempt in a separate worker with the fence of this system, and judge its outcome.
 
-- R1 an attempt that succeeds although an active layer should stop it is `NOT_HELD`, for any reason.
+- R1 an attempt that succeeds although an active layer should stop it is `NOT_STOPPED`, for any reason.
 - R2 an attempt that cannot run here, or that fails although no active layer is known to stop it, is reported
   with the reason; it counts neither as stopped nor as a failure.
 - R3 a trial leaves no files or processes, however it ends.
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope
-from muniment.kernel.syscalls import available
+from muniment.kernel.syscalls import is_openat2_available
 from muniment.lab.attempts.attempt import (
     ATTEMPTS,
     DONE,
@@ -35,13 +35,13 @@ from muniment.lab.attempts.attempt import (
     ROOT,
     UNTRIED,
     Attempt,
-    handle_of,
-    program,
+    build_program,
+    read_handle,
 )
-from muniment.names import FenceLayer, Held
-from muniment.sandbox.fence.evidence import read_status, what_holds
-from muniment.sandbox.fence.layers import offered_abi
-from muniment.sandbox.fence.pool import Worker, ZygoteProcess, describe, import_directories
+from muniment.names import Confinement, FenceLayer
+from muniment.sandbox.fence.evidence import determine_confinement, read_status
+from muniment.sandbox.fence.layers import read_landlock_abi
+from muniment.sandbox.fence.pool import Worker, ZygoteProcess, describe, find_import_directories
 
 # -- stage -------------------------------------------------------------------------------------------
 #
@@ -56,12 +56,12 @@ IN_ROOT: Final = ("written.md", "emptied.md", "deleted.md", "old.md", "moded.md"
 IN_OUTSIDE: Final = ("written", "shortened")
 
 _NEEDLE_BYTES: Final = 64
-_NO_SECRETS: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
+_HARMLESS_VARIABLES: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
 """Variables that a worker of a trial may know; the others may contain keys."""
 
 
 @contextlib.contextmanager
-def standing(parent: Path | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def create_targets(parent: Path | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Create the targets, and remove them at the end.
 
     Args:
@@ -76,43 +76,43 @@ def standing(parent: Path | None = None) -> Iterator[tuple[int, dict[str, Any]]]
         OSError: the targets cannot be created.
     """
     canary = secrets.token_hex(16)
-    kept = ctypes.create_string_buffer(canary.encode())
+    canary_buffer = ctypes.create_string_buffer(canary.encode())
     with contextlib.ExitStack() as stack:
         directory = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="muniment-trial-", dir=parent))
         )
-        outside = _fill(directory, canary)
+        outside = _fill_directories(directory, canary)
         root = os.open(directory / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, root)
         targets = {
             "outside": str(outside),
             "canary": canary,
             "broker": os.getpid(),
-            "canary_address": ctypes.addressof(kept),
-            **_sockets(stack, outside),
-            "pipe": _pipe(stack, canary),
-            "handle": _handle(outside / "secret"),
-            "library": _library(),
-            "needle": _needle().hex(),
+            "canary_address": ctypes.addressof(canary_buffer),
+            **_open_sockets(stack, outside),
+            "pipe": _create_pipe(stack, canary),
+            "handle": _read_handle(outside / "secret"),
+            "library": _find_library(),
+            "needle": _choose_needle().hex(),
         }
         yield root, targets
 
 
-def _fill(directory: Path, canary: str) -> Path:
+def _fill_directories(directory: Path, canary: str) -> Path:
     root, outside = directory / "root", directory / "outside"
     for each in (root, outside):
         each.mkdir(mode=0o700)
     for path in (*(root / name for name in IN_ROOT), *(outside / name for name in IN_OUTSIDE)):
         path.write_text("text\n", encoding="utf-8")
     (outside / "secret").write_text(canary, encoding="utf-8")
-    (outside / "program").write_bytes(program())
+    (outside / "program").write_bytes(build_program())
     (outside / "program").chmod(0o700)
     (root / "link").symlink_to(outside / "secret")
     (root / "linked").symlink_to(outside)
     return outside
 
 
-def _sockets(stack: contextlib.ExitStack, outside: Path) -> dict[str, Any]:
+def _open_sockets(stack: contextlib.ExitStack, outside: Path) -> dict[str, Any]:
     tcp = stack.enter_context(socket.socket())
     tcp.bind(("127.0.0.1", 0))
     tcp.listen()
@@ -133,7 +133,7 @@ def _sockets(stack: contextlib.ExitStack, outside: Path) -> dict[str, Any]:
     }
 
 
-def _pipe(stack: contextlib.ExitStack, canary: str) -> int:
+def _create_pipe(stack: contextlib.ExitStack, canary: str) -> int:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     for fd in (reading, writing):
         stack.callback(os.close, fd)
@@ -141,45 +141,45 @@ def _pipe(stack: contextlib.ExitStack, canary: str) -> int:
     return reading
 
 
-def _handle(path: Path) -> str:
+def _read_handle(path: Path) -> str:
     """Return the handle of a file in hexadecimal; empty if it has none or a filter denies the call."""
     try:
-        return handle_of(os.fsencode(path)).hex()
+        return read_handle(os.fsencode(path)).hex()
     except OSError:
         return ""
 
 
-def _library() -> str:
+def _find_library() -> str:
     """Return the path of a library that workers of a trial do not need, or an empty string."""
-    (directory,) = import_directories(("pydantic_core",))
+    (directory,) = find_import_directories(("pydantic_core",))
     return str(next(Path(directory, "pydantic_core").glob("*.so"), ""))
 
 
-def _needle() -> bytes:
+def _choose_needle() -> bytes:
     """Return the start of the longest harmless variable of this environment; empty if all are missing.
 
     A process can read its whole environment or nothing, so one variable is enough.
     """
-    variables = (b"%s=%s" % (name, value) for name in _NO_SECRETS if (value := os.environb.get(name)))
+    variables = (b"%s=%s" % (name, value) for name in _HARMLESS_VARIABLES if (value := os.environb.get(name)))
     return max(variables, key=len, default=b"")[:_NEEDLE_BYTES]
 
 
 # -- trial -------------------------------------------------------------------------------------------
 
-SERVICE: Final = "muniment.lab.attempts.attempt:serve"
+SERVICE: Final = "muniment.lab.attempts.attempt:serve_attempt"
 
 ATTEMPT_SECONDS: Final = 5.0
 """Time limit of one attempt in seconds, after its worker is ready; it needs milliseconds."""
 
-REFUSALS: Final = frozenset({"EACCES", "EPERM", "SIGSYS", "EAGAIN", "EFBIG", "EMFILE", "ENOMEM"})
+DENIALS: Final = frozenset({"EACCES", "EPERM", "SIGSYS", "EAGAIN", "EFBIG", "EMFILE", "ENOMEM"})
 """The results by which the layers deny an attempt."""
 
 
 class Verdict(StrEnum):
     """The meaning of an outcome."""
 
-    HELD = "held"
-    NOT_HELD = "not held"
+    STOPPED = "held"
+    NOT_STOPPED = "not held"
     """It succeeded although an active layer should stop it."""
     OPEN = "open"
     """It succeeded, and no active layer is known to stop it."""
@@ -207,54 +207,58 @@ class Trial:
     """The result of a trial.
 
     Attributes:
-        held: the confinement of a worker, as a run would report it.
+        confinement: the confinement of a worker, as a run would report it.
         reported: layers that a worker reports as missing, each with the errno.
         findings: in the order of the table.
     """
 
-    held: Held
+    confinement: Confinement
     reported: Mapping[FenceLayer, int]
     findings: Sequence[AttemptFinding]
 
 
-def judge(
+def judge_outcome(
     attempt: Attempt,
     outcome: str,
-    holding: Collection[FenceLayer],
+    active_layers: Collection[FenceLayer],
     abi: int,
     why: str = "",
     *,
     has_openat2: bool = True,
 ) -> AttemptFinding:
     """Return the meaning of an outcome with these active layers and this ABI of Landlock (R1, R2)."""
-    stopped_by = attempt.stopped_with(abi, has_openat2=has_openat2)
+    stopped_by = attempt.find_stopping_layers(abi, has_openat2=has_openat2)
     verdict = Verdict.UNTRIED
     if outcome == DONE:
-        verdict, why = _of_success(attempt, stopped_by.intersection(holding), has_openat2=has_openat2)
-    elif outcome != attempt.expected and outcome not in REFUSALS:
+        verdict, why = _judge_success(
+            attempt, stopped_by.intersection(active_layers), has_openat2=has_openat2
+        )
+    elif outcome != attempt.expected and outcome not in DENIALS:
         why = why or f"the system returned {outcome}"
-    elif attempt.stopped_by and (stopped_by | attempt.ordinary).isdisjoint(holding):
+    elif attempt.stopped_by and (stopped_by | attempt.ordinary).isdisjoint(active_layers):
         why = "it failed, although no active layer is known to stop it"
     else:
-        verdict, why = Verdict.HELD, ""
+        verdict, why = Verdict.STOPPED, ""
     return AttemptFinding(attempt, outcome, verdict, why)
 
 
-def _of_success(
-    attempt: Attempt, should: Collection[FenceLayer], *, has_openat2: bool
+def _judge_success(
+    attempt: Attempt, expected_layers: Collection[FenceLayer], *, has_openat2: bool
 ) -> tuple[Verdict, str]:
-    """Return the verdict on a success, and why; `should`: active layers that should have stopped it."""
-    if should:
-        return Verdict.NOT_HELD, f"{' and '.join(sorted(should))} should stop it"
+    """Return the verdict on a success, and why; `expected_layers`: active layers that should have stopped
+    it.
+    """
+    if expected_layers:
+        return Verdict.NOT_STOPPED, f"{' and '.join(sorted(expected_layers))} should stop it"
     if attempt.is_residual:
         return Verdict.OPEN, "; ".join(filter(None, ("the full fence does not stop it", attempt.consequence)))
     if not attempt.stopped_by:
-        return Verdict.NOT_HELD, "a clean process should not contain it"
-    could = attempt.stopped_with(attempt.landlock_abi, has_openat2=has_openat2)
-    return Verdict.OPEN, f"only {' or '.join(sorted(could))} stops it"
+        return Verdict.NOT_STOPPED, "a clean process should not contain it"
+    sufficient_layers = attempt.find_stopping_layers(attempt.landlock_abi, has_openat2=has_openat2)
+    return Verdict.OPEN, f"only {' or '.join(sorted(sufficient_layers))} stops it"
 
 
-def try_all(
+def run_trial(
     deadline: float,
     *,
     service: str = SERVICE,
@@ -269,7 +273,7 @@ def try_all(
         service: the service of the workers.
         directories: further directories that the zygote imports from.
         attempts: in this order.
-        parent: as `standing`.
+        parent: as `create_targets`.
 
     Raises:
         WorkerLost: no worker can be started.
@@ -279,8 +283,8 @@ def try_all(
 
     Cost: 80 ms, and 5 ms an attempt.
     """
-    with standing(parent) as (root, targets):
-        process = ZygoteProcess(service, [*import_directories(("muniment",)), *directories])
+    with create_targets(parent) as (root, targets):
+        process = ZygoteProcess(service, [*find_import_directories(("muniment",)), *directories])
         try:
             return _Trial(process, root, targets, deadline).run(attempts)
         finally:
@@ -296,44 +300,48 @@ class _Trial:
         self._process, self._root, self._targets, self._deadline = process, root, targets, deadline
 
     def run(self, attempts: Iterable[Attempt]) -> Trial:
-        with self._worker() as sibling:
-            reported = _greeting(sibling, self._deadline)
+        with self._start_worker() as sibling:
+            reported = _read_missing_layers(sibling, self._deadline)
             status = read_status(sibling.pid)
             sibling.check_alive()
-            held = what_holds(reported, status, read_status(os.getpid()))
+            confinement = determine_confinement(reported, status, read_status(os.getpid()))
             targets = {**self._targets, "zygote": self._process.pid, "sibling": sibling.pid}
-            holding, abi = set(FenceLayer).difference(held.missing), offered_abi()
+            active_layers, abi = set(FenceLayer).difference(confinement.missing), read_landlock_abi()
             findings: list[AttemptFinding] = []
             for attempt in attempts:
-                outcome, why = self._outcome(attempt, targets)
-                findings.append(judge(attempt, outcome, holding, abi, why, has_openat2=available()))
-        return Trial(held, reported, findings)
+                outcome, why = self._run_attempt(attempt, targets)
+                findings.append(
+                    judge_outcome(
+                        attempt, outcome, active_layers, abi, why, has_openat2=is_openat2_available()
+                    )
+                )
+        return Trial(confinement, reported, findings)
 
-    def _outcome(self, attempt: Attempt, targets: Mapping[str, object]) -> tuple[str, str]:
-        with self._worker() as worker:
-            _greeting(worker, self._deadline)
-            until = min(self._deadline, time.monotonic() + ATTEMPT_SECONDS)
+    def _run_attempt(self, attempt: Attempt, targets: Mapping[str, object]) -> tuple[str, str]:
+        with self._start_worker() as worker:
+            _read_missing_layers(worker, self._deadline)
+            deadline = min(self._deadline, time.monotonic() + ATTEMPT_SECONDS)
             request = {"t": "attempt", "name": attempt.name, "targets": targets}
             try:
-                answer, _ = worker.request(request, max_body=0, patience=Patience(until))
+                response, _ = worker.request(request, max_body=0, deadline=Deadline(deadline))
             except WorkerLost:
-                return _end_of(worker.status), f"the worker ended by {_end_of(worker.status)}"
+                return _describe_end(worker.status), f"the worker ended by {_describe_end(worker.status)}"
             except DeadlineExceeded:
-                Patience(self._deadline).check()
+                Deadline(self._deadline).check()
                 return UNTRIED, f"no response in {ATTEMPT_SECONDS:.0f} s"
-        return str(answer.get("outcome")), str(answer.get("why"))
+        return str(response.get("outcome")), str(response.get("why"))
 
-    def _worker(self) -> Worker:
-        return self._process.hatch({Scope(ROOT): self._root}, Patience(self._deadline), _regardless)
+    def _start_worker(self) -> Worker:
+        return self._process.fork_worker({Scope(ROOT): self._root}, Deadline(self._deadline), _ignore_end)
 
 
-def _regardless(by_signal: bool) -> None:  # noqa: FBT001
+def _ignore_end(by_signal: bool) -> None:  # noqa: FBT001
     """Keep the zygote, however a worker ends."""
 
 
-def _greeting(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
+def _read_missing_layers(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
     """Return the layers that a worker reports as missing."""
-    header, _ = worker.receive(max_body=0, patience=Patience(deadline))
+    header, _ = worker.receive(max_body=0, deadline=Deadline(deadline))
     missing = header.get("missing")
     if isinstance(missing, dict) and set(missing) <= set(FenceLayer):
         numbers = {FenceLayer(name): number for name, number in missing.items() if isinstance(number, int)}
@@ -343,7 +351,7 @@ def _greeting(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
     raise WorkerLost("the worker sent no valid hello")
 
 
-def _end_of(status: int | None) -> str:
+def _describe_end(status: int | None) -> str:
     """Return the outcome that the exit status of a worker means."""
     if status is not None and os.waitstatus_to_exitcode(status) == EXECUTED:
         return DONE

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from typing import Final
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _numbers(text: str) -> Mapping[str, int]:
+def _parse_numbers(text: str) -> Mapping[str, int]:
     return {name: int(number) for name, _, number in (pair.partition("=") for pair in text.split())}
 
 
-PASSED: Final = _names(
+ALLOWED: Final = _split_names(
     """
     sendto recvfrom fstat pread64 read close getdents64 brk munmap mremap madvise futex rt_sigaction
     rt_sigprocmask rt_sigreturn restart_syscall exit exit_group clock_gettime getrandom getpid gettid
@@ -26,7 +26,7 @@ PASSED: Final = _names(
 """System calls that a worker may make. One way to open files and `mmap` are added; the filter checks the
 arguments of a few."""
 
-FATAL: Final = _names(
+FATAL: Final = _split_names(
     """
     socket socketpair connect bind listen sendmsg sendmmsg recvmmsg execve execveat fork vfork clone
     clone3 ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_open
@@ -48,7 +48,7 @@ FATAL: Final = _names(
 files, names or mounts, other identities, kernel interfaces with a history of vulnerabilities."""
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
-    "x86_64": _numbers(
+    "x86_64": _parse_numbers(
         """
         sendto=44 recvfrom=45 fstat=5 pread64=17 read=0 close=3 getdents64=217 brk=12 munmap=11
         mremap=25 madvise=28 futex=202 rt_sigaction=13 rt_sigprocmask=14 rt_sigreturn=15
@@ -78,7 +78,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
         write=1 kill=62 prctl=157 prlimit64=302
         """
     ),
-    "aarch64": _numbers(
+    "aarch64": _parse_numbers(
         """
         sendto=206 recvfrom=207 fstat=80 pread64=67 read=63 close=57 getdents64=61 brk=214 munmap=215
         mremap=216 madvise=233 futex=98 rt_sigaction=134 rt_sigprocmask=135 rt_sigreturn=139

@@ -16,40 +16,42 @@ from pathlib import Path
 from typing import Final
 
 from muniment.kernel.names import Enforcement
-from muniment.names import FenceLayer, Held
+from muniment.names import Confinement, FenceLayer
 
-DISPENSABLE: Final = frozenset({FenceLayer.MDWE})
+OPTIONAL_LAYERS: Final = frozenset({FenceLayer.MDWE})
 """Layers that `full` does not require: another layer has the same effect."""
 
-_WITNESSED: Final[Mapping[FenceLayer, tuple[str, str]]] = {
+_STATUS_FIELDS: Final[Mapping[FenceLayer, tuple[str, str]]] = {
     FenceLayer.SECCOMP: ("Seccomp", "2"),
     FenceLayer.NO_NEW_PRIVS: ("NoNewPrivs", "1"),
     FenceLayer.CAPABILITIES: ("CapEff", "0000000000000000"),
 }
 """Field of `/proc/PID/status`, and its value in a confined worker."""
 
-_FILTERS: Final = "Seccomp_filters"
+_FILTER_COUNT: Final = "Seccomp_filters"
 
 
-def what_holds(reported_missing: Collection[FenceLayer], status: str, ours: str) -> Held:
+def determine_confinement(
+    reported_missing: Collection[FenceLayer], status: str, broker_status: str
+) -> Confinement:
     """Check a worker's report and return its confinement (E1 to E3).
 
     Args:
         reported_missing: layers that the worker reports as missing.
         status: `/proc/PID/status` of the worker; empty: unknown.
-        ours: `/proc/PID/status` of this process.
+        broker_status: `/proc/PID/status` of this process.
     """
-    fields, own = _fields(status), _fields(ours)
-    denied = {layer for layer, (name, value) in _WITNESSED.items() if fields.get(name) != value}
+    fields, broker_fields = _parse_fields(status), _parse_fields(broker_status)
+    contradicted = {layer for layer, (name, value) in _STATUS_FIELDS.items() if fields.get(name) != value}
     # Kernels before 5.9 do not count filters; with these the field is missing in both.
-    if _FILTERS in fields and int(fields[_FILTERS]) <= int(own.get(_FILTERS, "0")):
-        denied.add(FenceLayer.SECCOMP)
-    missing = tuple(layer for layer in FenceLayer if layer in denied or layer in reported_missing)
-    is_full = DISPENSABLE.issuperset(missing)
-    return Held(Enforcement.FULL if is_full else Enforcement.PARTIAL, missing)
+    if _FILTER_COUNT in fields and int(fields[_FILTER_COUNT]) <= int(broker_fields.get(_FILTER_COUNT, "0")):
+        contradicted.add(FenceLayer.SECCOMP)
+    missing = tuple(layer for layer in FenceLayer if layer in contradicted or layer in reported_missing)
+    is_full = OPTIONAL_LAYERS.issuperset(missing)
+    return Confinement(Enforcement.FULL if is_full else Enforcement.PARTIAL, missing)
 
 
-def _fields(status: str) -> dict[str, str]:
+def _parse_fields(status: str) -> dict[str, str]:
     lines = (line.partition(":") for line in status.splitlines())
     return {name: value.strip() for name, _, value in lines}
 

@@ -10,7 +10,8 @@ In this order, since each step removes what the later ones do not need:
 6. `LANDLOCK`: files only for reading and only under its roots.
 7. `SECCOMP`: only the system calls that serving needs.
 
-- F1 a layer that `put_up` does not report as missing is in force. Each is requested; all but `mdwe` are also
+- F1 a layer that `set_up_fence` does not report as missing is in force. Each is requested; all but `mdwe`
+  are also
   tried once, read back, or confirmed from outside (`evidence.py`). So a kernel that accepts a call without
   effect is detected.
 - F2 an unavailable layer is reported with its errno, and the other layers are still set up. A caller that
@@ -36,16 +37,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.kernel.syscalls import LIBC, available, last_error
+from muniment.kernel.syscalls import LIBC, is_openat2_available, read_last_error
 from muniment.names import FenceLayer
-from muniment.sandbox.fence.calls import FATAL, NUMBERS, PASSED
+from muniment.sandbox.fence.calls import ALLOWED, FATAL, NUMBERS
 from muniment.sandbox.fence.wire import MAX_ROOTS
 
 # -- landlock ----------------------------------------------------------------------------------------
 #
 # Landlock: the rights of a process on files, TCP and signals, by rules that can only be tightened.
 #
-# - L1 after `restrict`, files can be opened for reading under the given directories and for no other access
+# - L1 after `restrict_files`, files can be opened for reading under the given directories and for no other
+# access
 #   anywhere: not written, created, removed, linked, moved or executed.
 # - L2 a root is given as a descriptor, so no path is looked up again and no link is followed.
 # - L3 if the ABI supports it, no TCP port can be bound or connected to, no abstract socket outside the worker
@@ -63,10 +65,10 @@ MIN_ABI: Final = 3
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
-_RULE_PATH_BENEATH: Final = 1
+_RULE_TYPE_PATH: Final = 1
 
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
-_FIRST_RIGHTS: Final = (1 << 13) - 1
+_ABI_1_RIGHTS: Final = (1 << 13) - 1
 """ABI 1: execute, write, read, list, remove and make."""
 
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
@@ -80,12 +82,12 @@ _SCOPES: Final = 0b11
 _RULESET: Final = struct.Struct("=QQQ")
 """`landlock_ruleset_attr`: rights over files, rights over the network, and scopes."""
 
-_PATH_BENEATH: Final = struct.Struct("=Qi")
+_PATH_RULE: Final = struct.Struct("=Qi")
 """`landlock_path_beneath_attr`: the allowed rights, and the directory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class HandledRights:
     """The rights that a ruleset controls, as the kernel's bit masks; without a rule they are denied."""
 
     files: int
@@ -93,26 +95,26 @@ class Handled:
     scoped: int
 
 
-def handled_by(abi: int) -> Handled:
+def get_handled_rights(abi: int) -> HandledRights:
     """Return all rights that a kernel of this ABI can deny and this module knows."""
-    files = _FIRST_RIGHTS
+    files = _ABI_1_RIGHTS
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         if abi >= since:
             files |= right
-    return Handled(files, network=_TCP if abi >= 4 else 0, scoped=_SCOPES if abi >= 6 else 0)  # noqa: PLR2004  the table
+    return HandledRights(files, network=_TCP if abi >= 4 else 0, scoped=_SCOPES if abi >= 6 else 0)  # noqa: PLR2004  the table
 
 
 _syscall = LIBC["syscall"]
 _syscall.restype = ctypes.c_long
 
 
-def offered_abi() -> int:
+def read_landlock_abi() -> int:
     """Return the ABI of this kernel that this process may use; 0: none."""
     version: int = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     return max(version, 0)
 
 
-def restrict(roots: Sequence[int], abi: int) -> None:
+def restrict_files(roots: Sequence[int], abi: int) -> None:
     """Restrict this thread and its children permanently (L1 to L3).
 
     Args:
@@ -122,23 +124,23 @@ def restrict(roots: Sequence[int], abi: int) -> None:
     Raises:
         OSError: the kernel denies it; nothing is restricted. EPERM: `no_new_privs` is not set.
     """
-    handled = handled_by(abi)
+    handled = get_handled_rights(abi)
     attributes = _RULESET.pack(handled.files, handled.network, handled.scoped)
     size = ctypes.c_size_t(_RULESET.size)
-    ruleset = _checked(_syscall(_CREATE_RULESET, attributes, size, ctypes.c_uint32(0)))
+    ruleset = _check_result(_syscall(_CREATE_RULESET, attributes, size, ctypes.c_uint32(0)))
     try:
         for root in roots:
-            rule = _PATH_BENEATH.pack(_READ_FILE | _READ_DIR, root)
-            _checked(_syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, ctypes.c_uint32(0)))
-        _checked(_syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
+            rule = _PATH_RULE.pack(_READ_FILE | _READ_DIR, root)
+            _check_result(_syscall(_ADD_RULE, ruleset, _RULE_TYPE_PATH, rule, ctypes.c_uint32(0)))
+        _check_result(_syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
 
 
-def _checked(result: int) -> int:
+def _check_result(result: int) -> int:
     """Return the result of a system call, or raise its error."""
     if result < 0:
-        raise last_error()
+        raise read_last_error()
     return result
 
 
@@ -183,7 +185,7 @@ _AT_NUMBER, _AT_ARCHITECTURE, _AT_ARGUMENTS = 0, 4, 16
 _PROT_EXEC: Final = 4
 _MSG_NOSIGNAL: Final = 0x4000
 _ALL_BITS: Final = 0xFFFF_FFFF
-_OTHER_CLOCKS: Final = _ALL_BITS & ~0xF
+_NON_SYSTEM_CLOCKS: Final = _ALL_BITS & ~0xF
 """Bits of which every clock except the system's clocks sets some: those of processes are negative."""
 
 _INSTRUCTION: Final = struct.Struct("<HBBI")
@@ -198,7 +200,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def program(machine: str, opener: str) -> bytes:
+def build_filter(machine: str, opener: str) -> bytes:
     """Return the filter of a worker.
 
     Args:
@@ -210,7 +212,7 @@ def program(machine: str, opener: str) -> bytes:
     """
     numbers = NUMBERS[machine]
     actions = {numbers[name]: _KILL for name in FATAL if name in numbers}
-    actions |= {numbers[name]: _ALLOW for name in (*PASSED, opener)}
+    actions |= {numbers[name]: _ALLOW for name in (*ALLOWED, opener)}
     if machine == "x86_64":
         actions[_X32_BIT] = _KILL
     body = [
@@ -218,28 +220,30 @@ def program(machine: str, opener: str) -> bytes:
         (_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _AT_NUMBER),
-        *_by_argument(numbers["mmap"], 2, _PROT_EXEC, _KILL, _ALLOW),
-        *_by_argument(numbers["mprotect"], 2, _PROT_EXEC, _KILL, _EPERM),
-        *_by_argument(numbers["sendto"], 3, _ALL_BITS & ~_MSG_NOSIGNAL, _KILL, _ALLOW),
-        *_by_argument(numbers["recvfrom"], 3, _ALL_BITS, _KILL, _ALLOW),
-        *_by_argument(numbers["clock_gettime"], 0, _OTHER_CLOCKS, _EPERM, _ALLOW),
-        *_search(tuple(_ranges(actions, endless=machine == "x86_64"))),
+        *_decide_by_argument(numbers["mmap"], 2, _PROT_EXEC, _KILL, _ALLOW),
+        *_decide_by_argument(numbers["mprotect"], 2, _PROT_EXEC, _KILL, _EPERM),
+        *_decide_by_argument(numbers["sendto"], 3, _ALL_BITS & ~_MSG_NOSIGNAL, _KILL, _ALLOW),
+        *_decide_by_argument(numbers["recvfrom"], 3, _ALL_BITS, _KILL, _ALLOW),
+        *_decide_by_argument(numbers["clock_gettime"], 0, _NON_SYSTEM_CLOCKS, _EPERM, _ALLOW),
+        *_build_search(tuple(_iterate_ranges(actions, endless=machine == "x86_64"))),
     ]
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in body)
 
 
-def install(filter_program: bytes) -> None:
+def install_filter(filter_program: bytes) -> None:
     """Apply `filter_program` to this thread and its children permanently.
 
     Raises:
         OSError: the kernel denies it; nothing is filtered. EACCES: `no_new_privs` is not set.
     """
     code = _Program(len(filter_program) // _INSTRUCTION.size, filter_program)
-    words = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(code), ctypes.c_ulong(0), ctypes.c_ulong(0))
-    _checked(LIBC.prctl(_PR_SET_SECCOMP, *words))
+    arguments = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(code), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    _check_result(LIBC.prctl(_PR_SET_SECCOMP, *arguments))
 
 
-def _by_argument(number: int, index: int, bits: int, action: int, otherwise: int) -> list[_Instruction]:
+def _decide_by_argument(
+    number: int, index: int, bits: int, action: int, otherwise: int
+) -> list[_Instruction]:
     """Return code that decides the call `number` by `bits` of an argument; other calls continue after it."""
     return [
         (_IF_EQUAL, 0, 4, number),
@@ -250,7 +254,7 @@ def _by_argument(number: int, index: int, bits: int, action: int, otherwise: int
     ]
 
 
-def _ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int, int]]:
+def _iterate_ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int, int]]:
     """Yield (first number, action) of each run of numbers with one action, from 0 upwards.
 
     Args:
@@ -268,14 +272,14 @@ def _ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int,
             last = action
 
 
-def _search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
+def _build_search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
     """Return a binary search for the number; the kernel runs it for calls that are not allowed directly."""
     if len(ranges) == 1:
         return [(_RETURN, 0, 0, ranges[0][1])]
     middle = len(ranges) // 2
-    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    lower, upper = _build_search(ranges[:middle]), _build_search(ranges[middle:])
     # A jump spans at most 255 instructions, and packing a longer one fails; the longest here is half of that.
-    return [(_IF_AT_LEAST, len(below), 0, ranges[middle][0]), *below, *above]
+    return [(_IF_AT_LEAST, len(lower), 0, ranges[middle][0]), *lower, *upper]
 
 
 # -- fence -------------------------------------------------------------------------------------------
@@ -304,15 +308,17 @@ _CAPABILITY_SETS_BYTES: Final = 24
 _MAX_CAPABILITIES: Final = 64
 """Number of capabilities in the sets of that version."""
 
-_FILTERS: Final = {(machine, opener): program(machine, opener) for machine in NUMBERS for opener in OPENERS}
+_FILTERS: Final = {
+    (machine, opener): build_filter(machine, opener) for machine in NUMBERS for opener in OPENERS
+}
 
 
-Missing = Mapping[FenceLayer, int]
+MissingLayers = Mapping[FenceLayer, int]
 """Layers that are not in force, each with the errno of the system."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class FenceInput:
     """The input of the steps.
 
     Attributes:
@@ -326,7 +332,7 @@ class Grounds:
     machine: str
 
 
-def put_up(roots: Sequence[int]) -> Missing:
+def set_up_fence(roots: Sequence[int]) -> MissingLayers:
     """Set up the fence around this process, which must have one thread and need no further import.
 
     Args:
@@ -337,45 +343,45 @@ def put_up(roots: Sequence[int]) -> Missing:
 
     Cost: about 1 ms, mostly in the kernel, which checks the filter.
     """
-    grounds = Grounds(roots, offered_abi(), os.uname().machine)
+    fence_input = FenceInput(roots, read_landlock_abi(), os.uname().machine)
     missing: dict[FenceLayer, int] = {}
     for layer, step in STEPS.items():
         try:
-            step(grounds)
+            step(fence_input)
         except OSError as error:
             missing[layer] = error.errno or errno.EIO
     return missing
 
 
-def prctl(option: int, *words: int) -> int:
+def prctl(option: int, *values: int) -> int:
     """Control this process (prctl(2)); return the result, if it has one.
 
     Raises:
         OSError: the kernel denies it, or is too old.
     """
     # Unused arguments must be zero, and unsigned long like the others.
-    padded = [ctypes.c_ulong(word) for word in (*words, 0, 0, 0, 0)[:4]]
-    return _checked(LIBC.prctl(ctypes.c_int(option), *padded))
+    padded = [ctypes.c_ulong(word) for word in (*values, 0, 0, 0, 0)[:4]]
+    return _check_result(LIBC.prctl(ctypes.c_int(option), *padded))
 
 
 def set_undumpable() -> None:
     """Prevent processes of this user from tracing this one or reading its memory, even after a crash."""
-    _lower(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_CORE, 0)
     prctl(_PR_SET_DUMPABLE, 0)
 
 
-def _limit(_grounds: Grounds) -> None:
-    _lower(resource.RLIMIT_DATA, DATA_BYTES)
-    _lower(resource.RLIMIT_CPU, CPU_SECONDS)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower(resource.RLIMIT_FSIZE, 0)
-    _lower(resource.RLIMIT_NPROC, 0)
-    _lower(resource.RLIMIT_CORE, 0)
+def _set_limits(_grounds: FenceInput) -> None:
+    _lower_limit(resource.RLIMIT_DATA, DATA_BYTES)
+    _lower_limit(resource.RLIMIT_CPU, CPU_SECONDS)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower_limit(resource.RLIMIT_FSIZE, 0)
+    _lower_limit(resource.RLIMIT_NPROC, 0)
+    _lower_limit(resource.RLIMIT_CORE, 0)
     # Last, since its size is unknown if /proc is not mounted.
-    _lower(resource.RLIMIT_AS, _address_space() + MEMORY_BYTES)
+    _lower_limit(resource.RLIMIT_AS, _read_address_space() + MEMORY_BYTES)
 
 
-def _lower(limit: int, value: int) -> None:
+def _lower_limit(limit: int, value: int) -> None:
     """Set a limit permanently; to a lower value if a parent set one."""
     _, hard = resource.getrlimit(limit)
     lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -383,10 +389,10 @@ def _lower(limit: int, value: int) -> None:
         resource.setrlimit(limit, (lowest, lowest))
     except ValueError:  # Python converts EPERM to it.
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
-    _expect(resource.getrlimit(limit) == (lowest, lowest))
+    _require_in_force(resource.getrlimit(limit) == (lowest, lowest))
 
 
-def _address_space() -> int:
+def _read_address_space() -> int:
     """Return the number of bytes that this process has mapped."""
     fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -395,13 +401,13 @@ def _address_space() -> int:
         os.close(fd)
 
 
-def _expect(held: bool) -> None:  # noqa: FBT001
+def _require_in_force(is_in_force: bool) -> None:  # noqa: FBT001
     """Raise unless a setting that the kernel accepted is in force."""
-    if not held:
+    if not is_in_force:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
 
-def _drop_capabilities(_grounds: Grounds) -> None:
+def _drop_capabilities(_grounds: FenceInput) -> None:
     header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
     for capability in range(_MAX_CAPABILITIES):
         try:
@@ -415,53 +421,53 @@ def _drop_capabilities(_grounds: Grounds) -> None:
             break
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     number = NUMBERS[os.uname().machine]["capset"]
-    _checked(_syscall(ctypes.c_long(number), header, bytes(_CAPABILITY_SETS_BYTES)))
+    _check_result(_syscall(ctypes.c_long(number), header, bytes(_CAPABILITY_SETS_BYTES)))
 
 
-def _undumpable(_grounds: Grounds) -> None:
+def _set_undumpable_step(_grounds: FenceInput) -> None:
     prctl(_PR_SET_DUMPABLE, 0)
-    _expect(prctl(_PR_GET_DUMPABLE) == 0)
+    _require_in_force(prctl(_PR_GET_DUMPABLE) == 0)
 
 
-def _refuse_exec_gain(_grounds: Grounds) -> None:
+def _deny_exec_gain(_grounds: FenceInput) -> None:
     prctl(_PR_SET_MDWE, _PR_MDWE_REFUSE_EXEC_GAIN)
 
 
-def _no_new_privs(_grounds: Grounds) -> None:
+def _set_no_new_privs(_grounds: FenceInput) -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _expect(prctl(_PR_GET_NO_NEW_PRIVS) == 1)
+    _require_in_force(prctl(_PR_GET_NO_NEW_PRIVS) == 1)
 
 
-def _landlock(grounds: Grounds) -> None:
-    if grounds.landlock_abi == 0:
+def _set_up_landlock(fence_input: FenceInput) -> None:
+    if fence_input.landlock_abi == 0:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    restrict(grounds.roots, grounds.landlock_abi)
+    restrict_files(fence_input.roots, fence_input.landlock_abi)
     try:
         # Every worker opened this before (`zygote._isolate`), so only this layer can deny it now.
         os.close(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
-        _expect(grounds.landlock_abi >= MIN_ABI)
+        _require_in_force(fence_input.landlock_abi >= MIN_ABI)
         return
-    _expect(False)
+    _require_in_force(False)
 
 
-def _seccomp(grounds: Grounds) -> None:
-    opener = "openat2" if available() else "openat"
-    install(_FILTERS[grounds.machine, opener])
+def _set_up_seccomp(fence_input: FenceInput) -> None:
+    opener = "openat2" if is_openat2_available() else "openat"
+    install_filter(_FILTERS[fence_input.machine, opener])
     try:
         prctl(_PR_GET_DUMPABLE)
     except PermissionError:
         return
-    _expect(False)
+    _require_in_force(False)
 
 
-STEPS: Mapping[FenceLayer, Callable[[Grounds], None]] = {
-    FenceLayer.LIMITS: _limit,
+STEPS: Mapping[FenceLayer, Callable[[FenceInput], None]] = {
+    FenceLayer.LIMITS: _set_limits,
     FenceLayer.CAPABILITIES: _drop_capabilities,
-    FenceLayer.DUMPABLE: _undumpable,
-    FenceLayer.MDWE: _refuse_exec_gain,
-    FenceLayer.NO_NEW_PRIVS: _no_new_privs,
-    FenceLayer.LANDLOCK: _landlock,
-    FenceLayer.SECCOMP: _seccomp,
+    FenceLayer.DUMPABLE: _set_undumpable_step,
+    FenceLayer.MDWE: _deny_exec_gain,
+    FenceLayer.NO_NEW_PRIVS: _set_no_new_privs,
+    FenceLayer.LANDLOCK: _set_up_landlock,
+    FenceLayer.SECCOMP: _set_up_seccomp,
 }
 """The step that sets up each layer; steps raise OSError."""

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from muniment.errors import ConfinementUnavailable, DeadlineExceeded, WorkerLost
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope
 from muniment.sandbox.fence.wire import (
     MAX_CONTROL_BYTES,
@@ -40,8 +40,8 @@ from muniment.sandbox.fence.wire import (
     Channel,
     ExitCode,
     ProtocolViolation,
-    Ready,
     Unsendable,
+    WaitReady,
     parse_object,
     receive_with_fds,
     send_with_fds,
@@ -56,7 +56,7 @@ from muniment.sandbox.fence.wire import (
 # socket, and the zygote kills the worker, which would have no owner. `Zygote` decides when a process is
 # started and replaced; `zygote.py` is the other end.
 
-LEAVE_SECONDS: Final = 1.0
+EXIT_SECONDS: Final = 1.0
 """Seconds that a zygote has to end after its control socket closed, before it is killed. It takes about a
 millisecond; a stopped process never ends."""
 
@@ -84,10 +84,10 @@ class ZygoteProcess:
     """
 
     def __init__(self, service: str, directories: Sequence[str]) -> None:
-        self.hired = 0
-        self.live = 0
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            self._control, control = _pair(socket.SOCK_SEQPACKET, ours, theirs)
+        self.requested_count = 0
+        self.live_count = 0
+        with contextlib.ExitStack() as broker_stack, contextlib.ExitStack() as zygote_stack:
+            self._control, control = _create_socket_pair(socket.SOCK_SEQPACKET, broker_stack, zygote_stack)
             try:
                 # Empty environment, new session, no standard streams; -I -S: no user site, no cwd on the
                 # path, no `.pth` files.
@@ -104,88 +104,92 @@ class ZygoteProcess:
                 )
             except (OSError, ValueError) as error:
                 raise WorkerLost(f"the zygote could not be started: {error}") from error
-            ours.pop_all()
+            broker_stack.pop_all()
         self.pid = self._popen.pid
 
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether it has ended, as far as the kernel knows."""
-        return _polled(self._control, 0)  # A hang-up is always reported.
+        return _has_event(self._control, 0)  # A hang-up is always reported.
 
     def is_ready(self) -> bool:
         """Return whether it has reported that it is ready; it may have ended since."""
-        return "ready" in self._said()
+        return "ready" in self._peek_status()
 
-    def wait_ready(self, patience: Patience) -> None:
+    def wait_ready(self, deadline: Deadline) -> None:
         """Wait until workers can be forked.
 
         Raises:
             WorkerLost: it could not import or warm its service, or died.
-            Cancelled, DeadlineExceeded: as `patience`.
+            Cancelled, DeadlineExceeded: as `deadline`.
         """
-        patience.wait(self._control.fileno(), select.POLLIN)
+        deadline.wait(self._control.fileno(), select.POLLIN)
         if not self.is_ready():
-            raise self._lost()
+            raise self._build_error()
 
-    def hatch(self, roots: Mapping[Scope, int], patience: Patience, ended: Callable[[bool], None]) -> Worker:
+    def fork_worker(
+        self, roots: Mapping[Scope, int], deadline: Deadline, on_end: Callable[[bool], None]
+    ) -> Worker:
         """Fork a worker with `roots`, which the caller still owns; the caller closes the worker.
 
         Args:
             roots: descriptors by scope.
-            patience: ends the wait. A worker forked too late is killed.
-            ended: as `Worker`.
+            deadline: ends the wait. A worker forked too late is killed.
+            on_end: as `Worker`.
 
         Raises:
             WorkerLost: too many roots, the fork failed, or the zygote died or never became ready.
-            Cancelled, DeadlineExceeded: as `patience`.
+            Cancelled, DeadlineExceeded: as `deadline`.
         """
         request = json.dumps({"scopes": list(roots)}).encode()
         if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
             raise WorkerLost(f"a worker takes at most {MAX_ROOTS} roots")
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            sock, their_sock = _pair(socket.SOCK_STREAM, ours, theirs)
-            report, their_report = _pair(socket.SOCK_SEQPACKET, ours, theirs)
-            self._ask(request, [their_report.fileno(), their_sock.fileno(), *roots.values()], patience)
+        with contextlib.ExitStack() as broker_stack, contextlib.ExitStack() as zygote_stack:
+            sock, their_sock = _create_socket_pair(socket.SOCK_STREAM, broker_stack, zygote_stack)
+            report, their_report = _create_socket_pair(socket.SOCK_SEQPACKET, broker_stack, zygote_stack)
+            self._send_request(
+                request, [their_report.fileno(), their_sock.fileno(), *roots.values()], deadline
+            )
             # The kernel has copies for the zygote now; with the copies here closed, its end is visible as a
             # hang-up.
-            theirs.close()
+            zygote_stack.close()
             try:
-                patience.wait(report.fileno(), select.POLLIN)
+                deadline.wait(report.fileno(), select.POLLIN)
             except BaseException:
-                _disown(report)
+                _abandon_request(report)
                 raise
-            pid, pidfd = self._hatched(report)
-            ours.pop_all()
-            return Worker(pid, pidfd, sock, report, ended)
+            pid, pidfd = self._receive_worker(report)
+            broker_stack.pop_all()
+            return Worker(pid, pidfd, sock, report, on_end)
 
     def close(self) -> None:
         """End the process and all its workers, and wait until it has ended."""
         self._control.close()
         try:
-            self._popen.wait(LEAVE_SECONDS)
+            self._popen.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self._popen.kill()  # a child of this process, not reaped: the id is not reused
             self._popen.wait()
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Drop it in a fork of the broker, of which it is not a child: send no signal."""
         self._control.close()
         # Detects that the child does not exist, so that `Popen` does not wait for it.
         self._popen.poll()
 
-    def _ask(self, request: bytes, fds: list[int], patience: Patience) -> None:
+    def _send_request(self, request: bytes, fds: list[int], deadline: Deadline) -> None:
         while True:
-            patience.wait(self._control.fileno(), select.POLLOUT)
+            deadline.wait(self._control.fileno(), select.POLLOUT)
             try:
                 send_with_fds(self._control, request, fds)
             except BlockingIOError:
                 continue
             except ConnectionError:
-                raise self._lost() from None
+                raise self._build_error() from None
             except OSError as error:
                 raise WorkerLost(f"the request for a worker could not be sent: {error}") from error
             return
 
-    def _hatched(self, report: socket.socket) -> tuple[int, int]:
+    def _receive_worker(self, report: socket.socket) -> tuple[int, int]:
         message, fds = receive_report(report)
         match message, fds:
             case {"pid": int(pid)}, [pidfd]:
@@ -195,9 +199,9 @@ class ZygoteProcess:
             case _:
                 for fd in fds:
                     os.close(fd)
-                raise self._lost()
+                raise self._build_error()
 
-    def _said(self) -> dict[str, object]:
+    def _peek_status(self) -> dict[str, object]:
         # Peeked at and left in the socket, so that every thread finds it.
         try:
             message = self._control.recv(MAX_CONTROL_BYTES, socket.MSG_PEEK)
@@ -205,8 +209,8 @@ class ZygoteProcess:
         except (OSError, ProtocolViolation):
             return {}
 
-    def _lost(self) -> WorkerLost:
-        why = self._said().get("failed")
+    def _build_error(self) -> WorkerLost:
+        why = self._peek_status().get("failed")
         return WorkerLost(f"the zygote failed: {why}" if isinstance(why, str) else "the zygote died")
 
 
@@ -222,7 +226,7 @@ def receive_report(report: socket.socket) -> tuple[dict[str, object], list[int]]
         return {}, fds
 
 
-def _disown(report: socket.socket) -> None:
+def _abandon_request(report: socket.socket) -> None:
     """Leave no worker without owner: the zygote kills it from now on; this function kills an earlier one."""
     report.shutdown(socket.SHUT_RD)
     _, fds = receive_report(report)
@@ -232,8 +236,8 @@ def _disown(report: socket.socket) -> None:
         os.close(pidfd)
 
 
-def _pair(
-    kind: socket.SocketKind, ours: contextlib.ExitStack, theirs: contextlib.ExitStack
+def _create_socket_pair(
+    kind: socket.SocketKind, broker_stack: contextlib.ExitStack, zygote_stack: contextlib.ExitStack
 ) -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets, each closed by the stack of its side; the first does not block."""
     try:
@@ -241,13 +245,13 @@ def _pair(
     except OSError as error:
         raise WorkerLost(f"no socket for a worker: {os.strerror(error.errno or errno.EIO)}") from error
     one.setblocking(False)
-    return ours.enter_context(one), theirs.enter_context(other)
+    return broker_stack.enter_context(one), zygote_stack.enter_context(other)
 
 
-def _polled(what: int | socket.socket, mask: int = select.POLLIN, seconds: float = 0.0) -> bool:
+def _has_event(source: int | socket.socket, mask: int = select.POLLIN, seconds: float = 0.0) -> bool:
     """Return whether it has an event of `mask`, or hung up, now or within `seconds`."""
     poller = select.poll()
-    poller.register(what, mask)
+    poller.register(source, mask)
     return bool(poller.poll(seconds * 1000))
 
 
@@ -265,7 +269,7 @@ def _polled(what: int | socket.socket, mask: int = select.POLLIN, seconds: float
 # confine native code in it. A worker belongs to the process that spawned it, and not to its forks. Tested
 # with attacks by `tests/attacks/test_pool_hostile.py`.
 
-END_SECONDS: Final = 5.0
+KILL_SECONDS: Final = 5.0
 """Seconds that a killed worker has to end; only a process stuck in the kernel needs longer."""
 
 GRACE_SECONDS: Final = 0.2
@@ -296,55 +300,55 @@ class Worker:
         pidfd: int,
         sock: socket.socket,
         report: socket.socket,
-        ended: Callable[[bool], None],
+        on_end: Callable[[bool], None],
     ) -> None:
         self.pid = pid
         self._pidfd, self._sock, self._report = pidfd, sock, report
         self._channel = Channel(sock)
-        self._ended = ended
+        self._on_end = on_end
         self.status: int | None = None
-        self._fate: str | None = None
-        self._killed = False
+        self._end_reason: str | None = None
+        self._was_killed = False
         # Reentrant: a signal handler may call `kill` while its thread is in `close`.
         self._lock = threading.RLock()
 
-    def send(self, header: Mapping[str, object], body: bytes = b"", *, patience: Patience) -> None:
+    def send(self, header: Mapping[str, object], body: bytes = b"", *, deadline: Deadline) -> None:
         """Send one message; every message of the worker must have been received before.
 
         Args:
             header: as `Channel.send`.
             body: as `Channel.send`.
-            patience: ends the wait.
+            deadline: ends the wait.
 
         Raises:
             Unsendable: the format cannot represent it. Nothing was sent, and the worker is unchanged.
             WorkerLost: it died, closed its connection, or sent an unrequested message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
-        with self._exchange(patience) as ready:
+        with self._exchange(deadline) as ready:
             self._check_silent()
             self._channel.send(header, body, ready=ready)
 
-    def receive(self, *, max_body: int, patience: Patience) -> tuple[dict[str, object], bytes]:
+    def receive(self, *, max_body: int, deadline: Deadline) -> tuple[dict[str, object], bytes]:
         """Receive one message: header and body, as `Channel.receive`.
 
         Args:
             max_body: accepted bytes of body.
-            patience: ends the wait for the complete message.
+            deadline: ends the wait for the complete message.
 
         Raises:
             WorkerLost: it died, closed its connection, or sent an invalid message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
-        with self._exchange(patience) as ready:
+        with self._exchange(deadline) as ready:
             return self._channel.receive(max_body, ready=ready)
 
     def request(
-        self, header: Mapping[str, object], body: bytes = b"", *, max_body: int, patience: Patience
+        self, header: Mapping[str, object], body: bytes = b"", *, max_body: int, deadline: Deadline
     ) -> tuple[dict[str, object], bytes]:
         """Call `send`, then `receive`; raise as these do."""
-        self.send(header, body, patience=patience)
-        return self.receive(max_body=max_body, patience=patience)
+        self.send(header, body, deadline=deadline)
+        return self.receive(max_body=max_body, deadline=deadline)
 
     def check_alive(self) -> None:
         """Return if the worker is alive. Earlier results of the system for `pid` were then about this worker.
@@ -352,14 +356,14 @@ class Worker:
         Raises:
             WorkerLost: it has ended, so the id may belong to another process.
         """
-        if self._fate is not None or _polled(self._pidfd):
-            raise self._lost("ended")
+        if self._end_reason is not None or _has_event(self._pidfd):
+            raise self._build_error("ended")
 
     def kill(self) -> None:
         """End the worker now, in any state. It still has to be closed."""
         with self._lock:
-            if self._fate is None:
-                self._killed = True
+            if self._end_reason is None:
+                self._was_killed = True
                 with contextlib.suppress(ProcessLookupError):  # it ended already
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
@@ -367,7 +371,7 @@ class Worker:
         """Kill the worker if it still runs, wait until it ended, and close all descriptors. May be repeated.
 
         Raises:
-            WorkerLost: it was killed and still exists after `END_SECONDS`.
+            WorkerLost: it was killed and still exists after `KILL_SECONDS`.
         """
         self._end("closed")
 
@@ -378,12 +382,12 @@ class Worker:
         self.close()
 
     @contextlib.contextmanager
-    def _exchange(self, patience: Patience) -> Iterator[Ready]:
-        if self._fate is not None:
-            raise WorkerLost(f"worker {self.pid} has ended: {self._fate}")
+    def _exchange(self, deadline: Deadline) -> Iterator[WaitReady]:
+        if self._end_reason is not None:
+            raise WorkerLost(f"worker {self.pid} has ended: {self._end_reason}")
 
         def ready(mask: int) -> None:
-            if not patience.wait(self._sock.fileno(), mask, alive=self._pidfd):
+            if not deadline.wait(self._sock.fileno(), mask, peer_pidfd=self._pidfd):
                 raise EOFError
 
         try:
@@ -391,11 +395,11 @@ class Worker:
         except Unsendable:
             raise
         except EOFError:
-            raise self._lost("closed its connection", grace=GRACE_SECONDS) from None
+            raise self._build_error("closed its connection", grace=GRACE_SECONDS) from None
         except ProtocolViolation as violation:
-            raise self._lost(f"broke the protocol: {violation}") from None
+            raise self._build_error(f"broke the protocol: {violation}") from None
         except OSError as error:
-            raise self._lost(f"could not be reached: {error}") from error
+            raise self._build_error(f"could not be reached: {error}") from error
         except BaseException as error:
             self._end(f"stopped after {type(error).__name__}")
             raise
@@ -412,37 +416,37 @@ class Worker:
             raise EOFError
         raise ProtocolViolation("it sent a message that was not requested")
 
-    def _lost(self, what: str, *, grace: float = 0.0) -> WorkerLost:
-        return WorkerLost(f"worker {self.pid} {self._end(what, grace)}")
+    def _build_error(self, reason: str, *, grace: float = 0.0) -> WorkerLost:
+        return WorkerLost(f"worker {self.pid} {self._end(reason, grace)}")
 
-    def _end(self, what: str, grace: float = 0.0) -> str:
+    def _end(self, reason: str, grace: float = 0.0) -> str:
         with self._lock:
-            if self._fate is not None:
-                return self._fate
+            if self._end_reason is not None:
+                return self._end_reason
             by_signal = False
             try:
                 if grace:
-                    _polled(self._pidfd, seconds=grace)
+                    _has_event(self._pidfd, seconds=grace)
                 self.kill()
-                self._fate = what
+                self._end_reason = reason
                 self._sock.close()
-                if not _polled(self._pidfd, seconds=END_SECONDS):
+                if not _has_event(self._pidfd, seconds=KILL_SECONDS):
                     raise WorkerLost(f"worker {self.pid} was killed but still exists")
-                status = self.status = self._status()
-                by_signal = status is not None and os.WIFSIGNALED(status) and not self._was_ours(status)
-                self._fate = f"{what} ({describe(status)})"
+                status = self.status = self._receive_status()
+                by_signal = status is not None and os.WIFSIGNALED(status) and not self._is_own_kill(status)
+                self._end_reason = f"{reason} ({describe(status)})"
             finally:
                 self._sock.close()
                 self._report.close()
                 os.close(self._pidfd)
-                self._ended(by_signal)
-            return self._fate
+                self._on_end(by_signal)
+            return self._end_reason
 
-    def _was_ours(self, status: int) -> bool:
-        return self._killed and os.WTERMSIG(status) == signal.SIGKILL
+    def _is_own_kill(self, status: int) -> bool:
+        return self._was_killed and os.WTERMSIG(status) == signal.SIGKILL
 
-    def _status(self) -> int | None:
-        if not _polled(self._report, seconds=REPORT_SECONDS):
+    def _receive_status(self) -> int | None:
+        if not _has_event(self._report, seconds=REPORT_SECONDS):
             return None
         status = receive_report(self._report)[0].get("status")
         return status if isinstance(status, int) else None
@@ -471,7 +475,7 @@ def describe(status: int | None) -> str:
 SERVICE: Final = "muniment.sandbox.tools.service:serve"
 """The service of a worker; as a name, so that this package imports no higher one."""
 
-IMPORTS: Final = (
+SERVICE_PACKAGES: Final = (
     "muniment",
     "pydantic",
     "pydantic_core",
@@ -485,7 +489,7 @@ IMPORTS: Final = (
 RUNS_PER_ZYGOTE: Final = 1000
 """Workers of one zygote: they share its address layout and hash seed, which are renewed in this way."""
 
-_ALIVE: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
+_ZYGOTES: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
 
 
 class Zygote:
@@ -493,7 +497,7 @@ class Zygote:
 
     Args:
         service: `module:function` that workers run.
-        directories: directories that the zygote imports from; None: `import_directories()`.
+        directories: directories that the zygote imports from; None: `find_import_directories()`.
         runs: workers of one process, at least 1.
     """
 
@@ -505,7 +509,7 @@ class Zygote:
         self._current: ZygoteProcess | None = None
         self._processes: set[ZygoteProcess] = set()
         self._closed = False
-        _ALIVE.add(self)
+        _ZYGOTES.add(self)
 
     @property
     def pid(self) -> int | None:
@@ -520,33 +524,33 @@ class Zygote:
             WorkerLost: it cannot be started, or this was closed.
             ConfinementUnavailable: a directory to import from is not trustworthy.
         """
-        with self._changing():
-            self._renew()
+        with self._lock_and_clean_up():
+            self._get_process()
 
-    def wait_ready(self, patience: Patience) -> None:
+    def wait_ready(self, deadline: Deadline) -> None:
         """Start the process if none runs, and wait until it can fork workers.
 
         Raises:
             WorkerLost: it died, or its service cannot be imported; and as `start`.
             ConfinementUnavailable: as `start`.
-            Cancelled, DeadlineExceeded: as `patience`.
+            Cancelled, DeadlineExceeded: as `deadline`.
         """
-        with self._changing():
-            process = self._renew()
+        with self._lock_and_clean_up():
+            process = self._get_process()
             # So that no thread ends it meanwhile; the worker that needs it is spawned next.
-            process.live += 1
+            process.live_count += 1
         try:
-            process.wait_ready(patience)
+            process.wait_ready(deadline)
         finally:
             self._release(process, retire=False)
 
-    def spawn(self, roots: Mapping[Scope, int], patience: Patience) -> Worker:
+    def spawn_worker(self, roots: Mapping[Scope, int], deadline: Deadline) -> Worker:
         """Fork a worker.
 
         Args:
             roots: descriptors for the worker, by scope; the caller still owns them. Empty: it can read
                 nothing.
-            patience: ends the wait.
+            deadline: ends the wait.
 
         Returns:
             A worker that has received no message yet. The caller closes it.
@@ -558,25 +562,27 @@ class Zygote:
 
         Cost: about 1 ms if the zygote is ready; otherwise waits for it.
         """
-        patience.check()
-        with self._changing():
-            process = self._renew()
-            process.hired += 1
-            process.live += 1
+        deadline.check()
+        with self._lock_and_clean_up():
+            process = self._get_process()
+            process.requested_count += 1
+            process.live_count += 1
         try:
-            return process.hatch(roots, patience, lambda by_signal: self._release(process, retire=by_signal))
+            return process.fork_worker(
+                roots, deadline, lambda by_signal: self._release(process, retire=by_signal)
+            )
         except BaseException as error:
             # A process that was ready and did not answer in time hangs: the next caller gets another one.
             self._release(process, retire=isinstance(error, DeadlineExceeded) and process.is_ready())
             raise
 
-    def rest(self) -> None:
+    def stop_if_idle(self) -> None:
         """End the current process, unless one of its workers is alive; the next spawn starts another.
 
         Cost: about a millisecond, without blocking other threads; a second for a process that hangs.
         """
-        with self._changing():
-            if self._current is not None and self._current.live == 0:
+        with self._lock_and_clean_up():
+            if self._current is not None and self._current.live_count == 0:
                 self._current = None
 
     def close(self) -> None:
@@ -593,60 +599,60 @@ class Zygote:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _renew(self) -> ZygoteProcess:
+    def _get_process(self) -> ZygoteProcess:
         """Return the process for the next worker. The caller holds the lock."""
         if self._closed:
             raise WorkerLost("this zygote was closed")
         current = self._current
-        if current is None or current.hired >= self._runs or current.is_gone():
+        if current is None or current.requested_count >= self._runs or current.has_ended():
             self._current = None
-            directories = import_directories() if self._directories is None else self._directories
+            directories = find_import_directories() if self._directories is None else self._directories
             current = self._current = ZygoteProcess(self._service, directories)
             self._processes.add(current)
         return current
 
     def _release(self, process: ZygoteProcess, *, retire: bool) -> None:
         """Count one worker less; take no further ones from this process if `retire` is set."""
-        with self._changing():
-            process.live -= 1
+        with self._lock_and_clean_up():
+            process.live_count -= 1
             if retire and process is self._current:
                 self._current = None
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _lock_and_clean_up(self) -> Iterator[None]:
         """Hold the lock; then, without it since that takes time, end replaced processes without workers."""
-        _watch()
+        _register_hooks()
         with self._lock:
             yield
-            idle = {each for each in self._processes if each is not self._current and each.live == 0}
+            idle = {each for each in self._processes if each is not self._current and each.live_count == 0}
             self._processes -= idle
         for process in idle:
             process.close()
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Reset the state in a fork of the broker: a thread that no longer exists may hold the lock."""
         self._lock = threading.Lock()
         for process in self._processes:
-            process.forsake()
+            process.abandon()
         self._processes, self._current = set(), None
 
 
-_SHARED: Final = Zygote()
+_SHARED_ZYGOTE: Final = Zygote()
 
 
-def shared_zygote() -> Zygote:
+def get_shared_zygote() -> Zygote:
     """Return the zygote of this process for the usual service; the first user starts it."""
-    return _SHARED
+    return _SHARED_ZYGOTE
 
 
-def import_directories(names: Iterable[str] = IMPORTS) -> tuple[str, ...]:
+def find_import_directories(names: Iterable[str] = SERVICE_PACKAGES) -> tuple[str, ...]:
     """Return the directories from which this process would load `names`, in order, each once. Import none.
 
     Raises:
         ConfinementUnavailable: a package is missing, or is in a directory that every user may write to or
             that has no absolute path.
     """
-    directories = dict.fromkeys(_directory(name) for name in names)
+    directories = dict.fromkeys(_find_directory(name) for name in names)
     for directory in directories:
         if not directory.is_absolute() or directory.stat().st_mode & stat.S_IWOTH:
             remedy = (
@@ -656,7 +662,7 @@ def import_directories(names: Iterable[str] = IMPORTS) -> tuple[str, ...]:
     return tuple(map(str, directories))
 
 
-def _directory(name: str) -> Path:
+def _find_directory(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.has_location or spec.origin is None:
         raise ConfinementUnavailable("partial", "none", f"the package {name!r} is not installed as files")
@@ -665,17 +671,17 @@ def _directory(name: str) -> Path:
 
 
 @functools.cache
-def _watch() -> None:
+def _register_hooks() -> None:
     # On first use and not on import; a second registration would have no effect.
     os.register_at_fork(after_in_child=_after_fork)
     atexit.register(_at_exit)
 
 
 def _after_fork() -> None:
-    for zygote in tuple(_ALIVE):
-        zygote._forget()  # noqa: SLF001 - the other half of this module's fork handling
+    for zygote in tuple(_ZYGOTES):
+        zygote._reset_after_fork()  # noqa: SLF001 - the other half of this module's fork handling
 
 
 def _at_exit() -> None:
-    for zygote in tuple(_ALIVE):
+    for zygote in tuple(_ZYGOTES):
         zygote.close()

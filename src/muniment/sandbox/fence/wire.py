@@ -42,7 +42,7 @@ MAX_NESTING: Final = 64
 _LENGTH_BYTES: Final = 4
 _BODY: Final = "body"
 
-Ready = Callable[[int], None]
+WaitReady = Callable[[int], None]
 """Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when ready, or raises."""
 
 
@@ -85,32 +85,34 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
-    def send(self, header: Mapping[str, object], body: bytes = b"", *, ready: Ready | None = None) -> None:
+    def send(
+        self, header: Mapping[str, object], body: bytes = b"", *, ready: WaitReady | None = None
+    ) -> None:
         """Send one message.
 
         Args:
             header: a JSON object without the key `body`.
             body: raw bytes that follow; empty: none are announced.
-            ready: see `Ready`; None: block in the socket.
+            ready: see `WaitReady`; None: block in the socket.
 
         Raises:
             Unsendable: not a JSON object, or above a limit (C4).
             EOFError: the peer has closed the connection.
         """
         frame = _encode(header, len(body))
-        self._write(_length_of(frame) + frame, ready)
+        self._write(_encode_length(frame) + frame, ready)
         view = memoryview(body)
         for start in range(0, len(body), MAX_PIECE_BYTES):
             piece = view[start : start + MAX_PIECE_BYTES]
-            self._write(_length_of(piece), ready)
+            self._write(_encode_length(piece), ready)
             self._write(piece, ready)
 
-    def receive(self, max_body: int, *, ready: Ready | None = None) -> tuple[dict[str, object], bytes]:
+    def receive(self, max_body: int, *, ready: WaitReady | None = None) -> tuple[dict[str, object], bytes]:
         """Receive one message.
 
         Args:
             max_body: maximum bytes of body that the caller accepts; 0: none.
-            ready: see `Ready`; None: block in the socket.
+            ready: see `WaitReady`; None: block in the socket.
 
         Returns:
             The header without its key `body`, and the body.
@@ -121,7 +123,7 @@ class Channel:
 
         Cost: memory for what arrived, at most `MAX_FRAME_BYTES + max_body` and the parsed header.
         """
-        length = self._length(ready)
+        length = self._read_length(ready)
         if not len(b"{}") <= length <= MAX_FRAME_BYTES:
             raise FrameViolation(f"invalid header: it has {length} bytes")
         header = parse_object(bytes(self._read(length, ready)))
@@ -132,16 +134,16 @@ class Channel:
             raise FrameViolation("invalid body: its announced size is not a number or out of bounds")
         body = bytearray()
         while missing := announced - len(body):
-            length = self._length(ready)
+            length = self._read_length(ready)
             if length != min(missing, MAX_PIECE_BYTES):
                 raise FrameViolation(f"invalid piece: it has {length} bytes of {missing} missing ones")
             body += self._read(length, ready)
         return header, bytes(body)
 
-    def _length(self, ready: Ready | None) -> int:
+    def _read_length(self, ready: WaitReady | None) -> int:
         return int.from_bytes(self._read(_LENGTH_BYTES, ready), "big")
 
-    def _read(self, size: int, ready: Ready | None) -> bytearray:
+    def _read(self, size: int, ready: WaitReady | None) -> bytearray:
         data = bytearray()
         while len(data) < size:
             if ready is not None:
@@ -157,13 +159,13 @@ class Channel:
             data += chunk
         return data
 
-    def _write(self, data: bytes | memoryview, ready: Ready | None) -> None:
-        left = memoryview(data)
-        while left:
+    def _write(self, data: bytes | memoryview, ready: WaitReady | None) -> None:
+        remaining = memoryview(data)
+        while remaining:
             if ready is not None:
                 ready(select.POLLOUT)
             try:
-                left = left[self._sock.send(left, socket.MSG_NOSIGNAL) :]
+                remaining = remaining[self._sock.send(remaining, socket.MSG_NOSIGNAL) :]
             except BlockingIOError:
                 continue
             except ConnectionError:
@@ -178,7 +180,10 @@ def parse_object(data: bytes) -> dict[str, object]:
     """
     try:
         value = json.loads(
-            data.decode(), object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_finite
+            data.decode(),
+            object_pairs_hook=_build_unique_dict,
+            parse_constant=_reject_number,
+            parse_float=_parse_finite,
         )
     except FrameViolation:
         raise
@@ -205,32 +210,32 @@ def _encode(header: Mapping[str, object], body_bytes: int) -> bytes:
     return frame
 
 
-def _length_of(data: bytes | memoryview) -> bytes:
+def _encode_length(data: bytes | memoryview) -> bytes:
     return len(data).to_bytes(_LENGTH_BYTES, "big")
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _build_unique_dict(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise FrameViolation("invalid header: duplicate key")
     return result
 
 
-def _no_number(_: str) -> NoReturn:
+def _reject_number(_: str) -> NoReturn:
     raise FrameViolation("invalid header: NaN or infinity")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
+    return number if math.isfinite(number) else _reject_number(text)
 
 
-def _check_nesting(value: dict[str, object] | list[object], left: int = MAX_NESTING) -> None:
-    if left == 0:
+def _check_nesting(value: dict[str, object] | list[object], remaining: int = MAX_NESTING) -> None:
+    if remaining == 0:
         raise FrameViolation(f"invalid header: nested deeper than {MAX_NESTING}")
     for child in value.values() if isinstance(value, dict) else value:
         if isinstance(child, dict | list):
-            _check_nesting(child, left - 1)
+            _check_nesting(child, remaining - 1)
 
 
 # -- control -----------------------------------------------------------------------------------------

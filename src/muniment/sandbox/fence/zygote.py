@@ -48,7 +48,7 @@ from muniment.sandbox.fence.wire import (
     send_with_fds,
 )
 
-Serve = Callable[[socket.socket, Mapping[str, int], layers.Missing], None]
+Serve = Callable[[socket.socket, Mapping[str, int], layers.MissingLayers], None]
 """A service: serves one run over its socket, roots by scope, until the broker closes the connection. First it
 reports the missing layers of the fence to the broker."""
 
@@ -77,7 +77,7 @@ def main(fd: int, service: str) -> None:
         fd: this process's end of the control socket.
         service: `module:function`; a function `warm` in the module is called once.
     """
-    _settle()
+    _reset_process()
     control = socket.socket(fileno=fd)
     try:
         serve = load_service(service)
@@ -88,7 +88,7 @@ def main(fd: int, service: str) -> None:
     gc.collect()
     gc.freeze()
     control.send(b'{"ready":true}')
-    _Nursery(control, serve).run()
+    _WorkerForker(control, serve).run()
 
 
 def load_service(service: str) -> Serve:
@@ -117,7 +117,7 @@ def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
     return ForkRequest(fds[0], fds[1], dict(zip(scopes, fds[FDS_BEFORE_ROOTS:], strict=True)))
 
 
-class _Nursery:
+class _WorkerForker:
     """Forks workers and reports their state."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
@@ -132,31 +132,31 @@ class _Nursery:
         while True:
             for fd, _ in self._poller.poll():
                 if fd == self._control.fileno():
-                    self._take_request()
+                    self._receive_request()
                 else:
                     self._reap(fd)
 
-    def _take_request(self) -> None:
+    def _receive_request(self) -> None:
         try:
             message, fds, whole = receive_with_fds(self._control)
         except ConnectionResetError:
             # The broker left without reading the ready message, which it only peeks at.
-            self._leave(ExitCode.OK)
+            self._exit(ExitCode.OK)
         if not message:
-            self._leave(ExitCode.OK)
+            self._exit(ExitCode.OK)
         try:
             if not whole:
                 # Descriptors were lost, for example because this process has too many. The requester gets a
                 # report if that descriptor arrived; if not, its report socket closes.
                 for fd in fds[:1]:
-                    _report(fd, {"errno": errno.EMFILE})
+                    _send_report(fd, {"errno": errno.EMFILE})
                 return
             request = parse_request(message, fds)
             if self._fork(request):
                 fds.remove(request.report)
         except FrameViolation:
             # Only the broker is at the other end, and its messages can no longer be relied on.
-            self._leave(ExitCode.FRAME)
+            self._exit(ExitCode.FRAME)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -166,7 +166,7 @@ class _Nursery:
         try:
             pid = os.fork()
         except OSError as error:
-            _report(request.report, {"errno": error.errno})
+            _send_report(request.report, {"errno": error.errno})
             return False
         if pid == 0:
             self._become_worker(request)
@@ -175,11 +175,11 @@ class _Nursery:
         except OSError as error:
             os.kill(pid, signal.SIGKILL)  # not reaped yet, so the id is not reused
             os.waitpid(pid, 0)
-            _report(request.report, {"errno": error.errno})
+            _send_report(request.report, {"errno": error.errno})
             return False
         self._forked[pidfd] = pid, request.report
         self._poller.register(pidfd, select.POLLIN)
-        if not _report(request.report, {"pid": pid}, pidfd):
+        if not _send_report(request.report, {"pid": pid}, pidfd):
             # The broker has dropped this request meanwhile: no process will ever close this worker.
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         return True
@@ -189,10 +189,10 @@ class _Nursery:
         self._poller.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
-        _report(report, {"status": status})
+        _send_report(report, {"status": status})
         os.close(report)
 
-    def _leave(self, code: ExitCode) -> NoReturn:
+    def _exit(self, code: ExitCode) -> NoReturn:
         for pidfd in self._forked:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os._exit(code)
@@ -206,7 +206,7 @@ class _Nursery:
             _isolate({request.sock, *request.roots.values()}, self._pid)
             # This call reads the type of the socket, which the fence would deny.
             sock = socket.socket(fileno=request.sock)
-            missing = layers.put_up(tuple(request.roots.values()))
+            missing = layers.set_up_fence(tuple(request.roots.values()))
             code = ExitCode.BUG
             self._serve(sock, request.roots, missing)
             code = ExitCode.OK
@@ -223,7 +223,7 @@ class _Nursery:
             os._exit(code)
 
 
-def _settle() -> None:
+def _reset_process() -> None:
     """Drop every inherited setting of the broker that would be passed on to workers."""
     gc.disable()
     # Started without an environment; Python adds LC_CTYPE if it finds no locale.
@@ -238,8 +238,8 @@ def _settle() -> None:
     layers.set_undumpable()
 
 
-def _isolate(keep: set[int], parent: int) -> None:
-    """Turn a fresh fork into a worker with only the descriptors in `keep` (Z2, Z3)."""
+def _isolate(kept_fds: set[int], parent: int) -> None:
+    """Turn a fresh fork into a worker with only the descriptors in `kept_fds` (Z2, Z3)."""
     layers.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # The parent died before the line above; no process would ever end this one.
@@ -248,12 +248,12 @@ def _isolate(keep: set[int], parent: int) -> None:
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for standard in range(3):
         os.dup2(null, standard)
-    _close_except({0, 1, 2, *keep})
+    _close_except({0, 1, 2, *kept_fds})
 
 
-def _close_except(keep: set[int]) -> None:
+def _close_except(kept_fds: set[int]) -> None:
     start = 0
-    for fd in sorted(keep):
+    for fd in sorted(kept_fds):
         # An empty range from 0 would mean all descriptors: the end wraps around before close_range(2).
         if start < fd:
             os.closerange(start, fd)
@@ -262,7 +262,7 @@ def _close_except(keep: set[int]) -> None:
     os.closerange(start, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _report(fd: int, message: Mapping[str, int | None], *fds: int) -> bool:
+def _send_report(fd: int, message: Mapping[str, int | None], *fds: int) -> bool:
     """Send a report to the broker, with descriptors; return False if it closed its end."""
     report = socket.socket(fileno=fd)
     try:

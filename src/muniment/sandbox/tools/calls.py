@@ -126,12 +126,12 @@ WRITING_TOOLS: Final = frozenset(
 )
 
 
-def known_tool(name: str) -> str:
+def get_tool_label(name: str) -> str:
     """Return the name of a tool, or `unknown`: the text of a model must not get into messages."""
     return name if name in TOOLS else "unknown"
 
 
-def path_of(arguments: object) -> str:
+def get_path_argument(arguments: object) -> str:
     """Return the `path` of unchecked arguments, for messages and records; empty if it is missing."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None
     return path if isinstance(path, str) else ""
@@ -175,10 +175,10 @@ def parse(tool: str, arguments: object) -> Arguments:
     try:
         return TOOLS[tool].model_validate(arguments)
     except ValidationError as invalid:
-        raise BadArguments(_explain(tool, invalid)) from None
+        raise BadArguments(_describe_problem(tool, invalid)) from None
 
 
-def _explain(tool: str, invalid: ValidationError) -> str:
+def _describe_problem(tool: str, invalid: ValidationError) -> str:
     first: Any = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
     name = ".".join(str(part) for part in first["loc"])[:60]
     accepted = ", ".join(TOOLS[tool].model_fields)
@@ -216,12 +216,12 @@ class Outcome:
     via: Via | None = None
 
 
-def allowed(text: str) -> Outcome:
+def build_allowed_outcome(text: str) -> Outcome:
     """Return the outcome of a call that was executed."""
     return Outcome("allow", None, text)
 
 
-def stopped(error: PathEscape | Refusal | ToolError) -> Outcome:
+def build_error_outcome(error: PathEscape | Refusal | ToolError) -> Outcome:
     """Return the outcome for `error`."""
     if isinstance(error, PathEscape):
         return Outcome("deny", error.code, str(error), via=error.via)
@@ -239,7 +239,7 @@ def stopped(error: PathEscape | Refusal | ToolError) -> Outcome:
 _HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path contains no colon
 
 
-def paths_shown(
+def find_displayed_paths(
     tool: object, arguments: object, outcome: Outcome, scopes: Collection[Scope]
 ) -> frozenset[CanonicalPath]:
     """Return the paths as given, links not resolved; empty if the call was not allowed."""
@@ -247,13 +247,13 @@ def paths_shown(
         return frozenset()
     match tool:
         case "read_file" | "edit":
-            named = [path_of(arguments)]
+            unsafe_paths = [get_path_argument(arguments)]
         case "grep":
-            named = [hit[1] for line in outcome.text.split("\n") if (hit := _HIT.match(line))]
+            unsafe_paths = [hit[1] for line in outcome.text.split("\n") if (hit := _HIT.match(line))]
         case _:
             return frozenset()
     found: set[CanonicalPath] = set()
-    for unsafe_path in dict.fromkeys(named):
+    for unsafe_path in dict.fromkeys(unsafe_paths):
         try:
             found.add(canonicalise(unsafe_path, scopes))
         except (PathEscape, Refusal):

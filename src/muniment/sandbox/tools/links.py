@@ -25,7 +25,7 @@ from typing import Final
 from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, TooLarge, ToolError
 from muniment.kernel.names import MAX_DEPTH, RelPath
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.root import MAX_ENTRIES, Kind, Listed, Root
+from muniment.kernel.root import MAX_ENTRIES, Kind, ListedName, Root
 
 MAX_NAMES: Final = MAX_ENTRIES
 """Names of all kinds that are read: three times the files that the default policy allows. A single directory
@@ -54,13 +54,13 @@ def read_links(root: Root) -> dict[RelPath, str]:
     names, size = 0, 0
     while directories:
         directory = directories.pop()
-        listed = _listed(root, directory)
+        listed = _list_names(root, directory)
         names += len(listed)
         if names > MAX_NAMES:
-            raise _too_many(root, f"more than {MAX_NAMES} names")
-        directories += _of(directory, listed, "directory")
-        for path in _of(directory, listed, "other"):
-            target = root.link_target(path)
+            raise _build_limit_error(root, f"more than {MAX_NAMES} names")
+        directories += _select_kind(directory, listed, "directory")
+        for path in _select_kind(directory, listed, "other"):
+            target = root.read_link_target(path)
             if target is None:
                 continue  # Not a link, or deleted.
             # Every absolute target is outside; the worker must not learn where.
@@ -68,23 +68,25 @@ def read_links(root: Root) -> dict[RelPath, str]:
             links[path.rel] = target.decode(errors="surrogateescape")
             size += len(path.rel.encode()) + len(target)
             if len(links) > MAX_LINKS or size > MAX_LINK_BYTES:
-                raise _too_many(root, f"more than {MAX_LINKS} links, or links with very long targets")
+                raise _build_limit_error(
+                    root, f"more than {MAX_LINKS} links, or links with very long targets"
+                )
     return links
 
 
-def _listed(root: Root, directory: CanonicalPath) -> tuple[Listed, ...]:
+def _list_names(root: Root, directory: CanonicalPath) -> tuple[ListedName, ...]:
     """Return the names in a directory; none if it cannot be listed, or is at the maximum depth of paths."""
     if len(directory.segments) >= MAX_DEPTH:
         return ()
     try:
         return root.list_directory(directory)
     except TooLarge:
-        raise _too_many(root, f"more than {MAX_NAMES} names") from None
+        raise _build_limit_error(root, f"more than {MAX_NAMES} names") from None
     except (PathEscape, ToolError):
         return ()  # A mount, deleted, or not readable: its links are left out and rejected (K2).
 
 
-def _of(directory: CanonicalPath, listed: Sequence[Listed], kind: Kind) -> list[CanonicalPath]:
+def _select_kind(directory: CanonicalPath, listed: Sequence[ListedName], kind: Kind) -> list[CanonicalPath]:
     """Return the paths of the names that have the kind and a canonical path."""
     found: list[CanonicalPath] = []
     for item in listed:
@@ -94,6 +96,6 @@ def _of(directory: CanonicalPath, listed: Sequence[Listed], kind: Kind) -> list[
     return found
 
 
-def _too_many(root: Root, what: str) -> ManagedMemoryUnavailable:
-    reason = f"it has {what}, too many to resolve its links; bind a smaller directory, or refuse links"
+def _build_limit_error(root: Root, excess: str) -> ManagedMemoryUnavailable:
+    reason = f"it has {excess}, too many to resolve its links; bind a smaller directory, or refuse links"
     return ManagedMemoryUnavailable(root.scope, f"{reason} (symlinks = 'refuse')")

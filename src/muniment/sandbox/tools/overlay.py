@@ -15,14 +15,14 @@ from typing import Final
 
 from muniment.errors import BadName, NotAFile, NotFound, PathEscape, ToolError
 from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
-from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, joined
-from muniment.kernel.path import CanonicalPath, fold, segment_problem
-from muniment.kernel.root import Examined, Kind, Root
+from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, join_path
+from muniment.kernel.path import CanonicalPath, find_segment_problem, fold
+from muniment.kernel.root import Kind, PathStatus, Root
 
-Shown = Mapping[CanonicalPath, Digest]
+InjectedDigests = Mapping[CanonicalPath, Digest]
 """Entries that are injected into a run before it begins, with the digests of their files."""
 
-NOTHING_SHOWN: Final[Shown] = MappingProxyType({})
+NOTHING_INJECTED: Final[InjectedDigests] = MappingProxyType({})
 
 
 class Overlay:
@@ -50,7 +50,7 @@ class Overlay:
         """Return whether the run has read or written `path`."""
         return path in self._claims or path in self._pending
 
-    def on_disk(self, path: CanonicalPath) -> bytes:
+    def read_disk(self, path: CanonicalPath) -> bytes:
         """Return the bytes of `path` under its root, without pending writes.
 
         Raises:
@@ -65,14 +65,14 @@ class Overlay:
     def read(self, path: CanonicalPath) -> bytes:
         """Return the bytes of `path` as the run sees it; raise as `on_disk`."""
         pending = self._pending.get(path)
-        return pending.after or b"" if pending else self.on_disk(path)
+        return pending.after or b"" if pending else self.read_disk(path)
 
-    def claim(self, path: CanonicalPath, shown: Digest) -> None:
+    def claim(self, path: CanonicalPath, seen_digest: Digest) -> None:
         """Make the commit depend on the digest of `path` that the run saw first."""
         if path not in self._pending:
-            self._claims.setdefault(path, shown)
+            self._claims.setdefault(path, seen_digest)
 
-    def base(self, path: CanonicalPath) -> Digest | None:
+    def read_base(self, path: CanonicalPath) -> Digest | None:
         """Return the digest that a write of `path` would replace; None for a new file.
 
         Raises:
@@ -82,11 +82,11 @@ class Overlay:
         if pending:
             return pending.base
         try:
-            return digest(self.on_disk(path))
+            return digest(self.read_disk(path))
         except NotFound:
             return None
 
-    def size(self, path: CanonicalPath) -> int | None:
+    def read_size(self, path: CanonicalPath) -> int | None:
         """Return the bytes of the file at `path` as the run sees it; None if unknown."""
         with suppress(PathEscape, ToolError):  # The size of a hard link must not be revealed.
             return examined.size if (examined := self._examine(path)) else None
@@ -101,9 +101,9 @@ class Overlay:
         examined = self._examine(path)
         return examined is not None and examined.kind == "file"
 
-    def kind(self, path: CanonicalPath) -> Kind | None:
+    def read_kind(self, path: CanonicalPath) -> Kind | None:
         """Return the kind of `path` as the run sees it; None if it is missing or would be an escape."""
-        prefix = joined(path.rel, "")
+        prefix = join_path(path.rel, "")
         if any(other.scope == path.scope and other.rel.startswith(prefix) for other in self._pending):
             return "directory"
         with suppress(PathEscape, ToolError):
@@ -130,7 +130,7 @@ class Overlay:
         parent = CanonicalPath(path.scope, RelPath(""))
         segments = path.rel.split("/")
         for position, segment in enumerate(segments):
-            existing = self._names(parent)
+            existing = self._list_names(parent)
             last = position == len(segments) - 1
             if existing.get(segment) == "file" and not last:
                 raise NotAFile(f"{parent.text}/{segment} is a file; choose another folder")
@@ -139,43 +139,44 @@ class Overlay:
             if segment not in existing:
                 alias = next((name for name in existing if fold(name) == fold(segment)), None)
                 if alias is not None:
-                    shown = alias if segment_problem(alias) is None else "an existing name"
+                    displayed_alias = alias if find_segment_problem(alias) is None else "an existing name"
                     raise ToolError(
-                        f"{segment} exists already as {shown}; use that spelling or another name",
+                        f"{segment} exists already as {displayed_alias}; use that spelling or another name",
                         code="exists_as",
                     )
             parent = parent.child(segment)
 
-    def children(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, Kind]]:
+    def list_children(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, Kind]]:
         """Return the files and directories in `directory` that have a canonical path, sorted.
 
         Raises:
             NotFound, NotAFile, Unreadable, PathEscape: as `Root.list_directory`.
         """
         children: list[tuple[CanonicalPath, Kind]] = []
-        for name, kind in sorted(self._names(directory, must_exist=True).items()):
+        for name, kind in sorted(self._list_names(directory, must_exist=True).items()):
             if kind != "other":
                 with suppress(BadName, PathEscape):
                     children.append((directory.child(name), kind))
         return children
 
-    def files_below(
-        self, directory: CanonicalPath, enters: Callable[[CanonicalPath], bool]
+    def iterate_files(
+        self, directory: CanonicalPath, may_enter: Callable[[CanonicalPath], bool]
     ) -> Iterator[CanonicalPath]:
         """Yield every file under `directory`, depth first in order of names.
 
-        Skips directories that `enters` declines, that cannot be listed, that vanish meanwhile or are a mount
+        Skips directories that `may_enter` declines, that cannot be listed, that vanish meanwhile or are a
+        mount
         or link.
         """
         try:
-            children = self.children(directory)
+            children = self.list_children(directory)
         except (PathEscape, ToolError):
             return
         for path, kind in children:
             if kind == "file":
                 yield path
-            elif len(path.segments) < MAX_DEPTH and enters(path):
-                yield from self.files_below(path, enters)
+            elif len(path.segments) < MAX_DEPTH and may_enter(path):
+                yield from self.iterate_files(path, may_enter)
 
     def change_set(self) -> ChangeSet:
         """Return the pending writes and all claims, in order of paths."""
@@ -184,17 +185,17 @@ class Overlay:
             tuple(Claim(path, seen) for path, seen in sorted(self._claims.items())),
         )
 
-    def _examine(self, path: CanonicalPath) -> Examined | None:
+    def _examine(self, path: CanonicalPath) -> PathStatus | None:
         """Return the status of `path` as the run sees it; raise as `Root.examine`."""
         if pending := self._pending.get(path):
-            return Examined("file", pending.size)
+            return PathStatus("file", pending.size)
         root = self._roots.get(path.scope)
         return root.examine(path) if root else None
 
-    def _names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, Kind]:
+    def _list_names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, Kind]:
         """Return the names in `directory` with their kinds."""
         names: dict[str, Kind] = {}
-        prefix = joined(directory.rel, "")
+        prefix = join_path(directory.rel, "")
         for path in self._pending:
             if path.scope == directory.scope and path.rel.startswith(prefix):
                 name, _, rest = path.rel[len(prefix) :].partition("/")

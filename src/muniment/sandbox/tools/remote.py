@@ -15,20 +15,20 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from muniment.errors import BadArguments, PathEscape, Refusal, TooLarge, ToolError, WorkerLost
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, read_proposal
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
-from muniment.names import FenceLayer, Held
+from muniment.names import Confinement, FenceLayer
 from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import NO_LINKS, Links
-from muniment.sandbox.fence.evidence import read_status, what_holds
+from muniment.sandbox.fence.evidence import determine_confinement, read_status
 from muniment.sandbox.fence.pool import Worker
-from muniment.sandbox.tools.calls import Outcome, check_sizes, check_tool, stopped
-from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Shown
+from muniment.sandbox.tools.calls import Outcome, build_error_outcome, check_sizes, check_tool
+from muniment.sandbox.tools.overlay import NOTHING_INJECTED, InjectedDigests
 from muniment.sandbox.tools.service import MAX_CALL_BYTES
 
-MAX_ANSWER_BYTES: Final = 1 << 20
+MAX_RESULT_BYTES: Final = 1 << 20
 """Bytes of the text of one result; the tools return far less."""
 
 _Digest = Annotated[Digest, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -81,7 +81,7 @@ _ITEM: Final = TypeAdapter[_WireChange | _Claim | _EndOfChanges](
 )
 
 
-class Bench(Protocol):
+class ToolExecutor(Protocol):
     """Executes the calls of a run: a `Workbench` in this process, or one in a worker."""
 
     def call(self, tool: object, arguments: object) -> Outcome:
@@ -93,37 +93,37 @@ class Bench(Protocol):
         ...
 
 
-def greet(worker: Worker, patience: Patience) -> Held:
+def receive_hello(worker: Worker, deadline: Deadline) -> Confinement:
     """Receive the first message of a fresh worker; return its confinement.
 
     Raises:
         WorkerLost: it died, or sent another message.
-        DeadlineExceeded, Cancelled: as `patience`; the worker was ended.
+        DeadlineExceeded, Cancelled: as `deadline`; the worker was ended.
     """
-    header, _ = worker.receive(max_body=0, patience=patience)
-    hello = _valid(worker, _HELLO, header, "hello")
+    header, _ = worker.receive(max_body=0, deadline=deadline)
+    hello = _validate(worker, _HELLO, header, "hello")
     status = read_status(worker.pid)
     worker.check_alive()
-    return what_holds(hello.missing, status, read_status(os.getpid()))
+    return determine_confinement(hello.missing, status, read_status(os.getpid()))
 
 
-def _valid(worker: Worker, model: TypeAdapter[_T], header: Mapping[str, object], what: str) -> _T:
+def _validate(worker: Worker, model: TypeAdapter[_T], header: Mapping[str, object], label: str) -> _T:
     try:
         return model.validate_python(header)
     except ValidationError:
-        raise _lost(worker, f"sent an invalid {what}") from None
+        raise _end_worker(worker, f"sent an invalid {label}") from None
 
 
-def _lost(worker: Worker, what: str) -> WorkerLost:
+def _end_worker(worker: Worker, problem: str) -> WorkerLost:
     worker.kill()
-    return WorkerLost(f"the worker {what}")
+    return WorkerLost(f"the worker {problem}")
 
 
-class RemoteBench:
+class RemoteExecutor:
     """A workbench in a worker.
 
     Args:
-        worker: a fresh worker after `greet`, without further messages.
+        worker: a fresh worker after `receive_hello`, without further messages.
         scopes: the scopes of the run.
         must_read: as `Workbench`.
         patience: called before every wait; returns the deadline.
@@ -138,26 +138,26 @@ class RemoteBench:
         scopes: tuple[Scope, ...],
         *,
         must_read: bool,
-        patience: Callable[[], Patience],
+        get_deadline: Callable[[], Deadline],
         links: Mapping[Scope, Links] = NO_LINKS,
-        shown: Shown = NOTHING_SHOWN,
+        injected: InjectedDigests = NOTHING_INJECTED,
     ) -> None:
-        self._worker, self._policy, self._patience, self._scopes = worker, policy, patience, scopes
-        self._calls, self._shown = 0, len(shown)
-        terms = {
+        self._worker, self._policy, self._get_deadline, self._scopes = worker, policy, get_deadline, scopes
+        self._call_count, self._injected_count = 0, len(injected)
+        init_message = {
             "t": "init",
             "policy": policy.name,
             "scopes": list(scopes),
             "must_read": must_read,
             "links": list(links),
-            "shown": [[path.scope, path.rel, seen] for path, seen in shown.items()],
+            "shown": [[path.scope, path.rel, seen] for path, seen in injected.items()],
         }
-        worker.send(terms, policy.text.encode(), patience=patience())
+        worker.send(init_message, policy.text.encode(), deadline=get_deadline())
         for mapped in links.values():
-            worker.send({"t": "links"}, json.dumps(mapped).encode(), patience=patience())
-        header, _ = worker.receive(max_body=0, patience=patience())
-        if _valid(worker, _READY, header, "ready").digest != policy.digest:
-            raise _lost(worker, "loaded another policy than the one that was sent")
+            worker.send({"t": "links"}, json.dumps(mapped).encode(), deadline=get_deadline())
+        header, _ = worker.receive(max_body=0, deadline=get_deadline())
+        if _validate(worker, _READY, header, "ready").digest != policy.digest:
+            raise _end_worker(worker, "loaded another policy than the one that was sent")
 
     def call(self, tool: object, arguments: object) -> Outcome:
         """Execute one call in the worker.
@@ -169,23 +169,23 @@ class RemoteBench:
         try:
             name = check_tool(tool)
             check_sizes(arguments)
-            body = _encoded(arguments)
+            body = _encode_arguments(arguments)
         except (PathEscape, Refusal, ToolError) as error:
-            return stopped(error)
-        self._calls += 1
-        asked = {"t": "call", "n": self._calls, "tool": name}
-        header, answer = self._worker.request(
-            asked, body, max_body=MAX_ANSWER_BYTES, patience=self._patience()
+            return build_error_outcome(error)
+        self._call_count += 1
+        request = {"t": "call", "n": self._call_count, "tool": name}
+        header, response = self._worker.request(
+            request, body, max_body=MAX_RESULT_BYTES, deadline=self._get_deadline()
         )
-        result = _valid(self._worker, _RESULT, header, "result")
-        if result.n != self._calls:
-            raise _lost(self._worker, "returned the result of another call")
+        result = _validate(self._worker, _RESULT, header, "result")
+        if result.n != self._call_count:
+            raise _end_worker(self._worker, "returned the result of another call")
         if (result.verdict == "allow") != (result.code is None):
-            raise _lost(self._worker, "returned a verdict that contradicts its code")
+            raise _end_worker(self._worker, "returned a verdict that contradicts its code")
         try:
-            text = answer.decode()
+            text = response.decode()
         except UnicodeDecodeError:
-            raise _lost(self._worker, "returned bytes that are not text") from None
+            raise _end_worker(self._worker, "returned bytes that are not text") from None
         return Outcome(result.verdict, result.code, text, rule=result.rule, via=result.via)
 
     def change_set(self) -> ChangeSet:
@@ -197,24 +197,26 @@ class RemoteBench:
         changes: list[tuple[str, Digest | None, bytes]] = []
         claims: list[tuple[str, Digest | None]] = []
         limits = self._policy.limits
-        room = limits.write_bytes
-        patience = self._patience()
-        self._worker.send({"t": "changes"}, patience=patience)
+        remaining_bytes = limits.write_bytes
+        deadline = self._get_deadline()
+        self._worker.send({"t": "changes"}, deadline=deadline)
         while True:
-            header, content = self._worker.receive(max_body=min(room, MAX_FILE_BYTES), patience=patience)
-            match _valid(self._worker, _ITEM, header, "change-set"):
+            header, content = self._worker.receive(
+                max_body=min(remaining_bytes, MAX_FILE_BYTES), deadline=deadline
+            )
+            match _validate(self._worker, _ITEM, header, "change-set"):
                 case _EndOfChanges():
                     return read_proposal(changes, claims, self._scopes)
                 case _WireChange() as item:
-                    room -= len(content)
+                    remaining_bytes -= len(content)
                     changes.append((item.path, item.base, content))
                 case _Claim() as item:
                     claims.append((item.path, item.digest))
-            if len(changes) > limits.files_written or len(claims) > self._calls + self._shown:
-                raise _lost(self._worker, "proposed more than its budget")
+            if len(changes) > limits.files_written or len(claims) > self._call_count + self._injected_count:
+                raise _end_worker(self._worker, "proposed more than its budget")
 
 
-def _encoded(arguments: object) -> bytes:
+def _encode_arguments(arguments: object) -> bytes:
     try:
         body = json.dumps(arguments, allow_nan=False).encode()
     except ValueError:

@@ -22,11 +22,11 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from muniment.kernel.decide import Layer, Policy, Quota, Rule, ScopeTerms, parse
+from muniment.kernel.decide import Layer, Policy, Quota, Rule, ScopeOptions, parse
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, choose_resolver
-from muniment.sandbox.fence.layers import Missing
+from muniment.sandbox.fence.layers import MissingLayers
 from muniment.sandbox.fence.wire import Channel, ProtocolViolation
 from muniment.sandbox.tools.workbench import Workbench
 
@@ -50,7 +50,7 @@ _WARM_DENY: Final = (
 )
 _WARM_POLICY: Final = Policy(
     name="warm",
-    scope_terms=(ScopeTerms(Scope("user"), Trust.OWNER),),
+    scope_options=(ScopeOptions(Scope("user"), Trust.OWNER),),
     layers=(
         Layer(
             name="warm",
@@ -73,7 +73,7 @@ _WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
 )
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:
+def serve(sock: socket.socket, roots: Mapping[str, int], missing: MissingLayers) -> None:
     """Serve one run over `sock` until the broker closes it.
 
     Args:
@@ -89,7 +89,7 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
     try:
         workbench = _set_up(channel, roots)
         while True:
-            _answer(channel, workbench)
+            _handle_message(channel, workbench)
     except EOFError:
         return
 
@@ -107,14 +107,14 @@ def _set_up(channel: Channel, roots: Mapping[str, int]) -> Workbench:
         raise ProtocolViolation("expected init")
     policy = parse(body.decode(), str(header["policy"]))
     resolver = choose_resolver()
-    held = {Scope(name): Root(Scope(name), fd, resolver) for name, fd in roots.items()}
+    handles = {Scope(name): Root(Scope(name), fd, resolver) for name, fd in roots.items()}
     scopes: Any = header["scopes"]
     linked: Any = header.get("links", ())
     links = {Scope(scope): _receive_map(channel) for scope in linked}
-    told: Any = header.get("shown", ())
-    shown = {CanonicalPath(scope, rel): seen for scope, rel, seen in told}
+    injected_rows: Any = header.get("shown", ())
+    injected = {CanonicalPath(scope, rel): seen for scope, rel, seen in injected_rows}
     must_read = header["must_read"] is True
-    workbench = Workbench(policy, scopes, held, must_read=must_read, links=links, shown=shown)
+    workbench = Workbench(policy, scopes, handles, must_read=must_read, links=links, injected=injected)
     channel.send({"t": "ready", "digest": policy.digest})
     return workbench
 
@@ -127,7 +127,7 @@ def _receive_map(channel: Channel) -> dict[RelPath, str]:
     return links
 
 
-def _arguments(body: bytes) -> object:
+def _parse_arguments(body: bytes) -> object:
     """Return the arguments of a call; None, which no tool accepts, if they are nested too deeply to parse."""
     try:
         arguments: object = json.loads(body)
@@ -136,13 +136,13 @@ def _arguments(body: bytes) -> object:
     return arguments
 
 
-def _answer(channel: Channel, workbench: Workbench) -> None:
+def _handle_message(channel: Channel, workbench: Workbench) -> None:
     header, body = channel.receive(MAX_CALL_BYTES)
     match header.get("t"):
         case "call":
-            outcome = workbench.call(header.get("tool"), _arguments(body))
-            told = {name: getattr(outcome, name) for name in ("verdict", "code", "rule", "via")}
-            channel.send({"t": "result", "n": header.get("n"), **told}, outcome.text.encode())
+            outcome = workbench.call(header.get("tool"), _parse_arguments(body))
+            result_fields = {name: getattr(outcome, name) for name in ("verdict", "code", "rule", "via")}
+            channel.send({"t": "result", "n": header.get("n"), **result_fields}, outcome.text.encode())
         case "changes":
             change_set = workbench.change_set()
             for change in change_set.changes:

@@ -28,9 +28,9 @@ from typing import Any, Final
 
 import re2
 
-from muniment.content.admission import check_entry, name_gate
+from muniment.content.admission import check_entry, find_name_gate
 from muniment.content.gates import decode, encode
-from muniment.content.secrets import redacted
+from muniment.content.secrets import redact_secrets
 from muniment.errors import (
     BadArguments,
     BadName,
@@ -45,8 +45,8 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.change import ChangeSet, digest
-from muniment.kernel.decide import Allow, Deny, Judge, Policy, Verdict
-from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
+from muniment.kernel.decide import Allow, Deny, Policy, PolicyDecision, PolicyEvaluator
+from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, join_path
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.root import Kind, Root
 from muniment.policy.grammar import NO_LINKS, Links, check_creatable, resolve
@@ -58,12 +58,12 @@ from muniment.sandbox.tools.calls import (
     Outcome,
     ReadFile,
     WriteFile,
-    allowed,
+    build_allowed_outcome,
+    build_error_outcome,
     check_tool,
     parse,
-    stopped,
 )
-from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Overlay, Shown
+from muniment.sandbox.tools.overlay import NOTHING_INJECTED, InjectedDigests, Overlay
 
 # -- resolve -----------------------------------------------------------------------------------------
 #
@@ -80,37 +80,37 @@ from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Overlay, Shown
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ResolvedTarget:
     """The target of a path.
 
     Attributes:
-        written: the path as given in the request.
+        requested: the path as given in the request.
         path: the path without links; the same if it has none.
         is_directory: True: only a directory can be there; False: not checked yet.
     """
 
-    written: CanonicalPath
+    requested: CanonicalPath
     path: CanonicalPath
     is_directory: bool = False
 
     @property
     def names(self) -> tuple[CanonicalPath, ...]:
         """Return the path as written and, if it differs, as resolved: the names for the policy."""
-        return (self.written,) if self.path == self.written else (self.written, self.path)
+        return (self.requested,) if self.path == self.requested else (self.requested, self.path)
 
-    def below(self, path: CanonicalPath) -> Reached | None:
+    def resolve_child(self, path: CanonicalPath) -> ResolvedTarget | None:
         """Return `path`, which is under this directory, as seen from here; None: no path can express it."""
-        if self.written == self.path:
-            return Reached(path, path)
-        inside = path.rel[len(joined(self.path.rel, "")) :]
+        if self.requested == self.path:
+            return ResolvedTarget(path, path)
+        inside = path.rel[len(join_path(self.path.rel, "")) :]
         try:
-            written = CanonicalPath(self.written.scope, joined(self.written.rel, inside))
+            written = CanonicalPath(self.requested.scope, join_path(self.requested.rel, inside))
         except BadName:
             return None
-        return Reached(written, path)
+        return ResolvedTarget(written, path)
 
 
-class Reach:
+class PathResolver:
     """Resolves the paths of one run.
 
     Args:
@@ -119,10 +119,12 @@ class Reach:
         links: links of each scope whose links are resolved.
     """
 
-    def __init__(self, judge: Judge, scopes: Collection[Scope], links: Mapping[Scope, Links]) -> None:
+    def __init__(
+        self, judge: PolicyEvaluator, scopes: Collection[Scope], links: Mapping[Scope, Links]
+    ) -> None:
         self._judge, self._scopes, self._links = judge, scopes, links
 
-    def file(self, unsafe_path: str, *verbs: Verb) -> Reached:
+    def resolve_file(self, unsafe_path: str, *verbs: Verb) -> ResolvedTarget:
         """Return the file at a path, if the policy grants one of `verbs` on it.
 
         Raises:
@@ -133,86 +135,90 @@ class Reach:
         if not written.rel:
             text = written.text
             raise NotAFile(f"{text} is a scope; give a file in it, such as {text}/topic/name.md")
-        reached = self._resolved(written, partial(self._one_of, verbs))
-        if reached.is_directory:
+        target = self._resolve(written, partial(self._decide_any, verbs))
+        if target.is_directory:
             raise NotAFile(f"{written.text} is a folder; give a file in it")
-        return reached
+        return target
 
-    def directory(self, unsafe_path: str) -> Reached:
+    def resolve_directory(self, unsafe_path: str) -> ResolvedTarget:
         """Return the scope or directory at a path, if the policy lets the run list it.
 
         Raises:
             PathEscape, BadName, Refused: steps 1 to 4.
         """
-        return self._resolved(self._canonical(unsafe_path), self._judge.decide_directory)
+        return self._resolve(self._canonicalise(unsafe_path), self._judge.decide_directory)
 
-    def file_or_directory(self, unsafe_path: str) -> Reached:
+    def resolve_any(self, unsafe_path: str) -> ResolvedTarget:
         """Return the target of a path, unless a deny rule covers it; further checks depend on its kind.
 
         Raises:
             PathEscape, BadName, Refused: steps 1 to 4.
         """
-        return self._resolved(self._canonical(unsafe_path), self._uncovered)
+        return self._resolve(self._canonicalise(unsafe_path), self._decide_unless_denied)
 
-    def require(self, verb: Verb, reached: Reached) -> None:
+    def require(self, verb: Verb, reached: ResolvedTarget) -> None:
         """Raise `Refused` unless the policy grants `verb` on the file."""
         for name in reached.names:
-            _check(name, reached.written, partial(self._judge.decide, verb))
+            _require_allowed(name, reached.requested, partial(self._judge.decide, verb))
 
-    def require_directory(self, reached: Reached) -> None:
+    def require_directory(self, reached: ResolvedTarget) -> None:
         """Raise `Refused` unless the policy lets the run list the directory."""
         for name in reached.names:
-            _check(name, reached.written, self._judge.decide_directory)
+            _require_allowed(name, reached.requested, self._judge.decide_directory)
 
-    def allows(self, reached: Reached, verb: Verb) -> bool:
+    def allows(self, reached: ResolvedTarget, verb: Verb) -> bool:
         """Return whether the policy grants `verb` on the file, for filtering lists."""
         return all(self._judge.allows(verb, name) for name in reached.names)
 
-    def covered(self, reached: Reached) -> bool:
+    def is_directory_denied(self, reached: ResolvedTarget) -> bool:
         """Return whether a deny rule on `list` covers the complete directory."""
-        return any(map(self._judge.covered, reached.names))
+        return any(map(self._judge.is_directory_denied, reached.names))
 
-    def links_below(self, reached: Reached) -> Iterator[Reached]:
+    def iterate_links(self, reached: ResolvedTarget) -> Iterator[ResolvedTarget]:
         """Yield the targets of the links under a directory, at any depth, except targets outside."""
         links = self._links.get(reached.path.scope, {})
-        prefix = joined(reached.path.rel, "")
+        prefix = join_path(reached.path.rel, "")
         for rel in links:
             if rel.startswith(prefix):
                 try:
-                    link = reached.below(CanonicalPath(reached.path.scope, rel))
+                    link = reached.resolve_child(CanonicalPath(reached.path.scope, rel))
                     resolved = resolve(link.path, links) if link else None
                 except (PathEscape, Refusal):
                     continue
                 if link and resolved:
-                    yield Reached(link.written, resolved.path, resolved.is_directory)
+                    yield ResolvedTarget(link.requested, resolved.path, resolved.is_directory)
 
-    def _canonical(self, unsafe_path: str) -> CanonicalPath:
+    def _canonicalise(self, unsafe_path: str) -> CanonicalPath:
         return canonicalise(unsafe_path.removesuffix("/") or unsafe_path, self._scopes)
 
-    def _resolved(self, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> Reached:
+    def _resolve(
+        self, written: CanonicalPath, decide: Callable[[CanonicalPath], PolicyDecision]
+    ) -> ResolvedTarget:
         """Resolve a path by steps 2 to 4."""
-        _check(written, written, decide)
+        _require_allowed(written, written, decide)
         resolved = resolve(written, self._links.get(written.scope, {}))
         if resolved.path != written:
-            _check(resolved.path, written, decide)
-        return Reached(written, resolved.path, resolved.is_directory)
+            _require_allowed(resolved.path, written, decide)
+        return ResolvedTarget(written, resolved.path, resolved.is_directory)
 
-    def _one_of(self, verbs: Collection[Verb], path: CanonicalPath) -> Verdict:
+    def _decide_any(self, verbs: Collection[Verb], path: CanonicalPath) -> PolicyDecision:
         """Return `Allow` if one of `verbs` is granted, else the denial of the last one."""
         *others, last = verbs
         if any(self._judge.allows(verb, path) for verb in others):
             return Allow()
         return self._judge.decide(last, path)
 
-    def _uncovered(self, path: CanonicalPath) -> Verdict:
-        return self._judge.decide_directory(path) if self._judge.covered(path) else Allow()
+    def _decide_unless_denied(self, path: CanonicalPath) -> PolicyDecision:
+        return self._judge.decide_directory(path) if self._judge.is_directory_denied(path) else Allow()
 
 
-def _check(name: CanonicalPath, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> None:
+def _require_allowed(
+    name: CanonicalPath, written: CanonicalPath, decide: Callable[[CanonicalPath], PolicyDecision]
+) -> None:
     verdict = decide(name)
     if isinstance(verdict, Deny):
-        linked = f"{written.text} has a link, and the rule {verdict.rule!r} denies this for its target"
-        reason = verdict.reason if name == written else f"{linked}; use another name"
+        link_reason = f"{written.text} has a link, and the rule {verdict.rule!r} denies this for its target"
+        reason = verdict.reason if name == written else f"{link_reason}; use another name"
         raise Refused(reason, rule=verdict.rule, layer=verdict.layer)
 
 
@@ -248,7 +254,9 @@ class Pattern:
         except UnicodeEncodeError:
             raise BadArguments("not an RE2 pattern: it contains half a character; correct it") from None
         except re2.error as invalid:
-            raise BadArguments(f"not an RE2 pattern: {_reason(invalid)}; correct or simplify it") from None
+            raise BadArguments(
+                f"not an RE2 pattern: {_describe_error(invalid)}; correct or simplify it"
+            ) from None
 
     def matching_lines(self, data: bytes) -> Iterator[tuple[int, str]]:
         """Yield the numbers (from 1) and texts of the lines of `data` that match, each once, in order."""
@@ -264,16 +272,16 @@ class Pattern:
                 return  # No line follows the final newline.
             number += data.count(b"\n", counted_to, start)
             counted_to = start
-            yield number, _shown(data[start:end])
+            yield number, _format_line(data[start:end])
             position = end + 1
 
 
-def _shown(line: bytes) -> str:
+def _format_line(line: bytes) -> str:
     text = line[: 4 * MAX_LINE_CHARS].decode("utf-8", "replace").rstrip("\r")
     return text if len(text) <= MAX_LINE_CHARS else text[:MAX_LINE_CHARS] + "…"
 
 
-def _reason(invalid: Exception) -> str:
+def _describe_error(invalid: Exception) -> str:
     detail = invalid.args[0] if invalid.args else "cannot be compiled"
     text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
     return " ".join(text.split())[:100]
@@ -287,7 +295,7 @@ MAX_TEXT_CHARS: Final = 60_000
 MAX_LISTED: Final = 500
 """Names in the result of one `ls`."""
 
-MAX_KEPT_BYTES: Final = 8 << 20
+MAX_CACHED_BYTES: Final = 8 << 20
 """Bytes of files that a run caches from one grep for the next."""
 
 MAX_CHANGED_LINES: Final = 20
@@ -315,18 +323,18 @@ class Workbench:
         *,
         must_read: bool,
         links: Mapping[Scope, Links] = NO_LINKS,
-        shown: Shown = NOTHING_SHOWN,
+        injected: InjectedDigests = NOTHING_INJECTED,
     ) -> None:
         self._policy = policy
-        self._judge = Judge(policy)
+        self._judge = PolicyEvaluator(policy)
         self._scopes = tuple(scopes)
-        self._reach = Reach(self._judge, self._scopes, links)
+        self._paths = PathResolver(self._judge, self._scopes, links)
         self._overlay = Overlay(roots)
-        for path, seen in shown.items():
+        for path, seen in injected.items():
             self._overlay.claim(path, seen)
         self._must_read = must_read
-        self._reading: list[tuple[CanonicalPath, bytes]] | None = None
-        self._shown_bytes = 0
+        self._cached_files: list[tuple[CanonicalPath, bytes]] | None = None
+        self._read_bytes = 0
         self._scanned_bytes = 0
 
     def call(self, tool: object, arguments: object) -> Outcome:
@@ -334,11 +342,11 @@ class Workbench:
         try:
             name = check_tool(tool)
             if name != "grep":
-                self._reading = None
+                self._cached_files = None
             text = self._execute(parse(name, arguments))
         except (PathEscape, Refusal, ToolError) as error:
-            return stopped(error)
-        return allowed(text)
+            return build_error_outcome(error)
+        return build_allowed_outcome(text)
 
     def change_set(self) -> ChangeSet:
         """Return the changes that the run has proposed until now."""
@@ -357,38 +365,40 @@ class Workbench:
     # -- reading ---------------------------------------------------------------------------------
 
     def _read_file(self, arguments: ReadFile) -> str:
-        reached = self._reach.file(arguments.path, Verb.READ)
+        reached = self._paths.resolve_file(arguments.path, Verb.READ)
         content = self._overlay.read(reached.path)
-        lines = _lines(decode(content))
+        lines = _split_lines(decode(content))
         wanted = lines[arguments.offset : arguments.offset + arguments.limit]
-        shown: list[str] = []
-        room = MAX_TEXT_CHARS
+        output_lines: list[str] = []
+        remaining_chars = MAX_TEXT_CHARS
         for number, line in enumerate(wanted, arguments.offset + 1):
-            room -= len(line) + 8
-            if room < 0:
+            remaining_chars -= len(line) + 8
+            if remaining_chars < 0:
                 break
-            shown.append(f"{number}\t{line}")
-        last = arguments.offset + len(shown)
+            output_lines.append(f"{number}\t{line}")
+        last = arguments.offset + len(output_lines)
         if last < len(lines):
-            shown.append(f"[truncated: {len(lines)} lines in all; continue with offset={last}]")
-        answer = self._show("\n".join([*(shown or ["[empty]"]), *_aside(reached)]))
+            output_lines.append(f"[truncated: {len(lines)} lines in all; continue with offset={last}]")
+        answer = self._charge_read("\n".join([*(output_lines or ["[empty]"]), *_format_target_line(reached)]))
         # Only now: a file that did not fit into the result was not read.
         self._overlay.claim(reached.path, digest(content))
         return answer
 
     def _ls(self, arguments: Ls) -> str:
         if not arguments.path:
-            return self._show("\n".join(f"{scope}/" for scope in self._scopes))
-        reached = self._reach.directory(arguments.path)
-        visible = [child for child in self._children(reached) if self._is_visible(*child)]
-        lines = [self._listing(*child) for child in visible[:MAX_LISTED]]
+            return self._charge_read("\n".join(f"{scope}/" for scope in self._scopes))
+        reached = self._paths.resolve_directory(arguments.path)
+        visible = [child for child in self._list_children(reached) if self._is_visible(*child)]
+        lines = [self._format_name(*child) for child in visible[:MAX_LISTED]]
         more = "" if len(visible) <= MAX_LISTED else f", the first {MAX_LISTED} listed; grep finds the others"
-        return self._show("\n".join([*lines, f"[{len(visible)} in all{more}]", *_aside(reached)]))
+        return self._charge_read(
+            "\n".join([*lines, f"[{len(visible)} in all{more}]", *_format_target_line(reached)])
+        )
 
-    def _children(self, directory: Reached) -> list[tuple[Reached, Kind]]:
+    def _list_children(self, directory: ResolvedTarget) -> list[tuple[ResolvedTarget, Kind]]:
         """Return the files and directories in a directory, by name; a link as its target, if that exists."""
         try:
-            children = self._overlay.children(directory.path)
+            children = self._overlay.list_children(directory.path)
         except NotFound:
             if directory.path.rel:
                 raise
@@ -396,99 +406,103 @@ class Workbench:
         found = {
             path.name: (reached, kind)
             for path, kind in children
-            if (reached := directory.below(path)) is not None
+            if (reached := directory.resolve_child(path)) is not None
         }
-        for link in self._reach.links_below(directory):
-            if link.written.parent == directory.written and (kind := self._kind(link)) is not None:
-                found[link.written.name] = (link, kind)
+        for link in self._paths.iterate_links(directory):
+            if link.requested.parent == directory.requested and (kind := self._get_kind(link)) is not None:
+                found[link.requested.name] = (link, kind)
         return [found[name] for name in sorted(found)]
 
-    def _kind(self, link: Reached) -> Kind | None:
-        kind = self._overlay.kind(link.path)
+    def _get_kind(self, link: ResolvedTarget) -> Kind | None:
+        kind = self._overlay.read_kind(link.path)
         return None if link.is_directory and kind == "file" else kind
 
-    def _is_visible(self, reached: Reached, kind: Kind) -> bool:
+    def _is_visible(self, reached: ResolvedTarget, kind: Kind) -> bool:
         """Return whether a name is listed: a file if granted; a directory if not denied and not empty."""
         if kind == "file":
             return self._may_list(reached)
-        if self._reach.covered(reached):
+        if self._paths.is_directory_denied(reached):
             return False
-        links = (link for link in self._reach.links_below(reached) if self._kind(link) == "file")
-        return any(map(self._may_list, chain(self._files_below(reached), links)))
+        links = (link for link in self._paths.iterate_links(reached) if self._get_kind(link) == "file")
+        return any(map(self._may_list, chain(self._iterate_files(reached), links)))
 
-    def _may_list(self, reached: Reached) -> bool:
+    def _may_list(self, reached: ResolvedTarget) -> bool:
         """Return whether the policy lets the run list a file, and its names pass the gates for text."""
-        trust = self._policy.trust_of(reached.path.scope)
-        is_granted = self._reach.allows(reached, Verb.LIST)
-        return is_granted and all(name_gate(name.text, trust) is None for name in reached.names)
+        trust = self._policy.get_trust(reached.path.scope)
+        is_granted = self._paths.allows(reached, Verb.LIST)
+        return is_granted and all(find_name_gate(name.text, trust) is None for name in reached.names)
 
-    def _files_below(self, directory: Reached) -> Iterator[Reached]:
+    def _iterate_files(self, directory: ResolvedTarget) -> Iterator[ResolvedTarget]:
         """Yield every file under a directory, without links."""
-        for path in self._overlay.files_below(directory.path, self._enters):
-            if (reached := directory.below(path)) is not None:
+        for path in self._overlay.iterate_files(directory.path, self._may_enter):
+            if (reached := directory.resolve_child(path)) is not None:
                 yield reached
 
-    def _enters(self, directory: CanonicalPath) -> bool:
-        return not self._judge.covered(directory)
+    def _may_enter(self, directory: CanonicalPath) -> bool:
+        return not self._judge.is_directory_denied(directory)
 
-    def _listing(self, reached: Reached, kind: Kind) -> str:
-        name = reached.written.name
+    def _format_name(self, reached: ResolvedTarget, kind: Kind) -> str:
+        name = reached.requested.name
         if kind == "directory":
             return f"{name}/"
-        size = self._overlay.size(reached.path)
+        size = self._overlay.read_size(reached.path)
         return name if size is None else f"{name} ({size} bytes)"
 
     def _grep(self, arguments: Grep) -> str:
         pattern = Pattern(arguments.pattern, ignore_case=arguments.ignore_case)
-        reached = self._reach.file_or_directory(arguments.path) if arguments.path else None
-        hits = list(islice(self._hits(pattern, reached), arguments.max_matches))
+        reached = self._paths.resolve_any(arguments.path) if arguments.path else None
+        hits = list(islice(self._iterate_hits(pattern, reached), arguments.max_matches))
         if len(hits) == arguments.max_matches:
             hits.append(f"[stopped at {arguments.max_matches} matches; narrow the pattern or the path]")
-        return self._show("\n".join([_fitting(hits) or "no matches", *(_aside(reached) if reached else ())]))
+        return self._charge_read(
+            "\n".join(
+                [_join_within_limit(hits) or "no matches", *(_format_target_line(reached) if reached else ())]
+            )
+        )
 
-    def _hits(self, pattern: Pattern, reached: Reached | None) -> Iterator[str]:
+    def _iterate_hits(self, pattern: Pattern, reached: ResolvedTarget | None) -> Iterator[str]:
         """Yield the matching lines of a file, a directory or all scopes, in the format of the result."""
-        for path, data in self._searched(reached) if reached else self._searched_everywhere():
+        for path, data in self._iterate_searched(reached) if reached else self._iterate_all_scopes():
             self._scanned_bytes += len(data)
             if self._scanned_bytes > self._policy.limits.scan_bytes:
                 raise BudgetSpent("this run has searched its maximum of bytes; use the results that you have")
             for number, line in pattern.matching_lines(data):
                 yield f"{path.text}:{number}: {line}"
 
-    def _searched_everywhere(self) -> Iterator[tuple[CanonicalPath, bytes]]:
-        if self._reading is not None:
-            yield from self._reading
+    def _iterate_all_scopes(self) -> Iterator[tuple[CanonicalPath, bytes]]:
+        if self._cached_files is not None:
+            yield from self._cached_files
             return
         reading: list[tuple[CanonicalPath, bytes]] = []
-        room = MAX_KEPT_BYTES
+        remaining_bytes = MAX_CACHED_BYTES
         for scope in self._scopes:
             root = CanonicalPath(scope, RelPath(""))
-            for path, data in self._searched_below(Reached(root, root)):
-                room -= len(data)
-                if room >= 0:
+            for path, data in self._iterate_readable(ResolvedTarget(root, root)):
+                remaining_bytes -= len(data)
+                if remaining_bytes >= 0:
                     reading.append((path, data))
                 yield path, data
-        if room >= 0 and self._must_read:
-            self._reading = reading
+        if remaining_bytes >= 0 and self._must_read:
+            self._cached_files = reading
 
-    def _searched(self, reached: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
+    def _iterate_searched(self, reached: ResolvedTarget) -> Iterator[tuple[CanonicalPath, bytes]]:
         """Yield the files, with their bytes, that a grep of `reached` may list and read."""
         path = reached.path
         if path.rel and not reached.is_directory and self._overlay.is_file(path):
-            self._reach.require(Verb.LIST, reached)
-            self._reach.require(Verb.READ, reached)
+            self._paths.require(Verb.LIST, reached)
+            self._paths.require(Verb.READ, reached)
             data = self._overlay.read(path)
             decode(data)
             yield path, data
             return
-        self._reach.require_directory(reached)
+        self._paths.require_directory(reached)
         if path.rel:
-            self._overlay.children(path)  # Raises if the directory does not exist.
-        yield from self._searched_below(reached)
+            self._overlay.list_children(path)  # Raises if the directory does not exist.
+        yield from self._iterate_readable(reached)
 
-    def _searched_below(self, directory: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
-        for below in self._files_below(directory):
-            if not (self._reach.allows(below, Verb.READ) and self._may_list(below)):
+    def _iterate_readable(self, directory: ResolvedTarget) -> Iterator[tuple[CanonicalPath, bytes]]:
+        for below in self._iterate_files(directory):
+            if not (self._paths.allows(below, Verb.READ) and self._may_list(below)):
                 continue
             try:
                 data = self._overlay.read(below.path)
@@ -501,27 +515,27 @@ class Workbench:
 
     def _write_file(self, arguments: WriteFile) -> str:
         # Denied before the file is accessed, if neither verb is granted.
-        reached = self._reach.file(arguments.path, Verb.MODIFY, Verb.CREATE)
+        reached = self._paths.resolve_file(arguments.path, Verb.MODIFY, Verb.CREATE)
         path = reached.path
-        base = self._overlay.base(path)
+        base = self._overlay.read_base(path)
         if base is None:
-            self._reach.require(Verb.CREATE, reached)
+            self._paths.require(Verb.CREATE, reached)
             check_creatable(path)
             self._overlay.check_new_name(path)
         else:
-            self._reach.require(Verb.MODIFY, reached)
+            self._paths.require(Verb.MODIFY, reached)
             if self._must_read and not self._overlay.is_known(path):
                 raise ToolError(
                     f"{path.text} exists; read it with read_file before you replace it", code="not_read"
                 )
-        content = self._propose(path, arguments.content)
+        content = self._check_proposal(path, arguments.content)
         self._overlay.write(path, content, base)
         done = "created" if base is None else "replaced"
         left_out = "" if content == arguments.content.encode() else "; a possible secret was removed"
-        return f"{done} {path.text} ({len(content)} bytes)" + _whence(reached) + left_out
+        return f"{done} {path.text} ({len(content)} bytes)" + _format_target_suffix(reached) + left_out
 
     def _edit(self, arguments: Edit) -> str:
-        reached = self._reach.file(arguments.path, Verb.MODIFY)
+        reached = self._paths.resolve_file(arguments.path, Verb.MODIFY)
         path = reached.path
         content_before = self._overlay.read(path)
         before = decode(content_before)
@@ -544,19 +558,21 @@ class Workbench:
         if len(before) + count * growth > MAX_FILE_BYTES:
             raise TooLarge(f"{path.text} would exceed {MAX_FILE_BYTES} bytes; write less")
         after = before.replace(arguments.old_string, arguments.new_string, count)
-        content = self._propose(path, after)
-        told = f"changed {path.text}" + _whence(reached)
+        content = self._check_proposal(path, after)
+        result = f"changed {path.text}" + _format_target_suffix(reached)
         if content != after.encode():
-            told += "; a possible secret was removed"
-        elif self._reach.allows(reached, Verb.READ):
-            told = self._show(f"{told}\n{_changed_lines(after, first, arguments.new_string)}")
+            result += "; a possible secret was removed"
+        elif self._paths.allows(reached, Verb.READ):
+            result = self._charge_read(
+                f"{result}\n{_format_changed_lines(after, first, arguments.new_string)}"
+            )
         self._overlay.rewrite(path, content, content_before)
-        return told
+        return result
 
-    def _propose(self, path: CanonicalPath, text: str) -> bytes:
+    def _check_proposal(self, path: CanonicalPath, text: str) -> bytes:
         """Return the bytes of `text`, if the gates, quotas and budgets let the run propose them at `path`."""
         if self._policy.content.secrets == "redact":
-            text = redacted(text)
+            text = redact_secrets(text)
         content = encode(text)
         limits = self._policy.limits
         if len(content) > MAX_FILE_BYTES:
@@ -571,31 +587,33 @@ class Workbench:
         check_entry(content, path.rel, self._policy.content)
         return content
 
-    def _show(self, text: str) -> str:
+    def _charge_read(self, text: str) -> str:
         """Return `text`, if the run may still receive that much."""
-        self._shown_bytes += len(text.encode())
-        if self._shown_bytes > self._policy.limits.read_bytes:
+        self._read_bytes += len(text.encode())
+        if self._read_bytes > self._policy.limits.read_bytes:
             raise BudgetSpent("this run has read its maximum of bytes; use the results that you have")
         return text
 
 
-def _aside(reached: Reached) -> list[str]:
+def _format_target_line(reached: ResolvedTarget) -> list[str]:
     """Return the line that states the target of a path with links; none for other paths."""
     return (
-        [] if reached.path == reached.written else [f"[{reached.written.text} points to {reached.path.text}]"]
+        []
+        if reached.path == reached.requested
+        else [f"[{reached.requested.text} points to {reached.path.text}]"]
     )
 
 
-def _whence(reached: Reached) -> str:
-    return "" if reached.path == reached.written else f"; {reached.written.text} points there"
+def _format_target_suffix(reached: ResolvedTarget) -> str:
+    return "" if reached.path == reached.requested else f"; {reached.requested.text} points there"
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _fitting(lines: list[str]) -> str:
+def _join_within_limit(lines: list[str]) -> str:
     """Return `lines` joined, cut at a line boundary within `MAX_TEXT_CHARS`."""
     text = "\n".join(lines)
     if len(text) <= MAX_TEXT_CHARS:
@@ -603,8 +621,8 @@ def _fitting(lines: list[str]) -> str:
     return text[: text.rindex("\n", 0, MAX_TEXT_CHARS)] + "\n[cut; narrow the pattern or the path]"
 
 
-def _changed_lines(text: str, position: int, inserted: str) -> str:
+def _format_changed_lines(text: str, position: int, inserted: str) -> str:
     first = text.count("\n", 0, position)
     last = first + inserted.count("\n") + 1
-    lines = _lines(text)[first : min(last, first + MAX_CHANGED_LINES)]
-    return _fitting([f"{number}\t{line[:500]}" for number, line in enumerate(lines, first + 1)])
+    lines = _split_lines(text)[first : min(last, first + MAX_CHANGED_LINES)]
+    return _join_within_limit([f"{number}\t{line[:500]}" for number, line in enumerate(lines, first + 1)])

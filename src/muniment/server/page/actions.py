@@ -18,9 +18,9 @@ from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.operations import edit as editing
 from muniment.operations import review
-from muniment.operations.edit import check_editable, replace_text, with_body
-from muniment.operations.place import Place
-from muniment.server import asking
+from muniment.operations.edit import check_editable, replace_body, replace_text
+from muniment.operations.job_context import JobContext
+from muniment.server import requests
 from muniment.server.contract import HttpProblem
 from muniment.server.page import views
 from muniment.server.page.call import PageCall
@@ -28,7 +28,7 @@ from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator
 from muniment.types import RememberRequest, RememberResult
 
-US: Final = Originator(OWNER)
+OWNER_ORIGINATOR: Final = Originator(OWNER)
 
 Form = Mapping[str, str]
 
@@ -41,38 +41,40 @@ async def remember(call: PageCall, form: Form) -> Response:
     document = {"content": form.get("content", "").replace("\r\n", "\n")}
     if form.get("scope"):
         document["scope"] = form["scope"]
-    asked = asking.remember(document, call.workspace)
+    new_task = requests.parse_remember(document, call.workspace)
     if form.get("try"):
-        return await _tried(call, asked.arguments)
-    task = (await accept(call, asked, US)).task
-    return call.go("memory", f"Accepted as {task.id}; Tasks shows the result.")
+        return await _preview_fact(call, new_task.arguments)
+    task = (await accept(call, new_task, OWNER_ORIGINATOR)).task
+    return call.redirect("memory", f"Accepted as {task.id}; Tasks shows the result.")
 
 
-async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
+async def _preview_fact(call: PageCall, fact: Mapping[str, Any]) -> Response:
     from muniment.operations.remember import remember as job
 
-    asked = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
+    request = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
 
-    def body(place: Place, cancel: Cancel) -> RememberResult:
-        return job(asked, place, call.core.model, cancel=cancel)
+    def body(context: JobContext, cancel: Cancel) -> RememberResult:
+        return job(request, context, call.core.model, cancel=cancel)
 
-    result = await call.while_awaited(body)
-    return await call.show("preview.html", lambda *_: {"request": asked, "result": result})
+    result = await call.run_while_connected(body)
+    return await call.render_view("preview.html", lambda *_: {"request": request, "result": result})
 
 
 async def forget(call: PageCall, form: Form) -> Response:
     """Forget one entry, given by its path; other texts are rejected, since they could match any entry."""
-    path = await call.at_place(lambda place, _: _present(place, form.get("path", ""))[0])
+    path = await call.run_in_context(lambda context, _: _read_entry(context, form.get("path", ""))[0])
     if not path.rel.endswith(FILE_SUFFIX):
         raise NotFound(f"{path.text} is not an entry")
-    task = (await accept(call, asking.forget({"query": path.text}, call.workspace), US)).task
-    return call.go("task", "Accepted.", id=task.id)
+    task = (
+        await accept(call, requests.parse_forget({"query": path.text}, call.workspace), OWNER_ORIGINATOR)
+    ).task
+    return call.redirect("task", "Accepted.", id=task.id)
 
 
 async def dream(call: PageCall, _: Form) -> Response:
     """Tidy the memory."""
-    task = (await accept(call, asking.dream({}, call.workspace), US)).task
-    return call.go("task", "Accepted.", id=task.id)
+    task = (await accept(call, requests.parse_dream({}, call.workspace), OWNER_ORIGINATOR)).task
+    return call.redirect("task", "Accepted.", id=task.id)
 
 
 async def edit(call: PageCall, form: Form) -> Response:
@@ -80,34 +82,34 @@ async def edit(call: PageCall, form: Form) -> Response:
     path = form.get("path", "")
     body = form.get("body", "")
 
-    def save(place: Place, _: Cancel) -> tuple[str, str]:
-        at, before = _present(place, path)
+    def save(context: JobContext, _: Cancel) -> tuple[str, str]:
+        entry_path, before = _read_entry(context, path)
         if digest(before) != form.get("digest"):
-            raise StoreConflict((at.text,))
-        check_editable(place, at)
-        text = _as_lines_end(parse(before).body, body)
+            raise StoreConflict((entry_path.text,))
+        check_editable(context, entry_path)
+        text = _restore_line_ends(parse(before).body, body)
         if text is None:
             return "", path
-        result = replace_text(place, at, before, with_body(before, text))
+        result = replace_text(context, entry_path, before, replace_body(before, text))
         return result.task_id or "", result.path
 
     try:
-        task, now = await call.at_place(save)
+        task, now = await call.run_in_context(save)
     except PendingReview as waits:
-        told = f"Not saved yet, it needs your review: {'; '.join(waits.reasons)}."
-        return call.go("review", told, id=waits.review_id)
+        notice = f"Not saved yet, it needs your review: {'; '.join(waits.reasons)}."
+        return call.redirect("review", notice, id=waits.review_id)
     except MunimentError as error:
         problem = f"Not saved: {error} [{error.code}]"
 
-        def again(place: Place, _: PageCall) -> views.Shown:
-            return views.editing(place, path, body, form.get("digest", ""), problem)
+        def render_again(context: JobContext, _: PageCall) -> views.TemplateValues:
+            return views.build_edit_form(context, path, body, form.get("digest", ""), problem)
 
-        return await call.show("edit.html", again, status=409)
-    told = f"Saved; to revert it, undo {task}." if task else "Nothing was changed."
-    return call.go("entry", told, path=now)
+        return await call.render_view("edit.html", render_again, status=409)
+    notice = f"Saved; to revert it, undo {task}." if task else "Nothing was changed."
+    return call.redirect("entry", notice, path=now)
 
 
-def _as_lines_end(before: str, sent: str) -> str | None:
+def _restore_line_ends(before: str, sent: str) -> str | None:
     """Return the text of a browser with the line ends of the original; None if the text is unchanged."""
     text, was = (_ENDS.sub("\n", each) for each in (sent, before))
     if was.endswith("\n") and not text.endswith("\n"):
@@ -120,57 +122,61 @@ def _as_lines_end(before: str, sent: str) -> str | None:
 async def pin(call: PageCall, form: Form) -> Response:
     """Pin an entry, or unpin a pinned one."""
 
-    def move(place: Place, _: Cancel) -> str:
-        path, _before = _present(place, form.get("path", ""))
-        return editing.pin(place, path.text).path
+    def move(context: JobContext, _: Cancel) -> str:
+        path, _before = _read_entry(context, form.get("path", ""))
+        return editing.toggle_pin(context, path.text).path
 
-    path = await call.at_place(move)
-    return call.go("entry", f"The entry is now {path}.", path=path)
+    path = await call.run_in_context(move)
+    return call.redirect("entry", f"The entry is now {path}.", path=path)
 
 
 async def undo(call: PageCall, form: Form) -> Response:
     """Undo the changes of a task."""
     task = form.get("task", "")
-    result = await call.at_place(lambda place, cancel: review.undo(task, place, cancel=cancel))
+    result = await call.run_in_context(lambda context, cancel: review.undo_task(task, context, cancel=cancel))
     if result.error is not None:
         raise result.error
-    told = f"Undid {task}; to restore it, undo {result.task_id}."
+    notice = f"Undid {task}; to restore it, undo {result.task_id}."
     path = form.get("path")
-    there = [each.path for each in result.changes if each.kind != "delete"]
-    if path not in there and len(there) == 1:
-        path = there[0]  # The entry has its earlier name again.
-    return call.go("entry" if "path" in form else "memory", told, path=path)
+    remaining_paths = [each.path for each in result.changes if each.kind != "delete"]
+    if path not in remaining_paths and len(remaining_paths) == 1:
+        path = remaining_paths[0]  # The entry has its earlier name again.
+    return call.redirect("entry" if "path" in form else "memory", notice, path=path)
 
 
 async def approve(call: PageCall, form: Form) -> Response:
     """Commit a pending review exactly as it was displayed."""
-    review_id, shown = form.get("id", ""), form.get("digest", "")
-    done = await call.at_place(lambda place, cancel: review.approve(review_id, shown, place, cancel=cancel))
-    return call.go("reviews", f"Approved {done.review_id} as {done.task_id}.")
+    review_id, digest = form.get("id", ""), form.get("digest", "")
+    done = await call.run_in_context(
+        lambda context, cancel: review.approve_review(review_id, digest, context, cancel=cancel)
+    )
+    return call.redirect("reviews", f"Approved {done.review_id} as {done.task_id}.")
 
 
 async def reject(call: PageCall, form: Form) -> Response:
     """Reject a pending review permanently."""
     review_id = form.get("id", "")
-    done = await call.at_place(lambda place, cancel: review.reject(review_id, place, cancel=cancel))
-    return call.go("reviews", f"Rejected {done.review_id}; nothing was written.")
+    done = await call.run_in_context(
+        lambda context, cancel: review.reject_review(review_id, context, cancel=cancel)
+    )
+    return call.redirect("reviews", f"Rejected {done.review_id}; nothing was written.")
 
 
 async def cancel_task(call: PageCall, form: Form) -> Response:
     """Cancel a task."""
     try:
         call.wait()
-        task = await call.core.cancel(call.workspace, form.get("id", ""), US)
+        task = await call.core.cancel(call.workspace, form.get("id", ""), OWNER_ORIGINATOR)
     except NotFound:
         raise HttpProblem("task_not_found") from None
-    told = "Cancelled." if task.status == "cancelled" else f"The task is {task.status}."
-    return call.go("task", told, id=task.id)
+    notice = "Cancelled." if task.status == "cancelled" else f"The task is {task.status}."
+    return call.redirect("task", notice, id=task.id)
 
 
-def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
+def _read_entry(context: JobContext, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
     """Return a path and the bytes of its file."""
-    path = place.path(unsafe_path)
-    return path, place.read(path)
+    path = context.resolve_path(unsafe_path)
+    return path, context.read_file(path)
 
 
 ACTIONS: Final[Mapping[str, tuple[Callable[[PageCall, Form], Awaitable[Response]], str]]] = {

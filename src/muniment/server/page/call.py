@@ -12,15 +12,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from muniment.cancelling import Cancel
 from muniment.errors import MunimentError
-from muniment.operations.place import Place
-from muniment.operations.review import waiting
+from muniment.operations.job_context import JobContext
+from muniment.operations.review import list_pending
 from muniment.server.contract import HttpProblem
 from muniment.server.core import DaemonCore
 from muniment.server.guard import SESSION, WORKSPACE
 from muniment.server.http import Call, read_body
 from muniment.server.lane_tasks import count_pending
-from muniment.server.page.door import Session
-from muniment.server.page.rendering import rendered
+from muniment.server.page.access import Session
+from muniment.server.page.rendering import render
 from muniment.server.work import Workspace
 
 MAX_FIELDS: Final = 16
@@ -46,10 +46,10 @@ class PageCall(Call):
     def __init__(self, request: Request, core: DaemonCore) -> None:
         super().__init__(request, core)
         self.session: Session | None = getattr(request.state, SESSION)
-        self.back = self.written = ""
+        self.return_url = self.entered_text = ""
 
     @property
-    def names_no_workspace(self) -> bool:
+    def is_without_workspace(self) -> bool:
         """Return whether its path contains no workspace."""
         return getattr(self.request.state, WORKSPACE) is None
 
@@ -71,65 +71,72 @@ class PageCall(Call):
         except ValueError:
             raise HttpProblem("invalid_request") from None
         form = dict(fields)
-        self.written = form.get("content") or form.get("body") or ""
+        self.entered_text = form.get("content") or form.get("body") or ""
         return form
 
-    def to(self, view: str, **query: str | None) -> str:
+    def build_url(self, view: str, **query: str | None) -> str:
         """Return the URL of a view of the workspace; fields that are None are omitted."""
-        asked = {name: value for name, value in query.items() if value is not None}
-        return f"/w/{self.workspace.key}/{view}" + (f"?{urlencode(asked)}" if asked else "")
+        fields = {name: value for name, value in query.items() if value is not None}
+        return f"/w/{self.workspace.key}/{view}" + (f"?{urlencode(fields)}" if fields else "")
 
-    def go(self, view: str, notice: str = "", **query: str | None) -> Response:
+    def redirect(self, view: str, notice: str = "", **query: str | None) -> Response:
         """Redirect the browser to a view, which displays `notice` once."""
         if notice and self.session is not None:
             self.session.notices.append(notice)
-        return RedirectResponse(self.to(view, **query), 303)
+        return RedirectResponse(self.build_url(view, **query), 303)
 
-    async def at_place(self, body: Callable[[Place, Cancel], T]) -> T:
-        """Run `body` in a thread, as `DaemonCore.at`."""
+    async def run_in_context(self, operation: Callable[[JobContext, Cancel], T]) -> T:
+        """Run `operation` in a thread, as `DaemonCore.run_in_context`."""
         self.wait()
-        return await self.core.at(self.workspace, body)
+        return await self.core.run_in_context(self.workspace, operation)
 
-    async def while_awaited(self, body: Callable[[Place, Cancel], T]) -> T:
-        """Run `body`, which may take minutes, in a thread; cancel it if the browser disconnects."""
+    async def run_while_connected(self, operation: Callable[[JobContext, Cancel], T]) -> T:
+        """Run `operation`, which may take minutes, in a thread; cancel it if the browser disconnects."""
         self.wait()
-        work = asyncio.ensure_future(self.core.at(self.workspace, body, is_long=True))
+        work = asyncio.ensure_future(
+            self.core.run_in_context(self.workspace, operation, can_query_model=True)
+        )
         # After a form, the only other message is a disconnect.
-        gone = asyncio.ensure_future(self.request.receive())
+        disconnect = asyncio.ensure_future(self.request.receive())
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise HttpProblem("invalid_http")  # The browser has disconnected and does not read this.
             return work.result()
         finally:
             work.cancel()
-            gone.cancel()
+            disconnect.cancel()
 
-    async def show(
-        self, template: str, body: Callable[[Place, PageCall], Mapping[str, Any]], status: int = 200
+    async def render_view(
+        self,
+        template: str,
+        build_values: Callable[[JobContext, PageCall], Mapping[str, Any]],
+        status: int = 200,
     ) -> Response:
         """Return a view of the memory.
 
         Args:
             template: its file.
-            body: returns its values; runs in a thread.
+            build_values: returns its values; runs in a thread.
             status: status of the response.
         """
         # Later events may be missing in the view, so the script follows from this cursor.
-        notices, cursor = self.take_notices(), await self.core.stream.cursor()
+        notices, cursor = self.pop_notices(), await self.core.stream.cursor()
 
-        def page(place: Place, _: Cancel) -> str:
+        def page(context: JobContext, _: Cancel) -> str:
             first = {"notices": notices, "cursor": cursor}
-            return rendered(template, {**self._around(place), **first, **body(place, self)})
+            return render(
+                template, {**self._build_layout_values(context), **first, **build_values(context, self)}
+            )
 
         try:
-            return HTMLResponse(await self.at_place(page), status)
+            return HTMLResponse(await self.run_in_context(page), status)
         except (HttpProblem, MunimentError):
             if self.session is not None:  # They were not displayed.
                 self.session.notices.extendleft(reversed(notices))
             raise
 
-    def take_notices(self) -> list[str]:
+    def pop_notices(self) -> list[str]:
         """Return the notices for the next view; none for its script, which reloads the view."""
         if self.session is None or self.request.headers.get("sec-fetch-mode") != "navigate":
             return []
@@ -137,15 +144,15 @@ class PageCall(Call):
         self.session.notices.clear()
         return notices
 
-    def _around(self, place: Place) -> dict[str, Any]:
+    def _build_layout_values(self, context: JobContext) -> dict[str, Any]:
         """Return the values that every view needs."""
         return {
-            "to": self.to,
+            "to": self.build_url,
             "current_view": self.request.scope["path"].removeprefix("/"),
             "workspace": self.workspace,
             "workspaces": list(self.core.workspaces.values()),
-            "waiting": len(waiting(place)),
-            "pending": sum(count_pending(place.state.ledger, self.workspace.key).values()),
-            "policy": place.policy.label,
-            "scopes": list(place.roots),
+            "waiting": len(list_pending(context)),
+            "pending": sum(count_pending(context.state.ledger, self.workspace.key).values()),
+            "policy": context.policy.label,
+            "scopes": list(context.roots),
         }

@@ -14,15 +14,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment.errors import MunimentError
-from muniment.server.contract import HttpProblem, problem_of
+from muniment.server.contract import HttpProblem, convert_error
 from muniment.server.core import DaemonCore
-from muniment.server.page.actions import ACTIONS, US
+from muniment.server.page.access import COOKIE
+from muniment.server.page.actions import ACTIONS, OWNER_ORIGINATOR
 from muniment.server.page.call import PageCall
-from muniment.server.page.door import COOKIE
-from muniment.server.page.rendering import rendered
+from muniment.server.page.rendering import render
 from muniment.server.page.views import VIEWS
 from muniment.server.routes import EVENT_STREAM
-from muniment.server.stream import StreamView
+from muniment.server.stream import Subscription
 
 _MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -36,21 +36,21 @@ FILES: Final = {
 """Static files by path: content and media type."""
 
 
-def application(core: DaemonCore) -> ASGIApp:
+def create_application(core: DaemonCore) -> ASGIApp:
     """Return the application of a daemon's page."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         call = PageCall(Request(scope, receive), core)
         try:
-            response = await _answered(call)
+            response = await _respond(call)
         except (HttpProblem, MunimentError) as error:
-            response = _problem(call, error)
+            response = _render_problem(call, error)
         await response(scope, receive, send)
 
     return page
 
 
-async def _answered(call: PageCall) -> Response:
+async def _respond(call: PageCall) -> Response:
     method, path = call.request.method, call.request.scope["path"]
     if method == "GET" and path in FILES:
         content, media_type = FILES[path]
@@ -58,90 +58,95 @@ async def _answered(call: PageCall) -> Response:
     if (method, path) == ("POST", "/sign-in"):
         return await _sign_in(call)
     if call.session is None:
-        return await _without_session(call)
+        return await _respond_signed_out(call)
     if (method, path) == ("POST", "/sign-out"):
-        call.core.door.sign_out(call.session)
-        call.core.stream.ask_again()
-        return _without_cookie(_way_in(200, "You have signed out."))
+        call.core.page_access.sign_out(call.session)
+        call.core.stream.recheck_permissions()
+        return _delete_cookie(_render_sign_in(200, "You have signed out."))
     if path == "/":
         return RedirectResponse(f"/w/{next(iter(call.core.workspaces))}/memory", 303)
-    return await _of_workspace(call, method, path)
+    return await _respond_for_workspace(call, method, path)
 
 
-async def _of_workspace(call: PageCall, method: str, path: str) -> Response:
+async def _respond_for_workspace(call: PageCall, method: str, path: str) -> Response:
     view = path.removeprefix("/")
     is_known = view in VIEWS or path in ACTIONS or path == "/events"
-    if call.names_no_workspace or not is_known:
+    if call.is_without_workspace or not is_known:
         raise HttpProblem("not_found")
     await call.find_workspace()
     if method == "GET" and path == "/events":
-        return _events(call)
+        return _stream_events(call)
     if method == "GET" and view in VIEWS:
-        return await call.show(f"{view}.html", VIEWS[view])
+        return await call.render_view(f"{view}.html", VIEWS[view])
     if method == "POST" and path in ACTIONS:
         act, back = ACTIONS[path]
         form = await call.form()
-        call.back = call.to(back, path=form.get("path"), id=form.get("id"))
+        call.return_url = call.build_url(back, path=form.get("path"), id=form.get("id"))
         return await act(call, form)
     raise HttpProblem("method_not_allowed")
 
 
-def _events(call: PageCall) -> Response:
+def _stream_events(call: PageCall) -> Response:
     """Stream the events of the workspace for as long as the session is valid."""
-    session, door, workspace = call.session, call.core.door, call.workspace
+    session, door, workspace = call.session, call.core.page_access, call.workspace
 
     async def may_follow() -> bool:
-        return session is not None and door.knows(session)
+        return session is not None and door.is_valid(session)
 
-    view = StreamView(workspace.key, workspace.scopes, US, may_follow=may_follow)
+    view = Subscription(workspace.key, workspace.scopes, OWNER_ORIGINATOR, may_follow=may_follow)
     call.follow()
     cursor = call.request.headers.get("last-event-id") or call.query("after") or None
     return StreamingResponse(call.core.stream.follow(view, cursor), media_type=EVENT_STREAM)
 
 
-async def _without_session(call: PageCall) -> Response:
+async def _respond_signed_out(call: PageCall) -> Response:
     """Return the sign-in form, with the requested view as its target, or with the text of a form."""
     scope = call.request.scope
     if call.request.method == "POST" and scope["path"] in ACTIONS:
         await call.form()
-        told = "Not saved: you are signed out because your session has ended."
-        return _way_in(401, told, written=call.written)
-    wanted = f"{scope['raw_path'].decode('ascii')}?{scope['query_string'].decode('latin-1')}".rstrip("?")
-    is_shown = call.request.headers.get("sec-fetch-mode") == "navigate"
-    return _way_in(200 if is_shown else 401, to=wanted)
+        notice = "Not saved: you are signed out because your session has ended."
+        return _render_sign_in(401, notice, entered_text=call.entered_text)
+    target = f"{scope['raw_path'].decode('ascii')}?{scope['query_string'].decode('latin-1')}".rstrip("?")
+    is_navigation = call.request.headers.get("sec-fetch-mode") == "navigate"
+    return _render_sign_in(200 if is_navigation else 401, target=target)
 
 
 async def _sign_in(call: PageCall) -> Response:
     form = await call.form()
-    wanted = form.get("to", "")
-    cookie = call.core.door.sign_in(form.get("code", "").strip())
+    target = form.get("to", "")
+    cookie = call.core.page_access.sign_in(form.get("code", "").strip())
     if cookie is None:
-        told = "Invalid or expired code. A code works once, for one minute."
-        return _way_in(401, told, to=wanted)
-    response = RedirectResponse(_view(wanted), 303)
+        notice = "Invalid or expired code. A code works once, for one minute."
+        return _render_sign_in(401, notice, target=target)
+    response = RedirectResponse(_choose_view(target), 303)
     response.set_cookie(COOKIE, cookie, path="/", httponly=True, samesite="strict")
     return response
 
 
-def _view(unsafe_target: str) -> str:
+def _choose_view(unsafe_target: str) -> str:
     return unsafe_target if _VIEW.fullmatch(unsafe_target) else "/"
 
 
-def _way_in(status: int, notice: str = "", *, to: str = "", written: str = "") -> Response:
-    context = {"notice": notice, "to": _view(to), "entered_text": written}
-    return HTMLResponse(rendered("sign_in.html", context), status)
+def _render_sign_in(status: int, notice: str = "", *, target: str = "", entered_text: str = "") -> Response:
+    context = {"notice": notice, "to": _choose_view(target), "entered_text": entered_text}
+    return HTMLResponse(render("sign_in.html", context), status)
 
 
-def _without_cookie(response: Response) -> Response:
+def _delete_cookie(response: Response) -> Response:
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response
 
 
-def _problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
+def _render_problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
     """Return the error page."""
     if isinstance(error, HttpProblem):
-        problem, told = error, error.sentence
+        problem, message = error, error.sentence
     else:
-        problem, told = problem_of(error), str(error)
-    context = {"message": told, "code": problem.code, "back": call.back or "/", "entered_text": call.written}
-    return HTMLResponse(rendered("problem.html", context), problem.status, problem.headers)
+        problem, message = convert_error(error), str(error)
+    context = {
+        "message": message,
+        "code": problem.code,
+        "back": call.return_url or "/",
+        "entered_text": call.entered_text,
+    }
+    return HTMLResponse(render("problem.html", context), problem.status, problem.headers)

@@ -1,7 +1,7 @@
 """Rendering of the page: templates with escaping, markdown without links or HTML, and a timeline.
 
 W1 Every value in a template is escaped, and invisible characters are made visible. The only other sources of
-   HTML are `markdown` and `timeline`, with the same guarantees.
+   HTML are `render_markdown` and `build_timeline`, with the same guarantees.
 W2 A text of the memory renders no link, picture or HTML, and its headings are not headings of the page.
    Addresses in it are displayed as text.
 W3 Markdown cannot hide text: if rendering would omit more than markup characters, as for extra table cells or
@@ -25,8 +25,8 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
 from muniment.content.expiry import has_ended
-from muniment.content.gates import visible
-from muniment.operations.review import BECAME
+from muniment.content.gates import escape_invisible
+from muniment.operations.review import CHANGE_TEXTS
 
 MAX_RENDERED_CHARS: Final = 32_768
 """Maximum characters of a text that is rendered; a longer one is displayed unrendered, which is faster."""
@@ -35,82 +35,84 @@ DAYS: Final = 60
 """Days of the timeline."""
 
 
-def rendered(template: str, context: Mapping[str, Any]) -> str:
+def render(template: str, context: Mapping[str, Any]) -> str:
     """Render a template (W1); raises if the template uses an undefined value."""
-    return _environment().get_template(template).render(context)
+    return _create_environment().get_template(template).render(context)
 
 
 @cache
-def _environment() -> Environment:
-    made = Environment(
+def _create_environment() -> Environment:
+    environment = Environment(
         loader=PackageLoader("muniment.server.page"),
         autoescape=True,
-        finalize=_shown,
+        finalize=_make_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {
-        "when": _when,
-        "ago": _ago,
+    environment.filters |= {
+        "when": _format_time,
+        "ago": _format_age,
         "exact": escape,  # Unchanged text, for a form that sends it back.
-        "became": BECAME.__getitem__,
+        "became": CHANGE_TEXTS.__getitem__,
         "end": lambda day: f"ended on {day}" if has_ended(day) else f"valid until {day}",
     }
-    made.globals["parts"] = made.get_template("parts.html").module
-    return made
+    environment.globals["parts"] = environment.get_template("parts.html").module
+    return environment
 
 
-def _shown(value: object) -> object:
+def _make_visible(value: object) -> object:
     """Return the text to insert for a value, with invisible characters made visible; markup is unchanged."""
     if value is None:
         return ""
-    return value if isinstance(value, Markup) else visible(str(value))
+    return value if isinstance(value, Markup) else escape_invisible(str(value))
 
 
-def _when(at: str) -> Markup:
+def _format_time(timestamp: str) -> Markup:
     """Return a readable time, with the exact one as its title."""
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(at, f"{at[:10]} {at[11:16]}".strip())
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
+        timestamp, f"{timestamp[:10]} {timestamp[11:16]}".strip()
+    )
 
 
-def _ago(at: str) -> Markup:
+def _format_age(timestamp: str) -> Markup:
     """Return the age of a time, with the exact time as its title."""
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()
     for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
-            told = f"{int(seconds // size)} {word} ago"
+            age = f"{int(seconds // size)} {word} ago"
             break
     else:
-        told = "just now"
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(at, told)
+        age = "just now"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(timestamp, age)
 
 
 # -- markdown ----------------------------------------------------------------------------------------
 
 
-_SAID_BY_NONE: Final = re.compile(r"[\s!-/:-@\[-`{-~]+")
+_MARKUP_CHARACTERS: Final = re.compile(r"[\s!-/:-@\[-`{-~]+")
 """White space and the characters of markup."""
 
 _TAG: Final = re.compile(r'<(?:li value="(\d+)")?[^>]*>')
 """A tag of the generated HTML: the only attribute value that is text of the entry is a number."""
 
 
-def markdown(text: str) -> Markup:
+def render_markdown(text: str) -> Markup:
     """Return an entry's body as HTML (W2, W3).
 
     Cost: a few ms per KiB, at most 40.
     """
-    shown = visible(text)
-    if len(shown) <= MAX_RENDERED_CHARS:
-        made = _parser().render(shown)
-        if _said(html.unescape(_TAG.sub(r"\1", made))) == _said(shown):
-            return Markup(made)  # noqa: S704  HTML in it is off, and the renderer escapes text
-    return Markup("<pre>{}</pre>").format(shown)
+    visible_text = escape_invisible(text)
+    if len(visible_text) <= MAX_RENDERED_CHARS:
+        rendered = _create_parser().render(visible_text)
+        if _strip_markup(html.unescape(_TAG.sub(r"\1", rendered))) == _strip_markup(visible_text):
+            return Markup(rendered)  # noqa: S704  HTML in it is off, and the renderer escapes text
+    return Markup("<pre>{}</pre>").format(visible_text)
 
 
-def _said(text: str) -> str:
-    return _SAID_BY_NONE.sub("", text)
+def _strip_markup(text: str) -> str:
+    return _MARKUP_CHARACTERS.sub("", text)
 
 
 class _Renderer(RendererHTML):
@@ -130,16 +132,18 @@ class _Renderer(RendererHTML):
 
     def link_close(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
         """Close the text of a link; add its address as text, unless the text is the address."""
-        depth, at = 1, idx
-        while depth and at:
-            at -= 1
-            depth += {"link_close": 1, "link_open": -1}.get(tokens[at].type, 0)
-        return "</span>" if tokens[at].info == "auto" else f"</span>{_address(tokens[at], 'href')}"
+        depth, index = 1, idx
+        while depth and index:
+            index -= 1
+            depth += {"link_close": 1, "link_open": -1}.get(tokens[index].type, 0)
+        return (
+            "</span>" if tokens[index].info == "auto" else f"</span>{_render_address(tokens[index], 'href')}"
+        )
 
     def image(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
         """Return the description and the address of a picture as text."""
         token = tokens[idx]
-        return f'<span class="link picture">{escape(token.content)}</span>{_address(token, "src")}'
+        return f'<span class="link picture">{escape(token.content)}</span>{_render_address(token, "src")}'
 
     def fence(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
         """Return a code block, with its info string above it."""
@@ -165,7 +169,7 @@ class _Renderer(RendererHTML):
         return "<td>"
 
 
-def _address(token: Token, name: str) -> Markup:
+def _render_address(token: Token, name: str) -> Markup:
     """Return the address and the title of a link or picture, as text."""
     title = (
         Markup(' <span class="link">{}</span>').format(token.attrGet("title"))
@@ -188,10 +192,10 @@ class _Parser(MarkdownIt):
 
 
 @cache
-def _parser() -> MarkdownIt:
-    made = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
+def _create_parser() -> MarkdownIt:
+    parser = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
     # These rules would remove text: link definitions and the spelling of entities. Displayed instead.
-    return made.disable(["reference", "entity"])
+    return parser.disable(["reference", "entity"])
 
 
 # -- timeline ----------------------------------------------------------------------------------------
@@ -199,7 +203,7 @@ def _parser() -> MarkdownIt:
 _WIDTH, _HEIGHT, _BAR = 720, 160, 9
 
 
-def timeline(
+def build_timeline(
     counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], today: date
 ) -> Mapping[str, object]:
     """Prepare a chart of the counts by day and scope up to today; counts of other days are ignored.
@@ -217,14 +221,14 @@ def timeline(
     most = max(map(sum, found.values()))
     step, scale = _WIDTH / DAYS, _HEIGHT / max(most, 1)
     bars = []
-    for place, (day, of_scopes) in enumerate(found.items()):
-        below = 0
-        for number, count in enumerate(of_scopes):
+    for index, (day, scope_counts) in enumerate(found.items()):
+        total = 0
+        for number, count in enumerate(scope_counts):
             if count:
-                below += count
-                told = f"{day}, {scopes[number]}: {count}"
-                x, y = round(place * step, 1), _HEIGHT - below * scale
-                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "label": told})
+                total += count
+                label = f"{day}, {scopes[number]}: {count}"
+                x, y = round(index * step, 1), _HEIGHT - total * scale
+                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "label": label})
     return {
         "width": _WIDTH,
         "height": _HEIGHT,
@@ -233,6 +237,6 @@ def timeline(
         "most": most,
         "scopes": scopes,
         "bars": bars,
-        "labels": [(round(place * step, 1), day[5:]) for place, day in enumerate(days) if place % 14 == 0],
+        "labels": [(round(index * step, 1), day[5:]) for index, day in enumerate(days) if index % 14 == 0],
         "days": [(day, of) for day, of in reversed(found.items()) if any(of)],
     }

@@ -21,12 +21,12 @@ Start with `targets.py` to add a kind of tool, with `muniment.testing.corpus.sta
 from __future__ import annotations
 
 import muniment.sandbox.fence  # noqa: F401  checks the operating system
-from muniment.testing.conformance.run import Finding, Result, examine, select
+from muniment.testing.conformance.run import Finding, Result, run_cases, select_cases
 from muniment.testing.conformance.targets import (
     Claims,
     Promises,
     Target,
-    outcome_of,
+    judge_outcome,
     parse_target,
 )
 from muniment.testing.corpus import CaseOutcome
@@ -38,8 +38,8 @@ __all__ = [
     "Promises",
     "Result",
     "Target",
-    "examine",
-    "outcome_of",
+    "judge_outcome",
     "parse_target",
-    "select",
+    "run_cases",
+    "select_cases",
 ]

@@ -15,9 +15,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final
 
-from muniment.testing.conformance.targets import Target, outcome_of
-from muniment.testing.corpus import Case, Corpus, Failure, Kind
-from muniment.testing.corpus.running import ABOUT, HANG_SECONDS, Failures, Leash, driver_command, run_driver
+from muniment.testing.conformance.targets import Target, judge_outcome
+from muniment.testing.corpus import Case, Corpus, Failure, FailureKind
+from muniment.testing.corpus.running import (
+    ABOUT,
+    HANG_SECONDS,
+    DriverGroup,
+    Failures,
+    build_driver_command,
+    run_driver,
+)
 from muniment.testing.corpus.stage import BAD, CaseOutcome
 
 PROBE: Final = "ok-read-relative"
@@ -60,10 +67,10 @@ class Result:
     findings: Sequence[Finding] = field(default=())
     unusable: str | None = None
 
-    def tally(self, of_class: str | None = None) -> Counter[CaseOutcome]:
+    def count_outcomes(self, of_class: str | None = None) -> Counter[CaseOutcome]:
         """Return the number of cases per outcome, for one class or all."""
-        wanted = (each for each in self.findings if of_class in {None, each.case["class"]})
-        return Counter(each.outcome for each in wanted)
+        findings = (each for each in self.findings if of_class in {None, each.case["class"]})
+        return Counter(each.outcome for each in findings)
 
     @property
     def is_passed(self) -> bool:
@@ -71,21 +78,26 @@ class Result:
 
         Muniment must pass every case. Another tool must not have an outcome in `BAD`.
         """
-        outcomes = set(self.tally())
+        outcomes = set(self.count_outcomes())
         if self.target.promises.is_exact:
-            return outcomes == {CaseOutcome.HELD}
+            return outcomes == {CaseOutcome.PASSED}
         return not outcomes & BAD and bool(outcomes - {CaseOutcome.SKIPPED})
 
 
-def select(corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str] = ()) -> Mapping[str, Case]:
+def select_cases(
+    corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str] = ()
+) -> Mapping[str, Case]:
     """Return the cases of the given classes and ids; all cases if both are empty.
 
     Raises:
         KeyError: unknown class or case.
     """
     known = {case["class"] for case in corpus.cases.values()}
-    for name, among in (*((name, known) for name in classes), *((name, corpus.cases.keys()) for name in ids)):
-        if name not in among:
+    for name, choices in (
+        *((name, known) for name in classes),
+        *((name, corpus.cases.keys()) for name in ids),
+    ):
+        if name not in choices:
             raise KeyError(name)
     return {
         case_id: case
@@ -94,61 +106,67 @@ def select(corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str
     }
 
 
-def examine(
+def run_cases(
     targets: Sequence[Target],
     corpus: Corpus,
     cases: Mapping[str, Case],
     *,
     jobs: int,
-    told: Callable[[], None] = lambda: None,
+    on_case_ended: Callable[[], None] = lambda: None,
 ) -> list[Result]:
     """Run the cases against every target.
 
     Args:
         targets: in the order of the results.
         corpus: the corpus of the cases, with the canary.
-        cases: by id, as `select` returns them.
+        cases: by id, as `select_cases` returns them.
         jobs: number of concurrent drivers, for all targets together.
-        told: called after each case, from any thread.
+        on_case_ended: called after each case, from any thread.
 
     Raises:
         OSError: the temporary directory cannot be used.
         KeyboardInterrupt: from outside; all drivers are stopped and the directory is removed.
     """
-    leash = Leash()
+    drivers = DriverGroup()
     with TemporaryDirectory(prefix="muniment-conformance-") as directory, ThreadPoolExecutor(jobs) as pool:
-        run = _Run(Path(directory).resolve(), corpus, leash, told)
+        run = _Run(Path(directory).resolve(), corpus, drivers, on_case_ended)
         try:
             usable = list(pool.map(run.probe, targets))
             parts = [
-                pool.submit(run.part, target, list(ids)[number::jobs])
+                pool.submit(run.run_part, target, list(ids)[number::jobs])
                 for target, (_, unusable) in zip(targets, usable, strict=True)
                 if unusable is None
-                for ids in [[case_id for case_id, case in cases.items() if target.lacks(case) is None]]
+                for ids in [[case_id for case_id, case in cases.items() if target.find_missing(case) is None]]
                 for number in range(jobs)
             ]
             found = [part.result() for part in parts]
         except BaseException:
-            leash.pull()
+            drivers.kill()
             pool.shutdown(cancel_futures=True)
             raise
-    told_of = {(target.spec, case_id): each for target, part in found for case_id, each in part.items()}
+    failures_by_case = {
+        (target.spec, case_id): each for target, part in found for case_id, each in part.items()
+    }
     return [
-        Result(target, about, () if unusable else _findings(target, cases, told_of), unusable)
+        Result(target, about, () if unusable else _build_findings(target, cases, failures_by_case), unusable)
         for target, (about, unusable) in zip(targets, usable, strict=True)
     ]
 
 
-def _findings(
-    target: Target, cases: Mapping[str, Case], told_of: Mapping[tuple[str, str], list[Failure]]
+def _build_findings(
+    target: Target, cases: Mapping[str, Case], failures_by_case: Mapping[tuple[str, str], list[Failure]]
 ) -> list[Finding]:
     findings = []
     for case_id, case in cases.items():
-        lack = target.lacks(case)
-        failures = told_of[target.spec, case_id] if lack is None else [Failure(Kind.INEXPRESSIBLE, lack)]
-        outcome = outcome_of(case, failures, target.promises)
-        bad = {failure.kind for failure in failures if failure.kind.means in BAD}
-        findings.append(Finding(case, outcome, failures, target.claims.leave_out(case, bad)))
+        missing = target.find_missing(case)
+        failures = (
+            failures_by_case[target.spec, case_id]
+            if missing is None
+            else [Failure(FailureKind.INEXPRESSIBLE, missing)]
+        )
+        outcome = judge_outcome(case, failures, target.promises)
+        bad = {failure.kind for failure in failures if failure.kind.outcome in BAD}
+        findings.append(Finding(case, outcome, failures, target.claims.exclude(case, bad)))
     return findings
 
 
@@ -158,37 +176,37 @@ class _Run:
 
     directory: Path
     corpus: Corpus
-    leash: Leash
-    told: Callable[[], None]
+    drivers: DriverGroup
+    on_case_ended: Callable[[], None]
 
     def probe(self, target: Target) -> tuple[str, str | None]:
         """Return the name that a target reports, and why it is unusable or None."""
-        place, failures = self._drive(target, [PROBE], PROBE_SECONDS)
+        directory, failures = self._drive(target, [PROBE], PROBE_SECONDS)
         found = failures.get(PROBE, [])
-        outcome = outcome_of(self.corpus.cases[PROBE], found, target.promises)
-        about = place / ABOUT
+        outcome = judge_outcome(self.corpus.cases[PROBE], found, target.promises)
+        about = directory / ABOUT
         name = about.read_text() if about.exists() else target.name
         unusable = outcome in {CaseOutcome.HUNG, CaseOutcome.CRASHED, CaseOutcome.BROKEN, CaseOutcome.SKIPPED}
-        return name, _in_a_line(found[0]) if unusable else None
+        return name, _last_line(found[0]) if unusable else None
 
-    def part(self, target: Target, ids: Sequence[str]) -> tuple[Target, Failures]:
+    def run_part(self, target: Target, ids: Sequence[str]) -> tuple[Target, Failures]:
         """Run some cases, one after the other."""
         _, failures = self._drive(target, ids, HANG_SECONDS)
         return target, failures
 
     def _drive(self, target: Target, ids: Sequence[str], hang_seconds: float) -> tuple[Path, Failures]:
-        place = Path(mkdtemp(dir=self.directory))
+        directory = Path(mkdtemp(dir=self.directory))
         failures = run_driver(
-            driver_command(target.spec, place),
+            build_driver_command(target.spec, directory),
             ids,
             canary=self.corpus.canary,
             hang_seconds=hang_seconds,
-            told=lambda _: self.told(),
-            leash=self.leash,
+            on_case_ended=lambda _: self.on_case_ended(),
+            drivers=self.drivers,
         )
-        return place, failures
+        return directory, failures
 
 
-def _in_a_line(failure: Failure) -> str:
+def _last_line(failure: Failure) -> str:
     """Return the last line of a failure: the useful part of a traceback or an error output."""
     return (failure.text.strip().splitlines() or [""])[-1].strip()

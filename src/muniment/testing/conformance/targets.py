@@ -28,18 +28,18 @@ from typing import Any, Final, Literal, Self
 
 from muniment.names import __version__
 from muniment.testing.corpus import (
-    Answer,
+    CallResult,
     Case,
     CaseOutcome,
-    Committed,
+    CommitResult,
     Failure,
-    Inexpressible,
-    Kind,
+    FailureKind,
     Stage,
     Subject,
+    UnsupportedCall,
 )
-from muniment.testing.corpus.stage import EVERYTHING, ROOTS
-from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject, symlinks, write_policy
+from muniment.testing.corpus.stage import ALL_SCOPES_PATHS, ROOTS
+from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject, choose_symlinks, write_policy
 
 # -- claims ------------------------------------------------------------------------------------------
 #
@@ -55,28 +55,28 @@ class Claims:
 
     Attributes:
         covers: its claims, in a sentence or two.
-        leaves_out: its exclusions, in a sentence; empty without exclusions.
-        beyond: classes and single cases of the corpus outside its claims.
+        exclusions: its exclusions, in a sentence; empty without exclusions.
+        excluded: classes and single cases of the corpus outside its claims.
         hides_paths: whether it claims that its output contains no host paths.
         sources: documents with the claims.
     """
 
     covers: str
-    leaves_out: str = ""
-    beyond: frozenset[str] = frozenset()
+    exclusions: str = ""
+    excluded: frozenset[str] = frozenset()
     hides_paths: bool = True
     sources: tuple[str, ...] = ()
 
-    def leave_out(self, case: Case, bad: Collection[Kind]) -> bool:
+    def exclude(self, case: Case, bad: Collection[FailureKind]) -> bool:
         """Return whether the failures of a case are outside the claims.
 
         Args:
             case: the case.
             bad: the kinds of failure that made its outcome a bad one.
         """
-        if set(bad) == {Kind.PATH} and not self.hides_paths:
+        if set(bad) == {FailureKind.PATH} and not self.hides_paths:
             return True
-        return bool({case["class"], case["id"]} & self.beyond)
+        return bool({case["class"], case["id"]} & self.excluded)
 
 
 MUNIMENT: Final = Claims(
@@ -90,12 +90,12 @@ ANTHROPIC: Final = Claims(
         "the root. Other users of the machine: files are made 0600, directories 0700. A file is opened "
         "without following a link at its own name, and only a regular one is read."
     ),
-    leaves_out=(
+    exclusions=(
         "A process that races the tool's own system calls, and the size of what is read, as the store "
         "documents; hard links, which are regular files; a root that is replaced while the tool uses it; "
         "host paths in messages of the system."
     ),
-    beyond=frozenset({"race", "hardlink", "root", "late-change", "disk-huge-read", "own-sparse-edit"}),
+    excluded=frozenset({"race", "hardlink", "root", "late-change", "disk-huge-read", "own-sparse-edit"}),
     hides_paths=False,
     sources=(
         "docs.claude.com/en/docs/agents-and-tools/tool-use/memory-tool: operations must stay in /memories",
@@ -109,12 +109,12 @@ MCP_FILESYSTEM: Final = Claims(
         "All operations are restricted to the allowed directories: the path is resolved, links included, and "
         "compared. A link that is put at a file's own name between check and write is not written through."
     ),
-    leaves_out=(
+    exclusions=(
         "Directories that are exchanged between check and use, races of reads, hard links, special files, a "
         "replaced root, sizes, host paths, and walls between allowed directories. The servers are reference "
         "implementations, in their authors' words not production-ready."
     ),
-    beyond=frozenset(
+    excluded=frozenset(
         {"race", "hardlink", "special-file", "root", "late-change", "cross-scope", "content-huge"}
         | {"disk-huge-read"}
     ),
@@ -161,7 +161,7 @@ class Promises:
 ORDINARY: Final = Promises()
 
 
-def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> CaseOutcome:
+def judge_outcome(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> CaseOutcome:
     """Return the outcome of a case.
 
     Args:
@@ -169,22 +169,22 @@ def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORD
         failures: the failures that `run_case` or a driver reported.
         promises: the promises of the tool.
     """
-    found = {_meaning(case, failure.kind, promises) for failure in failures}
-    return next(outcome for outcome in CaseOutcome if outcome in {*found, CaseOutcome.HELD})
+    found = {_map_failure(case, failure.kind, promises) for failure in failures}
+    return next(outcome for outcome in CaseOutcome if outcome in {*found, CaseOutcome.PASSED})
 
 
-def _meaning(case: Case, kind: Kind, promises: Promises) -> CaseOutcome:
-    if kind in {Kind.WORDING, Kind.LOOKED} and not promises.is_exact:
-        return CaseOutcome.HELD
-    if kind is Kind.PATH and not promises.hides_paths:
-        return CaseOutcome.HELD
-    if kind is Kind.INDEX and not promises.keeps_index:
-        return CaseOutcome.HELD
-    if kind is Kind.CROSSED and not promises.separates_scopes:
+def _map_failure(case: Case, kind: FailureKind, promises: Promises) -> CaseOutcome:
+    if kind in {FailureKind.WORDING, FailureKind.READ_AT_START} and not promises.is_exact:
+        return CaseOutcome.PASSED
+    if kind is FailureKind.PATH and not promises.hides_paths:
+        return CaseOutcome.PASSED
+    if kind is FailureKind.INDEX and not promises.keeps_index:
+        return CaseOutcome.PASSED
+    if kind is FailureKind.CROSSED and not promises.separates_scopes:
         return CaseOutcome.DIFFERS
-    means = kind.means
-    has_to_succeed = {case["expect"], *case.get("accept", ())} == {"allow"}
-    return CaseOutcome.DIFFERS if means is CaseOutcome.BROKEN and not has_to_succeed else means
+    outcome = kind.outcome
+    must_succeed = {case["expect"], *case.get("accept", ())} == {"allow"}
+    return CaseOutcome.DIFFERS if outcome is CaseOutcome.BROKEN and not must_succeed else outcome
 
 
 # -- mcp client --------------------------------------------------------------------------------------
@@ -195,14 +195,14 @@ def _meaning(case: Case, kind: Kind, promises: Promises) -> CaseOutcome:
 
 PROTOCOL: Final = "2025-06-18"
 
-ANSWER_SECONDS: Final = 60.0
+RESPONSE_SECONDS: Final = 60.0
 """Time limit for one response in seconds: `npx` may have to download the server first."""
 
-ENDING_SECONDS: Final = 10.0
+EXIT_SECONDS: Final = 10.0
 """Time limit for a server to exit after the end of its input, in seconds."""
 
 
-class ServerRefused(RuntimeError):
+class ServerError(RuntimeError):
     """The server answered a request with an error."""
 
 
@@ -226,7 +226,7 @@ class Server:
     Raises:
         OSError: it cannot be started.
         ServerLost: it does not use the protocol.
-        ServerRefused: it uses another version.
+        ServerError: it uses another version.
     """
 
     def __init__(
@@ -241,57 +241,57 @@ class Server:
             start_new_session=own_session,
         )
         self.pid = self._process.pid
-        self._own_session = own_session
-        self._asked, self._unread = 0, b""
+        self._has_own_session = own_session
+        self._request_id, self._unread = 0, b""
         about = {"name": "muniment", "version": __version__}
-        asked = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}
+        params = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}
         try:
-            told = self.ask("initialize", asked).get("serverInfo", {})
+            info = self.request("initialize", params).get("serverInfo", {})
             self._send({"method": "notifications/initialized"})
         except BaseException:
             self.close()
             raise
-        self.name = f"{told.get('name', 'unnamed server')} {told.get('version', '')}".strip()
+        self.name = f"{info.get('name', 'unnamed server')} {info.get('version', '')}".strip()
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and wait for its result.
 
         Raises:
-            ServerRefused: the tool failed.
+            ServerError: the tool failed.
             ServerLost: see the class.
         """
-        result = self.ask("tools/call", {"name": tool, "arguments": arguments})
+        result = self.request("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
-            raise ServerRefused(f"{tool} failed: {result}")
+            raise ServerError(f"{tool} failed: {result}")
         return result
 
-    def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and return its result.
 
         Raises:
-            ServerRefused: the response is an error.
+            ServerError: the response is an error.
             ServerLost: see the class.
         """
-        self._asked += 1
-        self._send({"id": self._asked, "method": method, "params": params})
-        while (message := self._message()).get("id") != self._asked or "method" in message:
+        self._request_id += 1
+        self._send({"id": self._request_id, "method": method, "params": params})
+        while (message := self._read_message()).get("id") != self._request_id or "method" in message:
             pass
         result = message.get("result")
         if not isinstance(result, dict):
-            raise ServerRefused(f"{method} failed: {message}")
+            raise ServerError(f"{method} failed: {message}")
         return result
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        left = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        remaining = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         try:
-            while left:
-                left = left[self._process.stdin.write(left) :]
+            while remaining:
+                remaining = remaining[self._process.stdin.write(remaining) :]
         except BrokenPipeError:
             raise ServerLost("the server ended; see its standard error") from None
 
-    def _message(self) -> dict[str, Any]:
-        line = self._line()
+    def _read_message(self) -> dict[str, Any]:
+        line = self._read_line()
         try:
             message = json.loads(line)
         except ValueError:
@@ -300,11 +300,11 @@ class Server:
             raise ServerLost(f"the server sent an invalid message: {line[:200]!r}")
         return message
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         while b"\n" not in self._unread:
-            if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-                raise ServerLost(f"no response in {ANSWER_SECONDS} s")
+            if not select.select([self._process.stdout], [], [], RESPONSE_SECONDS)[0]:
+                raise ServerLost(f"no response in {RESPONSE_SECONDS} s")
             if not (block := self._process.stdout.read(1 << 16)):
                 raise ServerLost("the server ended; see its standard error")
             self._unread += block
@@ -317,9 +317,9 @@ class Server:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         self._process.stdin.close()
         try:
-            self._process.wait(ENDING_SECONDS)
+            self._process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            if self._own_session:
+            if self._has_own_session:
                 os.killpg(self.pid, signal.SIGKILL)
             else:
                 self._process.kill()
@@ -340,7 +340,7 @@ class Server:
 # starts with a scope is prefixed with the directory of the scopes, and the rest stays as the attacker wrote
 # it.
 
-NAMES: Final[Mapping[str, Sequence[str]]] = {
+MCP_NAMES: Final[Mapping[str, Sequence[str]]] = {
     "read_file": ("read_text_file", "read_file"),
     "ls": ("list_directory",),
     "write_file": ("write_file",),
@@ -349,7 +349,7 @@ NAMES: Final[Mapping[str, Sequence[str]]] = {
 """The name of each tool in such a server, the preferred name first. It has no search in contents."""
 
 
-class _WritesAtOnce:
+class _DirectWriter:
     """The common part of the adapters of other tools."""
 
     commits_often = True
@@ -357,29 +357,29 @@ class _WritesAtOnce:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def commit(self) -> Committed:
+    def commit(self) -> CommitResult:
         """Do nothing: the tool writes at once."""
-        return Committed(None, "")
+        return CommitResult(None, "")
 
     def close(self) -> str:
         """Return the output of this process on its standard streams."""
         return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
 
     @staticmethod
-    def _named(tool: str, arguments: Any) -> dict[str, Any]:
+    def _require_named(tool: str, arguments: Any) -> dict[str, Any]:
         """Return the arguments of a call, which must be named and for one scope.
 
         Raises:
             Inexpressible: they are not.
         """
         if not isinstance(arguments, dict):
-            raise Inexpressible("arguments that are not an object")
-        if tool == "ls" and arguments.get("path") in EVERYTHING:
-            raise Inexpressible("a listing of all scopes")
+            raise UnsupportedCall("arguments that are not an object")
+        if tool == "ls" and arguments.get("path") in ALL_SCOPES_PATHS:
+            raise UnsupportedCall("a listing of all scopes")
         return arguments
 
 
-class McpSubject(_WritesAtOnce):
+class McpSubject(_DirectWriter):
     """An MCP server over the roots of a stage.
 
     Attributes:
@@ -391,36 +391,36 @@ class McpSubject(_WritesAtOnce):
         self._server = Server(command, {}, own_session=False)
         self.about = self._server.name
         try:
-            listed = self._server.ask("tools/list", {}).get("tools", [])
+            listed = self._server.request("tools/list", {}).get("tools", [])
         except BaseException:
             self._server.close()
             raise
-        self._offers = {tool["name"] for tool in listed}
+        self._offered = {tool["name"] for tool in listed}
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool: str, arguments: Any) -> CallResult:
         """Call the equivalent tool of the server."""
-        name = next((name for name in NAMES.get(tool, ()) if name in self._offers), None)
+        name = next((name for name in MCP_NAMES.get(tool, ()) if name in self._offered), None)
         if name is None:
-            raise Inexpressible(f"no {tool}")
-        named = self._translated(self._named(tool, arguments))
+            raise UnsupportedCall(f"no {tool}")
+        translated = self._translate(self._require_named(tool, arguments))
         try:
-            result = self._server.ask("tools/call", {"name": name, "arguments": named})
-        except ServerRefused as refused:
-            return Answer("error", None, str(refused), "")
+            result = self._server.request("tools/call", {"name": name, "arguments": translated})
+        except ServerError as error:
+            return CallResult("error", None, str(error), "")
         texts = [str(part.get("text", "")) for part in result.get("content", ())]
         verdict = "error" if result.get("isError") else "allow"
-        return Answer(verdict, None, "\n".join(texts), json.dumps(result))
+        return CallResult(verdict, None, "\n".join(texts), json.dumps(result))
 
-    def _translated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        told = dict(arguments)
-        if isinstance(path := told.get("path"), str):
+    def _translate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        translated = dict(arguments)
+        if isinstance(path := translated.get("path"), str):
             logical = path.removeprefix("/").removeprefix("memories/")
-            told["path"] = f"{self._stage.tree}/{logical}" if logical.startswith(ROOTS) else path
-        if "old_string" in told or "new_string" in told:
-            told["edits"] = [
-                {"oldText": told.pop("old_string", None), "newText": told.pop("new_string", None)}
+            translated["path"] = f"{self._stage.tree}/{logical}" if logical.startswith(ROOTS) else path
+        if "old_string" in translated or "new_string" in translated:
+            translated["edits"] = [
+                {"oldText": translated.pop("old_string", None), "newText": translated.pop("new_string", None)}
             ]
-        return told
+        return translated
 
     def close(self) -> str:
         """Stop the server; return its output on standard error, within a driver."""
@@ -441,7 +441,7 @@ _LINE_NUMBER_COLUMNS = 7
 """Columns before a line in the output of `view`: six for its number, and a tab."""
 
 
-class AnthropicSubject(_WritesAtOnce):
+class AnthropicSubject(_DirectWriter):
     """Two tools over the roots of a stage.
 
     Attributes:
@@ -458,23 +458,23 @@ class AnthropicSubject(_WritesAtOnce):
         self._case = case
         self._tools = {scope: tool(str(stage.state)) for scope in ROOTS}
         for scope, each in self._tools.items():
-            each.memory_root = stage.scope(scope)
+            each.memory_root = stage.get_scope_path(scope)
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool: str, arguments: Any) -> CallResult:
         """Run the equivalent command."""
-        path = self._named(tool, arguments).get("path")
+        path = self._require_named(tool, arguments).get("path")
         scope, unsafe_path = _split_path(path) if isinstance(path, str) else (ROOTS[0], path)
-        command = _command(tool, unsafe_path, arguments)
+        command = _build_command(tool, unsafe_path, arguments)
         try:
-            said = str(self._tools[scope].call(command))
+            output = str(self._tools[scope].call(command))
         except MemoryError:
             raise  # Its runner would respond, but its process is out of memory.
         except Exception as error:  # noqa: BLE001 - its runner returns any exception of a tool to the model
             text = str(error) if type(error).__name__ == "ToolError" else repr(error)
             if tool == "write_file" and text.endswith("already exists") and self._case["expect"] == "allow":
-                raise Inexpressible("create does not replace a file") from None
-            return Answer("error", None, text, "")
-        return Answer("allow", None, _content(said), said)
+                raise UnsupportedCall("create does not replace a file") from None
+            return CallResult("error", None, text, "")
+        return CallResult("allow", None, _extract_content(output), output)
 
 
 def _split_path(path: str) -> tuple[str, str]:
@@ -486,7 +486,7 @@ def _split_path(path: str) -> tuple[str, str]:
     return ROOTS[0], path
 
 
-def _command(tool: str, path: object, arguments: dict[str, Any]) -> dict[str, Any]:
+def _build_command(tool: str, path: object, arguments: dict[str, Any]) -> dict[str, Any]:
     match tool:
         case "read_file" | "ls":
             return {"command": "view", "path": path}
@@ -496,22 +496,22 @@ def _command(tool: str, path: object, arguments: dict[str, Any]) -> dict[str, An
             old, new = arguments.get("old_string"), arguments.get("new_string")
             return {"command": "str_replace", "path": path, "old_str": old, "new_str": new}
         case _:
-            raise Inexpressible(f"no {tool}")
+            raise UnsupportedCall(f"no {tool}")
 
 
-def _content(said: str) -> str:
+def _extract_content(output: str) -> str:
     """Return the content of a file without heading and line numbers; a listing unchanged."""
-    head, _, lines = said.partition("\n")
+    head, _, lines = output.partition("\n")
     if not head.endswith("with line numbers:"):
-        return said
+        return output
     return "\n".join(line[_LINE_NUMBER_COLUMNS:] for line in lines.split("\n"))
 
 
 # -- targets -----------------------------------------------------------------------------------------
 
-Sort = Literal["muniment", "anthropic", "mcp", "command"]
+TargetKind = Literal["muniment", "anthropic", "mcp", "command"]
 
-NAMELESS: Final = frozenset({"outside_changes", "dotfiles"})
+COMMON_VARIANTS: Final = frozenset({"outside_changes", "dotfiles"})
 """Policy variants that a tool without policies fulfils anyway."""
 
 INDEX_CLASS: Final = "index-forgery"
@@ -527,7 +527,7 @@ class Target:
     Attributes:
         name: short, for the head of a column.
         spec: its name on the command line.
-        sort: the kind of its interface.
+        kind: the kind of its interface.
         command: the command that starts it, split, with placeholders; empty if no process is started.
         claims: its threat model.
         tools: the tools of the corpus that it has.
@@ -536,7 +536,7 @@ class Target:
 
     name: str
     spec: str
-    sort: Sort
+    kind: TargetKind
     command: tuple[str, ...]
     claims: Claims
     tools: frozenset[str]
@@ -546,13 +546,13 @@ class Target:
     def promises(self) -> Promises:
         """Return its promises. An MCP server gets both roots as one, and host paths."""
         return Promises(
-            is_exact=self.sort == "muniment",
-            separates_scopes=self.sort != "mcp",
-            hides_paths=self.sort != "mcp",
-            keeps_index=self.sort in {"muniment", "command"},
+            is_exact=self.kind == "muniment",
+            separates_scopes=self.kind != "mcp",
+            hides_paths=self.kind != "mcp",
+            keeps_index=self.kind in {"muniment", "command"},
         )
 
-    def lacks(self, case: Case) -> str | None:
+    def find_missing(self, case: Case) -> str | None:
         """Return a requirement of a case that the tool does not meet, or None."""
         for call in (*case.get("first", ()), case["call"]):
             if call["tool"] in ALL_TOOLS - self.tools:
@@ -564,17 +564,19 @@ class Target:
 
     def open(self, stage: Stage, case: Case) -> Subject:
         """Bind the tool to the roots of a stage; an `OpenSubject`."""
-        match self.sort:
+        match self.kind:
             case "muniment":
                 return SandboxSubject(stage, case, in_process=False)
             case "anthropic":
                 return AnthropicSubject(stage, case)
             case "mcp":
-                command = filled(self.command, stage, case)
-                roots = () if command != self.command else (str(stage.scope(scope)) for scope in ROOTS)
+                command = fill_placeholders(self.command, stage, case)
+                roots = (
+                    () if command != self.command else (str(stage.get_scope_path(scope)) for scope in ROOTS)
+                )
                 return McpSubject(stage, [*command, *roots])
             case "command":
-                return JsonLinesSubject(stage, filled(self.command, stage, case))
+                return JsonLinesSubject(stage, fill_placeholders(self.command, stage, case))
 
 
 ALL_TOOLS: Final = frozenset({"read_file", "grep", "ls", "write_file", "edit"})
@@ -586,42 +588,44 @@ def parse_target(spec: str) -> Target:
     Raises:
         ValueError: unknown target; the message lists the known ones.
     """
-    sort, _, text = spec.partition("=")
-    match sort:
+    kind, _, text = spec.partition("=")
+    match kind:
         case "muniment" if not text:
-            return Target(sort, spec, sort, (), MUNIMENT, ALL_TOOLS, NAMELESS | POLICIES | {"symlinks"})
+            return Target(
+                kind, spec, kind, (), MUNIMENT, ALL_TOOLS, COMMON_VARIANTS | POLICIES | {"symlinks"}
+            )
         case "anthropic" if not text:
-            return Target(sort, spec, sort, (), ANTHROPIC, ALL_TOOLS - {"grep"}, NAMELESS)
+            return Target(kind, spec, kind, (), ANTHROPIC, ALL_TOOLS - {"grep"}, COMMON_VARIANTS)
         case "mcp" if text.strip():
-            tools = frozenset(NAMES)
-            return Target("mcp", spec, sort, _split(text), MCP_FILESYSTEM, tools, NAMELESS)
+            tools = frozenset(MCP_NAMES)
+            return Target("mcp", spec, kind, _split_command(text), MCP_FILESYSTEM, tools, COMMON_VARIANTS)
         case "command" if text.strip():
-            variants = NAMELESS | (POLICIES if "{policy}" in text else set())
+            variants = COMMON_VARIANTS | (POLICIES if "{policy}" in text else set())
             variants |= {"symlinks"} if "{symlinks}" in text else set()
-            return Target("command", spec, sort, _split(text), UNKNOWN, ALL_TOOLS, variants)
+            return Target("command", spec, kind, _split_command(text), UNKNOWN, ALL_TOOLS, variants)
         case _:
             raise ValueError(
                 f"unknown target {spec!r}: use muniment, anthropic, mcp=COMMAND or command=COMMAND"
             )
 
 
-def filled(command: Sequence[str], stage: Stage, case: Case) -> tuple[str, ...]:
+def fill_placeholders(command: Sequence[str], stage: Stage, case: Case) -> tuple[str, ...]:
     """Return a command with its placeholders replaced; the policy is written only if the command uses it."""
-    values = {scope: str(stage.scope(scope)) for scope in ROOTS}
-    values |= {"state": str(stage.state), "symlinks": symlinks(case)}
+    values = {scope: str(stage.get_scope_path(scope)) for scope in ROOTS}
+    values |= {"state": str(stage.state), "symlinks": choose_symlinks(case)}
     if any("{policy}" in word for word in command):
         values["policy"] = str(write_policy(stage, case, require="partial"))
-    words = []
+    arguments = []
     for word in command:
         for name, value in values.items():
             word = word.replace(f"{{{name}}}", value)  # noqa: PLW2901 - one after the other
-        words.append(word)
-    return tuple(words)
+        arguments.append(word)
+    return tuple(arguments)
 
 
-def _split(text: str) -> tuple[str, ...]:
+def _split_command(text: str) -> tuple[str, ...]:
     try:
-        words = shlex.split(text)
+        arguments = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"invalid command {text!r}: {error}") from None
-    return tuple(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)
+    return tuple(str(Path(word).absolute()) if Path(word).is_file() else word for word in arguments)

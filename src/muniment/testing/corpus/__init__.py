@@ -22,32 +22,32 @@ from __future__ import annotations
 
 from muniment.testing.corpus.judging import run_case
 from muniment.testing.corpus.stage import (
-    Answer,
+    CallResult,
     Case,
     CaseOutcome,
-    Committed,
+    CommitResult,
     Corpus,
     Failure,
-    Inexpressible,
-    Kind,
+    FailureKind,
     OpenSubject,
     Stage,
     Subject,
+    UnsupportedCall,
     load_corpus,
 )
 
 __all__ = [
-    "Answer",
+    "CallResult",
     "Case",
     "CaseOutcome",
-    "Committed",
+    "CommitResult",
     "Corpus",
     "Failure",
-    "Inexpressible",
-    "Kind",
+    "FailureKind",
     "OpenSubject",
     "Stage",
     "Subject",
+    "UnsupportedCall",
     "load_corpus",
     "run_case",
 ]

@@ -30,11 +30,11 @@ from muniment.testing.corpus.running import ABOUT
 from muniment.testing.corpus.stage import (
     Case,
     Failure,
-    Inexpressible,
-    Kind,
+    FailureKind,
     OpenSubject,
     Stage,
     Subject,
+    UnsupportedCall,
     load_corpus,
     obey_file_modes,
 )
@@ -54,28 +54,28 @@ def main(spec: str, directory: Path, ids: Sequence[str]) -> None:
     from muniment.testing.conformance.targets import parse_target
 
     target = parse_target(spec)
-    if target.sort == "anthropic":
+    if target.kind == "anthropic":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     # HOME is `outside`; the cache of `npx` there would count as an escape of the server that it starts.
     os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
 
-    def opens(stage: Stage, case: Case) -> Subject:
+    def open_subject(stage: Stage, case: Case) -> Subject:
         subject = target.open(stage, case)
         about = directory / ABOUT
         if not about.exists():
             about.write_text(getattr(subject, "about", target.name))
         return subject
 
-    drive(opens, directory, ids)
+    drive(open_subject, directory, ids)
 
 
-def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
+def drive(open_subject: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
     """Run the cases in order against any subject. A driver of another tool is a call of this function.
 
     Afterwards this process is of little use: its standard streams point into the last case.
 
     Args:
-        opens: as for `run_case`.
+        open_subject: as for `run_case`.
         directory: gets a directory for each case.
         ids: of the cases.
 
@@ -83,27 +83,27 @@ def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
         KeyError: unknown case.
     """
 
-    def open_there(stage: Stage, case: Case) -> Subject:
+    def open_outside(stage: Stage, case: Case) -> Subject:
         _point_into_outside(stage)
-        return opens(stage, case)
+        return open_subject(stage, case)
 
     obey_file_modes()
     corpus = load_corpus()
     with os.fdopen(os.dup(1), "w") as results:
         for case_id in ids:
-            _tell(results, {"start": case_id})
+            _write_line(results, {"start": case_id})
             case = corpus.cases[case_id]
             try:
-                failures = run_case(case, directory / case_id, corpus.canary, open_there)
-            except Inexpressible as reason:
-                failures = [Failure(Kind.INEXPRESSIBLE, str(reason))]
+                failures = run_case(case, directory / case_id, corpus.canary, open_outside)
+            except UnsupportedCall as reason:
+                failures = [Failure(FailureKind.INEXPRESSIBLE, str(reason))]
             except Exception:  # noqa: BLE001 - any exception of a subject is a result; the next case runs
-                failures = [Failure(Kind.DIED, traceback.format_exc())]
-            _tell(results, {"id": case_id, "failures": [asdict(failure) for failure in failures]})
+                failures = [Failure(FailureKind.DIED, traceback.format_exc())]
+            _write_line(results, {"id": case_id, "failures": [asdict(failure) for failure in failures]})
         os.chdir("/")
 
 
-def _tell(results: IO[str], line: Mapping[str, Any]) -> None:
+def _write_line(results: IO[str], line: Mapping[str, Any]) -> None:
     results.write(f"{json.dumps(line)}\n")
     results.flush()
 
@@ -111,14 +111,14 @@ def _tell(results: IO[str], line: Mapping[str, Any]) -> None:
 def _point_into_outside(stage: Stage) -> None:
     os.chdir(stage.outside)
     os.environ["HOME"] = str(stage.outside)
-    _put(os.open(stage.outside / "secret.md", os.O_RDONLY), 0)
+    _redirect(os.open(stage.outside / "secret.md", os.O_RDONLY), 0)
     log = os.open(stage.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    _put(os.dup(log), 1)
-    _put(log, 2)
+    _redirect(os.dup(log), 1)
+    _redirect(log, 2)
 
 
-def _put(descriptor: int, place: int) -> None:
-    os.dup2(descriptor, place)
+def _redirect(descriptor: int, target: int) -> None:
+    os.dup2(descriptor, target)
     os.close(descriptor)
 
 

@@ -44,7 +44,7 @@ _AUTOLINK: Final = re.compile(r"\w://\S|www\.\S|\S@\S+\.\S", re.IGNORECASE)
 """Text that GitHub's extensions turn into a link."""
 
 
-def index_targets(data: bytes) -> list[str]:
+def list_targets(data: bytes) -> list[str]:
     """Return the percent-decoded targets of all links, in order."""
     return [
         unquote(str(child.attrs["href"]))
@@ -54,7 +54,7 @@ def index_targets(data: bytes) -> list[str]:
     ]
 
 
-def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
+def find_memory_problems(root: Path, files: set[str]) -> Iterator[str]:
     """Yield the problems of the index of a root: `MEMORY.md` and the pages that it links to.
 
     Args:
@@ -62,31 +62,31 @@ def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
         files: the existing entries, relative to the root.
     """
     data = (root / INDEX).read_bytes()
-    targets = index_targets(data)
+    targets = list_targets(data)
     if not any(target.startswith(PAGES) for target in targets):
-        yield from index_problems(data, files)
+        yield from find_index_problems(data, files)
         return
-    yield from index_problems(data, set(targets))
+    yield from find_index_problems(data, set(targets))
     listed: list[str] = []
-    waiting, met = [target for target in targets if target.startswith(PAGES)], set[str]()
-    yield from (f"{INDEX} links to {target!r}" for target in sorted({*targets} - {*waiting} - files))
-    while waiting:
-        page = waiting.pop()
-        if page in met or not (root / page).is_file() or (root / page).is_symlink():
+    pending, visited = [target for target in targets if target.startswith(PAGES)], set[str]()
+    yield from (f"{INDEX} links to {target!r}" for target in sorted({*targets} - {*pending} - files))
+    while pending:
+        page = pending.pop()
+        if page in visited or not (root / page).is_file() or (root / page).is_symlink():
             yield f"{page!r} is linked twice, or is not a file"
             continue
-        met.add(page)
+        visited.add(page)
         data = (root / page).read_bytes()
-        links = index_targets(data)
-        yield from (f"{page}: {problem}" for problem in index_problems(data, set(links)))
-        reached = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
-        waiting += [path for path in reached if path.startswith(PAGES)]
-        listed += [path for path in reached if not path.startswith(PAGES)]
+        links = list_targets(data)
+        yield from (f"{page}: {problem}" for problem in find_index_problems(data, set(links)))
+        linked = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
+        pending += [path for path in linked if path.startswith(PAGES)]
+        listed += [path for path in linked if not path.startswith(PAGES)]
     if sorted(listed) != sorted(files):
         yield f"the pages link to {sorted(listed)!r}, expected {sorted(files)!r}"
 
 
-def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
+def find_index_problems(data: bytes, files: set[str]) -> Iterator[str]:
     """Yield the problems of an index.
 
     Args:
@@ -104,14 +104,14 @@ def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
     if re.search(r"(?<!\\)\[\[", text):
         yield "the index contains a wiki link"
     tokens = _parse(text)
-    yield from _block_problems(tokens)
-    items = [tokens[at + 2] for at, token in enumerate(tokens) if token.type == "list_item_open"]
+    yield from _find_block_problems(tokens)
+    items = [tokens[position + 2] for position, token in enumerate(tokens) if token.type == "list_item_open"]
     for item in items:
-        yield from _item_problems(item)
+        yield from _find_item_problems(item)
     lines = [line for line in text.split("\n") if re.match(r"\s*([-*+>#|]|\d+[.)])", line)]
     if len(lines) != len(items) + 1:
         yield f"{len(lines)} lines look like heading or item, the list has {len(items)} items"
-    targets = index_targets(data)
+    targets = list_targets(data)
     if sorted(targets) != sorted(files):
         yield f"links to {sorted(targets)!r}, expected {sorted(files)!r}"
 
@@ -120,7 +120,7 @@ def _parse(text: str) -> list[Token]:
     return MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
 
 
-def _block_problems(tokens: list[Token]) -> Iterator[str]:
+def _find_block_problems(tokens: list[Token]) -> Iterator[str]:
     for token in tokens:
         if token.type not in _BLOCKS:
             yield f"the index contains a {token.type}"
@@ -133,10 +133,10 @@ def _block_problems(tokens: list[Token]) -> Iterator[str]:
     for token in tokens:
         in_list += {"bullet_list_open": 1, "bullet_list_close": -1}.get(token.type, 0)
         if token.type == "inline" and not in_list:
-            yield from _text_problems(token.children or [], "outside the list")
+            yield from _find_text_problems(token.children or [], "outside the list")
 
 
-def _item_problems(item: Token) -> Iterator[str]:
+def _find_item_problems(item: Token) -> Iterator[str]:
     children = item.children or []
     kinds = [child.type for child in children]
     if kinds[:1] != ["link_open"] or "link_close" not in kinds:
@@ -147,12 +147,12 @@ def _item_problems(item: Token) -> Iterator[str]:
         yield f"a link has no text: {item.content[:80]!r}"
     if children[0].attrs.get("title"):
         yield f"a link has a title: {item.content[:80]!r}"
-    yield from _text_problems(children[1:end] + children[end + 1 :], item.content[:80])
+    yield from _find_text_problems(children[1:end] + children[end + 1 :], item.content[:80])
 
 
-def _text_problems(children: list[Token], where: str) -> Iterator[str]:
+def _find_text_problems(children: list[Token], context: str) -> Iterator[str]:
     for child in children:
         if child.type not in _INLINES:
-            yield f"{child.type} in {where!r}"
+            yield f"{child.type} in {context!r}"
     if _AUTOLINK.search("".join(child.content for child in children)):
-        yield f"an address that is rendered as a link, in {where!r}"
+        yield f"an address that is rendered as a link, in {context!r}"

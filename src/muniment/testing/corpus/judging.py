@@ -27,17 +27,17 @@ from typing import Any, Final
 from muniment.testing.corpus.stage import (
     FORBIDDEN,
     ROOTS,
-    Answer,
+    CallResult,
     Case,
-    Committed,
+    CommitResult,
     Failure,
-    Kind,
+    FailureKind,
     OpenSubject,
     Stage,
     Subject,
 )
 from muniment.testing.race import Swap
-from muniment.testing.witness import Photograph, PhotographedName, differences, photograph, sightings
+from muniment.testing.snapshots import Snapshot, SnapshotEntry, compare_snapshots, find_text, take_snapshot
 
 # -- checks ------------------------------------------------------------------------------------------
 #
@@ -45,9 +45,9 @@ from muniment.testing.witness import Photograph, PhotographedName, differences, 
 
 INDEX: Final = "MEMORY.md"
 PAGES: Final = "index"
-BRINGS_ABOUT: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
+PURPOSE_CHECKS: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
 """The checks that require the purpose of a call. The others forbid side effects."""
-OF_THE_INDEX: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
+INDEX_CHECKS: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Effect:
 
     Attributes:
         stage: its directories.
-        allowed: whether a call was allowed.
+        is_allowed: whether a call was allowed.
         outputs: the text of every answer.
         seconds: wall clock of all calls and commits.
     """
 
     stage: Stage
-    allowed: bool
+    is_allowed: bool
     outputs: tuple[str, ...]
     seconds: float
 
@@ -82,7 +82,7 @@ def _check(check: Check) -> Check:
     return CHECKS.setdefault(check.__name__[1:], check)
 
 
-def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
+def run_check(effect: Effect, check: Parameters) -> Iterator[Failure]:
     """Yield the failures of an effect under a check.
 
     Raises:
@@ -90,26 +90,32 @@ def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
     """
     parameters = effect.stage.expand(check)
     name = check["check"]
-    kind = Kind.EFFECT if name in BRINGS_ABOUT else Kind.INDEX if name in OF_THE_INDEX else Kind.MANNER
+    kind = (
+        FailureKind.EFFECT
+        if name in PURPOSE_CHECKS
+        else FailureKind.INDEX
+        if name in INDEX_CHECKS
+        else FailureKind.MANNER
+    )
     for problem in CHECKS[name](effect, parameters):
         yield Failure(kind, f"{name}: {problem}")
 
 
 @_check
 def _file_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
-    yield from _holds(Path(check["path"]), check["content"].encode())
+    yield from _compare_content(Path(check["path"]), check["content"].encode())
 
 
 @_check
 def _b64_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
-    yield from _holds(Path(check["path"]), base64.b64decode(check["content_b64"]))
+    yield from _compare_content(Path(check["path"]), base64.b64decode(check["content_b64"]))
 
 
-def _holds(path: Path, wanted: bytes) -> Iterator[str]:
+def _compare_content(path: Path, expected: bytes) -> Iterator[str]:
     if path.is_symlink() or not path.is_file():
         yield f"no file {path.name!r}"
-    elif (found := path.read_bytes()) != wanted:
-        yield f"{path.name!r} contains {found[:80]!r}, not {wanted[:80]!r}"
+    elif (found := path.read_bytes()) != expected:
+        yield f"{path.name!r} contains {found[:80]!r}, not {expected[:80]!r}"
 
 
 @_check
@@ -127,7 +133,7 @@ def _absent(_effect: Effect, check: Parameters) -> Iterator[str]:
 
 @_check
 def _exists_if_allowed(effect: Effect, check: Parameters) -> Iterator[str]:
-    if effect.allowed and not _exists(check["path"]):
+    if effect.is_allowed and not _exists(check["path"]):
         yield f"{check['path']!r} does not exist"
 
 
@@ -192,46 +198,46 @@ def _dir_names(_effect: Effect, check: Parameters) -> Iterator[str]:
         yield f"names are {sorted(names)}"
 
 
-def _index(effect: Effect, check: Parameters) -> bytes | None:
-    path = effect.stage.scope(check["scope"]) / INDEX
+def _read_index(effect: Effect, check: Parameters) -> bytes | None:
+    path = effect.stage.get_scope_path(check["scope"]) / INDEX
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 
 @_check
 def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
-    index = _index(effect, check)
+    index = _read_index(effect, check)
     if index is not None:
-        from muniment.testing.corpus.index_oracle import memory_problems
+        from muniment.testing.corpus.index_oracle import find_memory_problems
 
-        root = effect.stage.scope(check["scope"])
-        yield from memory_problems(root, entries(root))
-    elif effect.allowed:
+        root = effect.stage.get_scope_path(check["scope"])
+        yield from find_memory_problems(root, list_entries(root))
+    elif effect.is_allowed:
         yield "no index"
 
 
 @_check
 def _index_targets(effect: Effect, check: Parameters) -> Iterator[str]:
-    from muniment.testing.corpus.index_oracle import index_targets
+    from muniment.testing.corpus.index_oracle import list_targets
 
-    targets = index_targets(_index(effect, check) or b"")
+    targets = list_targets(_read_index(effect, check) or b"")
     if sorted(targets) != sorted(check["files"]):
         yield f"targets are {targets}"
 
 
 @_check
 def _index_contains(effect: Effect, check: Parameters) -> Iterator[str]:
-    if check["text"].encode() not in (_index(effect, check) or b""):
+    if check["text"].encode() not in (_read_index(effect, check) or b""):
         yield f"no {check['text']!r} in the index"
 
 
 @_check
 def _index_line_max(effect: Effect, check: Parameters) -> Iterator[str]:
-    longest = max(map(len, (_index(effect, check) or b"").split(b"\n")))
+    longest = max(map(len, (_read_index(effect, check) or b"").split(b"\n")))
     if longest > check["value"]:
         yield f"a line has {longest} bytes"
 
 
-def entries(root: Path) -> set[str]:
+def list_entries(root: Path) -> set[str]:
     """Return the files that the index of `root` must list."""
     paths = (
         path.relative_to(root) for path in root.rglob("*.md") if path.is_file() and not path.is_symlink()
@@ -278,29 +284,29 @@ CODES: Final[Mapping[str, frozenset[str | None]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CallMade:
+class CompletedCall:
     """A completed call with its final arguments.
 
     Attributes:
-        lands: the file that an allowed write modifies, if it differs from the path of the call.
+        written_path: the file that an allowed write modifies, if it differs from the path of the call.
     """
 
     tool: str
     arguments: Any
-    lands: str | None
-    answer: Answer
+    written_path: str | None
+    answer: CallResult
 
     @property
     def target(self) -> str | None:
         """Return the file that it was allowed to write, as `scope/path`."""
         if self.answer.verdict != "allow" or self.tool in READING_TOOLS:
             return None
-        return self.lands or _logical(self.arguments)
+        return self.written_path or _get_logical_path(self.arguments)
 
     @property
     def scope(self) -> str | None:
         """Return the scope in its path, or None."""
-        named = _logical(self.arguments).split("/", maxsplit=1)[0]
+        named = _get_logical_path(self.arguments).split("/", maxsplit=1)[0]
         return named if named in ROOTS else None
 
 
@@ -318,17 +324,17 @@ class CaseRun:
         decoy: the file that a name was exchanged with.
     """
 
-    first: list[CallMade] = field(default_factory=list)
-    calls: list[CallMade] = field(default_factory=list)
-    commits: list[Committed] = field(default_factory=list)
+    first: list[CompletedCall] = field(default_factory=list)
+    calls: list[CompletedCall] = field(default_factory=list)
+    commits: list[CommitResult] = field(default_factory=list)
     log: str = ""
     seconds: float = 0.0
     exchanges: int | None = None
     problem: str | None = None
-    decoy: PhotographedName | None = None
+    decoy: SnapshotEntry | None = None
 
     @property
-    def allowed(self) -> bool:
+    def is_allowed(self) -> bool:
         """Return whether the judged call was allowed at least once."""
         return any(call.answer.verdict == "allow" for call in self.calls)
 
@@ -343,8 +349,8 @@ class CaseRun:
         return {call.scope for call in (*self.first, *self.calls) if call.scope is not None}
 
 
-def failures_of(
-    case: Case, stage: Stage, run: CaseRun, before: Photograph, after: Photograph
+def find_failures(
+    case: Case, stage: Stage, run: CaseRun, before: Snapshot, after: Snapshot
 ) -> Iterator[Failure]:
     """Yield the failures of a run.
 
@@ -355,22 +361,24 @@ def failures_of(
         before: photograph from just before the call.
         after: from after the last commit.
     """
-    yield from _verdict_failures(case, run)
-    yield from _tree_failures(run, before, after)
-    yield from _leaks(case, stage, run, before, after)
+    yield from _find_verdict_failures(case, run)
+    yield from _find_run_tree_failures(run, before, after)
+    yield from _find_leaks(case, stage, run, before, after)
 
 
-def tree_changes(before: Photograph, after: Photograph, *, roots: bool, swapped: bool = False) -> list[str]:
-    """Return the forbidden changes, one line per name; see `tree_failures`."""
-    return [failure.text for failure in tree_failures(before, after, roots=roots, swapped=swapped)]
+def list_tree_changes(
+    before: Snapshot, after: Snapshot, *, roots: bool, is_swapped: bool = False
+) -> list[str]:
+    """Return the forbidden changes, one line per name; see `find_tree_failures`."""
+    return [failure.text for failure in find_tree_failures(before, after, roots=roots, is_swapped=is_swapped)]
 
 
-def tree_failures(
-    before: Photograph,
-    after: Photograph,
+def find_tree_failures(
+    before: Snapshot,
+    after: Snapshot,
     *,
     roots: bool,
-    swapped: bool = False,
+    is_swapped: bool = False,
     scopes: Collection[str] = (),
 ) -> list[Failure]:
     """Return the forbidden changes.
@@ -379,97 +387,104 @@ def tree_failures(
         before: an earlier photograph of a stage.
         after: the next one.
         roots: whether changes of the scope roots are also forbidden. Reads are allowed.
-        swapped: whether names in them were exchanged, which changes the times of directories.
+        is_swapped: whether names in them were exchanged, which changes the times of directories.
         scopes: the scopes in the paths of the calls, if any; a change in another scope is a crossing.
     """
     found = [
         failure
         for top in FORBIDDEN
-        for name in sorted({*_part(before, top), *_part(after, top)})
-        for failure in _outside_failures(name, before, after)
+        for name in sorted({*_select_tree(before, top), *_select_tree(after, top)})
+        for failure in _find_outside_failures(name, before, after)
     ]
-    beside = {_top(name) for name in (*before, *after)} - {*FORBIDDEN, *ROOTS}
-    found += [Failure(Kind.LEFT, f"{name!r} is next to the roots") for name in sorted(beside)]
+    siblings = {_get_top_name(name) for name in (*before, *after)} - {*FORBIDDEN, *ROOTS}
+    found += [Failure(FailureKind.LEFT, f"{name!r} is next to the roots") for name in sorted(siblings)]
     for top in ROOTS if roots else ():
-        looks = [_part(look, top) for look in (before, after)]
-        if swapped:
-            looks = [{name: _without_time(entry) for name, entry in look.items()} for look in looks]
-        kind = _inside(top, scopes)
-        found += [Failure(kind, line) for line in differences(*looks, reads=False)]
+        snapshots = [_select_tree(snapshot, top) for snapshot in (before, after)]
+        if is_swapped:
+            snapshots = [
+                {name: _clear_time(entry) for name, entry in snapshot.items()} for snapshot in snapshots
+            ]
+        kind = _choose_inside_kind(top, scopes)
+        found += [Failure(kind, line) for line in compare_snapshots(*snapshots, reads=False)]
     return found
 
 
-def _outside_failures(name: str, before: Photograph, after: Photograph) -> Iterator[Failure]:
-    looks = [{name: look[name]} if name in look else {} for look in (before, after)]
+def _find_outside_failures(name: str, before: Snapshot, after: Snapshot) -> Iterator[Failure]:
+    snapshots = [{name: snapshot[name]} if name in snapshot else {} for snapshot in (before, after)]
     old, new = before.get(name), after.get(name)
-    changes = differences(*looks, reads=False)
-    detached = old and new and new.links < old.links and replace(new, links=old.links, read=old.read) == old
-    for line in differences(*looks):
+    changes = compare_snapshots(*snapshots, reads=False)
+    is_detached = (
+        old and new and new.links < old.links and replace(new, links=old.links, read=old.read) == old
+    )
+    for line in compare_snapshots(*snapshots):
         if line not in changes:
-            yield Failure(Kind.READ, line)
+            yield Failure(FailureKind.READ, line)
         else:
-            yield Failure(Kind.DETACHED if detached else Kind.LEFT, line)
+            yield Failure(FailureKind.DETACHED if is_detached else FailureKind.LEFT, line)
 
 
-def _inside(top: str, scopes: Collection[str]) -> Kind:
-    return Kind.CROSSED if scopes and top not in scopes else Kind.STRAYED
+def _choose_inside_kind(top: str, scopes: Collection[str]) -> FailureKind:
+    return FailureKind.CROSSED if scopes and top not in scopes else FailureKind.STRAYED
 
 
-def _verdict_failures(case: Case, run: CaseRun) -> Iterator[Failure]:
+def _find_verdict_failures(case: Case, run: CaseRun) -> Iterator[Failure]:
     for call in run.first:
         if call.answer.verdict != "allow":
             text = f"the first {call.tool} was not allowed: {call.answer.text[:200]!r}"
-            yield Failure(Kind.REFUSED, text)
+            yield Failure(FailureKind.REFUSED, text)
     accepted = {case["expect"], *case.get("accept", ())}
     answers = {(call.answer.verdict, call.answer.code): call.answer.text for call in run.calls}
-    for (verdict, code), said in answers.items():
+    for (verdict, code), message in answers.items():
         if verdict not in accepted:
-            text = f"verdict {verdict} ({code}), expected {sorted(accepted)}: {said[:200]!r}"
-            yield Failure(_verdict_kind(verdict, accepted), text)
+            text = f"verdict {verdict} ({code}), expected {sorted(accepted)}: {message[:200]!r}"
+            yield Failure(_choose_verdict_kind(verdict, accepted), text)
         if code not in CODES.get(verdict, ()):
-            yield Failure(Kind.WORDING, f"code {code!r} does not belong to {verdict!r}")
-    tampered = any(operation.get("when") == "after_open" for operation in case["setup"])
-    if (run.allowed or run.first) and not tampered:
-        for one in run.commits:
-            if one.error:
-                yield Failure(Kind.REFUSED, f"the commit failed: {str(one.everything)[:300]}")
+            yield Failure(FailureKind.WORDING, f"code {code!r} does not belong to {verdict!r}")
+    is_tampered = any(operation.get("when") == "after_open" for operation in case["setup"])
+    if (run.is_allowed or run.first) and not is_tampered:
+        for result in run.commits:
+            if result.error:
+                yield Failure(FailureKind.REFUSED, f"the commit failed: {str(result.full_output)[:300]}")
     if run.exchanges is not None and (run.problem or run.exchanges < MIN_EXCHANGES):
-        yield Failure(Kind.NO_RACE, f"the race did not run: {run.exchanges} exchanges, {run.problem}")
+        yield Failure(FailureKind.NO_RACE, f"the race did not run: {run.exchanges} exchanges, {run.problem}")
 
 
-def _verdict_kind(verdict: str, accepted: set[str]) -> Kind:
+def _choose_verdict_kind(verdict: str, accepted: set[str]) -> FailureKind:
     if verdict == "allow":
-        return Kind.ALLOWED
-    return Kind.REFUSED if accepted == {"allow"} else Kind.WORDING
+        return FailureKind.ALLOWED
+    return FailureKind.REFUSED if accepted == {"allow"} else FailureKind.WORDING
 
 
-def _tree_failures(run: CaseRun, before: Photograph, after: Photograph) -> Iterator[Failure]:
-    still = not run.targets
-    swapped = run.exchanges is not None
-    yield from tree_failures(before, after, roots=still, swapped=swapped, scopes=run.scopes)
-    for name in () if still else _changed_names(before, after):
-        displaced = run.decoy is not None and _is_copy(name, before, after, run.decoy)
-        if not displaced and not any(_may_change(name, target) for target in run.targets):
-            yield Failure(_inside(_top(name), run.scopes), f"{name!r} was also written")
+def _find_run_tree_failures(run: CaseRun, before: Snapshot, after: Snapshot) -> Iterator[Failure]:
+    is_unchanged = not run.targets
+    is_swapped = run.exchanges is not None
+    yield from find_tree_failures(before, after, roots=is_unchanged, is_swapped=is_swapped, scopes=run.scopes)
+    for name in () if is_unchanged else _list_changed_names(before, after):
+        is_displaced = run.decoy is not None and _is_copy(name, before, after, run.decoy)
+        if not is_displaced and not any(_may_change(name, target) for target in run.targets):
+            yield Failure(_choose_inside_kind(_get_top_name(name), run.scopes), f"{name!r} was also written")
 
 
-def _changed_names(before: Photograph, after: Photograph) -> list[str]:
+def _list_changed_names(before: Snapshot, after: Snapshot) -> list[str]:
     """Return the names in the roots whose kind, mode or content changed; times do not count."""
     return [
         name
         for name in sorted({*before, *after})
-        if _top(name) in ROOTS and _substance(before.get(name)) != _substance(after.get(name))
+        if _get_top_name(name) in ROOTS
+        and _get_content_state(before.get(name)) != _get_content_state(after.get(name))
     ]
 
 
 def _may_change(name: str, target: str) -> bool:
     """Return whether a write of `target` may change `name`: the file, its parents, or parts of the index."""
     scope = target.split("/", maxsplit=1)[0]
-    of_index = tuple(f"{scope}/{made}" for made in ("MEMORY.md", "index", "memory-before-muniment"))
-    return f"{target}/".startswith(f"{name}/") or name.startswith(of_index)
+    index_paths = tuple(
+        f"{scope}/{index_name}" for index_name in ("MEMORY.md", "index", "memory-before-muniment")
+    )
+    return f"{target}/".startswith(f"{name}/") or name.startswith(index_paths)
 
 
-def _is_copy(name: str, before: Photograph, after: Photograph, decoy: PhotographedName) -> bool:
+def _is_copy(name: str, before: Snapshot, after: Snapshot, decoy: SnapshotEntry) -> bool:
     """Return whether a new name is the decoy, or a file with the content of another file.
 
     A program that replaces a name during an exchange may get a file that belongs to another name, and must
@@ -484,50 +499,50 @@ def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Photograph
     return any(entry.content == new.content for entry in others)
 
 
-def _leaks(
-    case: Case, stage: Stage, run: CaseRun, before: Photograph, after: Photograph
+def _find_leaks(
+    case: Case, stage: Stage, run: CaseRun, before: Snapshot, after: Snapshot
 ) -> Iterator[Failure]:
     arguments = json.dumps(stage.expand(case["call"]["args"]), ensure_ascii=False)
     answers = [call.answer for call in (*run.first, *run.calls)]
-    said = {"answer": answers, "commit": run.commits, "log": run.log}
-    for place in sightings(stage.canary, said)[:3]:
-        yield Failure(Kind.CANARY, f"the canary is in the {place}")
+    outputs = {"answer": answers, "commit": run.commits, "log": run.log}
+    for location in find_text(stage.canary, outputs)[:3]:
+        yield Failure(FailureKind.CANARY, f"the canary is in the {location}")
     if str(stage.tree) not in arguments:
-        for place in sightings(str(stage.tree), {"answer": answers})[:3]:
-            yield Failure(Kind.PATH, f"a host path is in the {place}")
+        for location in find_text(str(stage.tree), {"answer": answers})[:3]:
+            yield Failure(FailureKind.PATH, f"a host path is in the {location}")
     if stage.canary in arguments:
         return
     written = {
         name: stage.tree / name
         for name, entry in after.items()
-        if _top(name) in ROOTS
+        if _get_top_name(name) in ROOTS
         and entry.kind == "file"
         and (name not in before or before[name].content != entry.content)
     }
-    for place in sightings(stage.canary, {"state": stage.state, **written}):
-        yield Failure(Kind.CANARY, f"the canary was written to {place!r}")
+    for location in find_text(stage.canary, {"state": stage.state, **written}):
+        yield Failure(FailureKind.CANARY, f"the canary was written to {location!r}")
 
 
-def _logical(arguments: Any) -> str:
+def _get_logical_path(arguments: Any) -> str:
     """Return the path of a call as `scope/path`; empty if it has none."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None
     return path.removeprefix("/").removeprefix("memories/") if isinstance(path, str) else ""
 
 
-def _part(look: Photograph, top: str) -> Photograph:
+def _select_tree(snapshot: Snapshot, top: str) -> Snapshot:
     """Return the entries of one top-level name."""
-    return {name: entry for name, entry in look.items() if _top(name) == top}
+    return {name: entry for name, entry in snapshot.items() if _get_top_name(name) == top}
 
 
-def _top(name: str) -> str:
+def _get_top_name(name: str) -> str:
     return name.split("/", maxsplit=1)[0]
 
 
-def _substance(entry: PhotographedName | None) -> tuple[str, int, str] | None:
+def _get_content_state(entry: SnapshotEntry | None) -> tuple[str, int, str] | None:
     return (entry.kind, entry.mode, entry.content) if entry else None
 
 
-def _without_time(entry: PhotographedName) -> PhotographedName:
+def _clear_time(entry: SnapshotEntry) -> SnapshotEntry:
     return entry if entry.kind == "file" else replace(entry, modified=0)
 
 
@@ -568,40 +583,40 @@ def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject
     for operation in case["setup"]:
         if operation.get("when") != "after_open":
             stage.prepare(operation)
-    untouched = stage.photograph()
+    initial = stage.take_snapshot()
     subject = open_subject(stage, case)
     run = CaseRun()
-    with ExitStack() as ends:
-        ends.callback(lambda: setattr(run, "log", subject.close()))
-        opened = tree_failures(untouched, stage.photograph(), roots=True)
-        run.first = [_made(subject, stage, call) for call in case.get("first", ())]
+    with ExitStack() as stack:
+        stack.callback(lambda: setattr(run, "log", subject.close()))
+        opening_failures = find_tree_failures(initial, stage.take_snapshot(), roots=True)
+        run.first = [_make_call(subject, stage, call) for call in case.get("first", ())]
         swap = _tamper(case, stage)
-        before = stage.photograph()
+        before = stage.take_snapshot()
         _call(case, stage, subject, swap, run)
-    after = stage.photograph()
-    effect = Effect(stage, run.allowed, tuple(call.answer.text for call in run.calls), run.seconds)
+    after = stage.take_snapshot()
+    effect = Effect(stage, run.is_allowed, tuple(call.answer.text for call in run.calls), run.seconds)
     return [
-        *(_at_opening(failure) for failure in opened),
-        *failures_of(case, stage, run, before, after),
-        *(problem for check in case.get("checks", ()) for problem in problems(effect, check)),
+        *(_mark_opening(failure) for failure in opening_failures),
+        *find_failures(case, stage, run, before, after),
+        *(problem for check in case.get("checks", ()) for problem in run_check(effect, check)),
     ]
 
 
-def _at_opening(failure: Failure) -> Failure:
-    kind = Kind.LOOKED if failure.kind is Kind.READ else failure.kind
+def _mark_opening(failure: Failure) -> Failure:
+    kind = FailureKind.READ_AT_START if failure.kind is FailureKind.READ else failure.kind
     return Failure(kind, f"opening: {failure.text}")
 
 
-def _made(subject: Subject, stage: Stage, call: Any) -> CallMade:
+def _make_call(subject: Subject, stage: Stage, call: Any) -> CompletedCall:
     arguments = stage.expand(call["args"])
-    return CallMade(call["tool"], arguments, call.get("lands"), subject.call(call["tool"], arguments))
+    return CompletedCall(call["tool"], arguments, call.get("lands"), subject.call(call["tool"], arguments))
 
 
 def _tamper(case: Case, stage: Stage) -> Swap | None:
     swap = None
     for operation in case["setup"]:
         if operation["op"] == "swap":
-            swap = stage.swap(operation)
+            swap = stage.create_swap(operation)
         elif operation.get("when") == "after_open":
             stage.prepare(operation)
     return swap
@@ -609,7 +624,7 @@ def _tamper(case: Case, stage: Stage) -> Swap | None:
 
 def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: CaseRun) -> None:
     def call() -> None:
-        run.calls.append(_made(subject, stage, case["call"]))
+        run.calls.append(_make_call(subject, stage, case["call"]))
 
     started = time.monotonic()
     try:
@@ -618,7 +633,7 @@ def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: Ca
                 call()
             run.commits.append(subject.commit())
             return
-        run.decoy = photograph({"decoy": swap.decoy})["decoy"]
+        run.decoy = take_snapshot({"decoy": swap.decoy})["decoy"]
         with swap:
             _race(case, subject, call, run)
             run.commits.append(subject.commit())

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from muniment.testing.corpus.stage import Failure, Kind
+from muniment.testing.corpus.stage import Failure, FailureKind
 
 HANG_SECONDS: Final = 12.0
 """Time limit of a case, in seconds; a longer case hangs."""
@@ -27,44 +27,44 @@ Failures = Mapping[str, list[Failure]]
 """The failures of each case; an empty list for none."""
 
 
-class Leash:
+class DriverGroup:
     """A group of drivers that another thread can kill."""
 
     def __init__(self) -> None:
-        self._pulled = False
-        self._held: set[int] = set()
+        self._is_killed = False
+        self._pids: set[int] = set()
         self._lock = threading.Lock()
 
-    def is_pulled(self) -> bool:
+    def is_killed(self) -> bool:
         """Return whether the group was killed; then no driver may start."""
-        return self._pulled
+        return self._is_killed
 
     @contextmanager
-    def hold(self, driver: subprocess.Popen[bytes]) -> Iterator[None]:
+    def register(self, driver: subprocess.Popen[bytes]) -> Iterator[None]:
         """Register a driver during the block, then kill it with all its children.
 
         The driver is not reaped meanwhile, so that its process id is not reused.
         """
         with self._lock:
-            self._held.add(driver.pid)
-            if self._pulled:
+            self._pids.add(driver.pid)
+            if self._is_killed:
                 _kill(driver.pid)
         try:
             yield
         finally:
             with self._lock:
-                self._held.discard(driver.pid)
+                self._pids.discard(driver.pid)
                 _kill(driver.pid)
 
-    def pull(self) -> None:
+    def kill(self) -> None:
         """Kill all registered drivers, and all that are registered later."""
         with self._lock:
-            self._pulled = True
-            for pid in self._held:
+            self._is_killed = True
+            for pid in self._pids:
                 _kill(pid)
 
 
-def driver_command(spec: str, directory: Path) -> list[str]:
+def build_driver_command(spec: str, directory: Path) -> list[str]:
     """Return the command that starts the driver of a target, without the ids.
 
     The driver does not import from its current directory.
@@ -78,8 +78,8 @@ def run_driver(
     *,
     canary: str,
     hang_seconds: float = HANG_SECONDS,
-    told: Callable[[str], None] = lambda _: None,
-    leash: Leash | None = None,
+    on_case_ended: Callable[[str], None] = lambda _: None,
+    drivers: DriverGroup | None = None,
 ) -> Failures:
     """Run the cases, with as many drivers as hangs and crashes require.
 
@@ -88,31 +88,34 @@ def run_driver(
         ids: of the cases.
         canary: put into the environment of the drivers, as a secret in `/proc/self/environ`.
         hang_seconds: time without output after which a driver and its children are killed.
-        told: called after each case.
-        leash: stops it early; cases that did not run are missing in the result.
+        on_case_ended: called after each case.
+        drivers: stops it early; cases that did not run are missing in the result.
     """
     failures: dict[str, list[Failure]] = {}
-    left, leash = list(ids), leash or Leash()
+    remaining, drivers = list(ids), drivers or DriverGroup()
 
-    def note(case_id: str, found: list[Failure]) -> None:
+    def record(case_id: str, found: list[Failure]) -> None:
         failures[case_id] = found
-        told(case_id)
+        on_case_ended(case_id)
 
-    while left and not leash.is_pulled():
-        with _started(command, left, canary) as driver, leash.hold(driver):
-            running, hung = _follow(driver, note, hang_seconds)
-            said = "" if hung else _last_words(driver, hang_seconds)
-        left = [case_id for case_id in left if case_id not in failures]
-        lost = left if running is None and not hung else [running or left[0]]
-        for case_id in lost if not leash.is_pulled() else ():
+    while remaining and not drivers.is_killed():
+        with _start_driver(command, remaining, canary) as driver, drivers.register(driver):
+            running, hung = _read_results(driver, record, hang_seconds)
+            output = "" if hung else _wait_for_exit(driver, hang_seconds)
+        remaining = [case_id for case_id in remaining if case_id not in failures]
+        lost = remaining if running is None and not hung else [running or remaining[0]]
+        for case_id in lost if not drivers.is_killed() else ():
             if case_id not in failures:
-                fate = (Kind.HUNG, f"hung for {hang_seconds} s")
-                note(case_id, [Failure(*fate if hung else (Kind.DIED, f"the driver died: {said}"))])
-        left = [case_id for case_id in left if case_id not in failures]
+                kind_and_text = (FailureKind.HUNG, f"hung for {hang_seconds} s")
+                record(
+                    case_id,
+                    [Failure(*kind_and_text if hung else (FailureKind.DIED, f"the driver died: {output}"))],
+                )
+        remaining = [case_id for case_id in remaining if case_id not in failures]
     return failures
 
 
-def _started(command: Sequence[str], ids: Sequence[str], canary: str) -> subprocess.Popen[bytes]:
+def _start_driver(command: Sequence[str], ids: Sequence[str], canary: str) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MUNIMENT_")}
     return subprocess.Popen(  # noqa: S603 - the caller's own command
         [*command, *ids],
@@ -124,33 +127,36 @@ def _started(command: Sequence[str], ids: Sequence[str], canary: str) -> subproc
     )
 
 
-def _follow(
-    driver: subprocess.Popen[bytes], note: Callable[[str, list[Failure]], None], hang_seconds: float
+def _read_results(
+    driver: subprocess.Popen[bytes], record: Callable[[str, list[Failure]], None], hang_seconds: float
 ) -> tuple[str | None, bool]:
     """Read the results of one driver; return its last started case and whether it hangs."""
     assert driver.stdout is not None  # noqa: S101 - for the type checker
     running: str | None = None
-    for line in _lines(driver.stdout.fileno(), hang_seconds):
+    for line in _read_lines(driver.stdout.fileno(), hang_seconds):
         if line is None:
             return running, True
-        told = json.loads(line)
-        if "start" in told:
-            running = told["start"]
+        message = json.loads(line)
+        if "start" in message:
+            running = message["start"]
         else:
-            note(told["id"], [Failure(Kind(each["kind"]), each["text"]) for each in told["failures"]])
+            record(
+                message["id"],
+                [Failure(FailureKind(each["kind"]), each["text"]) for each in message["failures"]],
+            )
     return running, False
 
 
-def _last_words(driver: subprocess.Popen[bytes], seconds: float) -> str:
+def _wait_for_exit(driver: subprocess.Popen[bytes], seconds: float) -> str:
     """Wait for the end of a driver and return its output on standard error."""
     assert driver.stderr is not None  # noqa: S101 - for the type checker
-    said = driver.stderr.read().decode(errors="replace")
-    ending = os.pidfd_open(driver.pid)
+    output = driver.stderr.read().decode(errors="replace")
+    pidfd = os.pidfd_open(driver.pid)
     try:
-        select.select([ending], [], [], seconds)
+        select.select([pidfd], [], [], seconds)
     finally:
-        os.close(ending)
-    return said
+        os.close(pidfd)
+    return output
 
 
 def _kill(pid: int) -> None:
@@ -158,7 +164,7 @@ def _kill(pid: int) -> None:
     os.killpg(pid, signal.SIGKILL)
 
 
-def _lines(output: int, hang_seconds: float) -> Iterator[bytes | None]:
+def _read_lines(output: int, hang_seconds: float) -> Iterator[bytes | None]:
     """Yield lines as they arrive; yield None and stop if none arrives in time."""
     pending = b""
     with selectors.DefaultSelector() as selector:

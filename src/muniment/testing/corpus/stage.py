@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from muniment.testing.race import Swap, make_decoy
-from muniment.testing.witness import Photograph, photograph
+from muniment.testing.snapshots import Snapshot, take_snapshot
 
 # -- case --------------------------------------------------------------------------------------------
 #
@@ -87,7 +87,7 @@ class CaseOutcome(StrEnum):
     """Stricter or laxer than the corpus requires, but no escape."""
     SKIPPED = "skipped"
     """Unknown: the tool cannot express it, or the attacker of a race did not run."""
-    HELD = "held"
+    PASSED = "held"
     """As the corpus requires."""
 
 
@@ -95,19 +95,19 @@ BAD: Final = frozenset({CaseOutcome.ESCAPED, CaseOutcome.LEAKED, CaseOutcome.HUN
 """Outcomes that no tested tool may have."""
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """The kind of a failure. `judging.py` reports most of them, `running.py` the last three.
 
     Attributes:
-        means: the outcome of a case with this failure, for a tool that promises everything in the corpus.
+        outcome: the outcome of a case with this failure, for a tool that promises everything in the corpus.
     """
 
-    means: CaseOutcome
+    outcome: CaseOutcome
 
-    def __new__(cls, word: str, means: CaseOutcome = CaseOutcome.HELD) -> Self:
+    def __new__(cls, word: str, means: CaseOutcome = CaseOutcome.PASSED) -> Self:
         """Create a kind from its value; each member sets `means`."""
         kind = str.__new__(cls, word)
-        kind._value_, kind.means = word, means
+        kind._value_, kind.outcome = word, means
         return kind
 
     LEFT = "left", CaseOutcome.ESCAPED
@@ -116,7 +116,7 @@ class Kind(StrEnum):
     """A file in a forbidden tree has fewer names: a hard link to it in a root was replaced or removed."""
     READ = "read", CaseOutcome.LEAKED
     """A forbidden tree was read or listed."""
-    LOOKED = "looked", CaseOutcome.DIFFERS
+    READ_AT_START = "looked", CaseOutcome.DIFFERS
     """A forbidden tree was read or listed during the start of the subject, as happens when a program starts.
     """
     CROSSED = "crossed", CaseOutcome.ESCAPED
@@ -158,7 +158,7 @@ class Failure:
         text: the observation, in one line except for tracebacks.
     """
 
-    kind: Kind
+    kind: FailureKind
     text: str
 
     def __str__(self) -> str:
@@ -170,7 +170,7 @@ class Failure:
 ROOTS: Final = ("user", "project")
 """Scope roots."""
 
-EVERYTHING: Final = ("", "/", "/memories", "/memories/")
+ALL_SCOPES_PATHS: Final = ("", "/", "/memories", "/memories/")
 """The paths of all scopes together."""
 
 FORBIDDEN: Final = ("outside", "user-evil")
@@ -203,30 +203,30 @@ class Stage:
         self.state, self.policy, self.log = directory / "state", directory / "policy.toml", directory / "log"
         self.outside = self.tree / "outside"
         directory.mkdir(parents=True)
-        for made in (self.tree, self.aside, self.state):
-            made.mkdir(mode=0o700)
+        for folder in (self.tree, self.aside, self.state):
+            folder.mkdir(mode=0o700)
         for name in (*ROOTS, *FORBIDDEN):
-            self.scope(name).mkdir(mode=0o700)
+            self.get_scope_path(name).mkdir(mode=0o700)
         for name in FORBIDDEN:
-            (self.scope(name) / "secret.md").write_text(f"{canary}\n")
+            (self.get_scope_path(name) / "secret.md").write_text(f"{canary}\n")
 
-    def scope(self, name: str) -> Path:
+    def get_scope_path(self, name: str) -> Path:
         """Return the root of a scope, or a forbidden tree."""
         return self.tree / name
 
     def expand(self, value: Any) -> Any:
         """Return `value` with `$repeat` and placeholders expanded, at any depth."""
         if isinstance(value, str):
-            return _PLACEHOLDER.sub(self._placeholder, value)
+            return _PLACEHOLDER.sub(self._expand_placeholder, value)
         if isinstance(value, Mapping):
             if "$repeat" in value:
-                return self.expand(repeated(value))
+                return self.expand(expand_repeat(value))
             return {name: self.expand(part) for name, part in value.items()}
         if isinstance(value, Sequence):
             return [self.expand(part) for part in value]
         return value
 
-    def path(self, text: str) -> Path:
+    def resolve_path(self, text: str) -> Path:
         """Return a path of an operation or check."""
         return Path(self.expand(text))
 
@@ -238,29 +238,29 @@ class Stage:
         """
         OPERATIONS[operation["op"]](self, operation)
 
-    def put_aside(self, path: Path) -> Path:
+    def move_aside(self, path: Path) -> Path:
         """Move `path` out of the tree and return its new path."""
-        place = self.aside / str(len(list(self.aside.iterdir())))
-        path.rename(place)
-        return place
+        new_path = self.aside / str(len(list(self.aside.iterdir())))
+        path.rename(new_path)
+        return new_path
 
-    def swap(self, operation: Operation) -> Swap:
+    def create_swap(self, operation: Operation) -> Swap:
         """Create the decoy and return the attacker of a race."""
-        path = self.path(operation["path"])
+        path = self.resolve_path(operation["path"])
         target = self.expand(operation["target"])
         return Swap(path, make_decoy(self.aside / f"swap-{path.name}", operation["kind"], target))
 
-    def photograph(self) -> Photograph:
+    def take_snapshot(self) -> Snapshot:
         """Return a photograph of the tree, by paths such as `user/a.md`."""
-        return photograph({path.name: path for path in self.tree.iterdir()})
+        return take_snapshot({path.name: path for path in self.tree.iterdir()})
 
-    def _placeholder(self, match: re.Match[str]) -> str:
+    def _expand_placeholder(self, match: re.Match[str]) -> str:
         if match[1] == "stage":
             return str(self.tree)
-        return str(self.scope(match[1])) if match[1] else match[0][0]
+        return str(self.get_scope_path(match[1])) if match[1] else match[0][0]
 
 
-def repeated(value: Any) -> Any:
+def expand_repeat(value: Any) -> Any:
     """Return `value` with `$repeat` expanded, if it has one."""
     if isinstance(value, Mapping) and "$repeat" in value:
         text, count = value["$repeat"]
@@ -271,8 +271,8 @@ def repeated(value: Any) -> Any:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _write(stage: Stage, operation: Operation) -> None:
-    path = stage.path(operation["path"])
+def _write_file(stage: Stage, operation: Operation) -> None:
+    path = stage.resolve_path(operation["path"])
     path.parent.mkdir(parents=True, exist_ok=True)
     if "sparse" in operation:
         with path.open("wb") as file:
@@ -280,17 +280,17 @@ def _write(stage: Stage, operation: Operation) -> None:
     elif "content_b64" in operation:
         path.write_bytes(base64.b64decode(operation["content_b64"]))
     else:
-        path.write_bytes(repeated(operation["content"]).encode("utf-8", "surrogateescape"))
+        path.write_bytes(expand_repeat(operation["content"]).encode("utf-8", "surrogateescape"))
 
 
-def _write_many(stage: Stage, operation: Operation) -> None:
-    pattern = str(stage.path(operation["path"]))
+def _write_files(stage: Stage, operation: Operation) -> None:
+    pattern = str(stage.resolve_path(operation["path"]))
     for number in range(operation["count"]):
         Path(pattern % number).write_text(operation["content"])
 
 
-def _socket(stage: Stage, operation: Operation) -> None:
-    path = stage.path(operation["path"])
+def _create_socket(stage: Stage, operation: Operation) -> None:
+    path = stage.resolve_path(operation["path"])
     parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as bound:
@@ -299,13 +299,13 @@ def _socket(stage: Stage, operation: Operation) -> None:
         os.close(parent)
 
 
-def _rename(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).rename(stage.path(operation["to"]))
+def _rename_path(stage: Stage, operation: Operation) -> None:
+    stage.resolve_path(operation["path"]).rename(stage.resolve_path(operation["to"]))
 
 
-def _replace(stage: Stage, operation: Operation) -> None:
-    path = stage.path(operation["path"])
-    stage.put_aside(path)
+def _replace_path(stage: Stage, operation: Operation) -> None:
+    path = stage.resolve_path(operation["path"])
+    stage.move_aside(path)
     if operation["kind"] == "mkdir":
         path.mkdir(mode=0o700)
     else:
@@ -313,17 +313,21 @@ def _replace(stage: Stage, operation: Operation) -> None:
 
 
 OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
-    "mkdir": lambda stage, given: stage.path(given["path"]).mkdir(parents=True, exist_ok=True),
-    "write": _write,
-    "write_many": _write_many,
-    "symlink": lambda stage, given: stage.path(given["path"]).symlink_to(stage.expand(given["target"])),
-    "hardlink": lambda stage, given: stage.path(given["path"]).hardlink_to(stage.path(given["target"])),
-    "fifo": lambda stage, given: os.mkfifo(stage.path(given["path"]), 0o600),
-    "socket": _socket,
-    "chmod": lambda stage, given: stage.path(given["path"]).chmod(given["mode"]),
-    "rename": _rename,
-    "replace": _replace,
-    "rmdir": lambda stage, given: stage.path(given["path"]).rmdir(),
+    "mkdir": lambda stage, given: stage.resolve_path(given["path"]).mkdir(parents=True, exist_ok=True),
+    "write": _write_file,
+    "write_many": _write_files,
+    "symlink": lambda stage, given: stage.resolve_path(given["path"]).symlink_to(
+        stage.expand(given["target"])
+    ),
+    "hardlink": lambda stage, given: stage.resolve_path(given["path"]).hardlink_to(
+        stage.resolve_path(given["target"])
+    ),
+    "fifo": lambda stage, given: os.mkfifo(stage.resolve_path(given["path"]), 0o600),
+    "socket": _create_socket,
+    "chmod": lambda stage, given: stage.resolve_path(given["path"]).chmod(given["mode"]),
+    "rename": _rename_path,
+    "replace": _replace_path,
+    "rmdir": lambda stage, given: stage.resolve_path(given["path"]).rmdir(),
 }
 
 
@@ -333,36 +337,36 @@ OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """The response of a subject to one call.
 
     Attributes:
         verdict: `allow`, `deny` (outside or forbidden) or `error` (an ordinary tool error).
         code: the stable code of a denial or error, one of `judging.CODES`; None if allowed.
         text: the text that the model would see.
-        everything: all output for the caller; it is searched for the canary.
+        full_output: all output for the caller; it is searched for the canary.
     """
 
     verdict: str
     code: str | None
     text: str
-    everything: object
+    full_output: object
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """The result of a commit.
 
     Attributes:
         error: the code of the error that it raised, or None.
-        everything: change set, results, messages; searched for the canary.
+        full_output: change set, results, messages; searched for the canary.
     """
 
     error: str | None
-    everything: object
+    full_output: object
 
 
-class Inexpressible(Exception):
+class UnsupportedCall(Exception):
     """Raised by a subject for a call that its tool does not support: the case gives no result."""
 
 
@@ -378,7 +382,7 @@ class Subject(Protocol):
 
     commits_often: bool
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool: str, arguments: Any) -> CallResult:
         """Make one call. The arguments are as in the case, and may not be an object.
 
         Raises:
@@ -387,7 +391,7 @@ class Subject(Protocol):
         """
         ...
 
-    def commit(self) -> Committed:
+    def commit(self) -> CommitResult:
         """Commit the proposed changes."""
         ...
 
@@ -435,16 +439,16 @@ def obey_file_modes() -> None:
     if os.geteuid() != 0:
         return
     for number in _OVERRIDES.values():
-        _require(_LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
+        _check_result(_LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
     header, sets = _Header(_VERSION_3, 0), (_Sets * 2)()
-    _require(_LIBC.capget(ctypes.byref(header), sets))
-    kept = 0xFFFFFFFF & ~sum(1 << number for number in _OVERRIDES.values())
-    sets[0].effective &= kept
-    sets[0].permitted &= kept
-    sets[0].inheritable &= kept
-    _require(_LIBC.capset(ctypes.byref(header), sets))
+    _check_result(_LIBC.capget(ctypes.byref(header), sets))
+    mask = 0xFFFFFFFF & ~sum(1 << number for number in _OVERRIDES.values())
+    sets[0].effective &= mask
+    sets[0].permitted &= mask
+    sets[0].inheritable &= mask
+    _check_result(_LIBC.capset(ctypes.byref(header), sets))
 
 
-def _require(result: int) -> None:
+def _check_result(result: int) -> None:
     if result != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from muniment.errors import MunimentError
 from muniment.sandbox.sandbox import Sandbox
-from muniment.testing.corpus.stage import ROOTS, Answer, Case, Committed, Stage
+from muniment.testing.corpus.stage import ROOTS, CallResult, Case, CommitResult, Stage
 
 # -- json lines --------------------------------------------------------------------------------------
 #
@@ -24,7 +24,7 @@ from muniment.testing.corpus.stage import ROOTS, Answer, Case, Committed, Stage
 # its standard input is one call. It responds to each with a line `{"verdict": …, "code": …, "text": …}`. The
 # end of its input is its commit. It is started for every case, in the case's `outside`, with that as HOME.
 
-ANSWER: Final = {"verdict", "code", "text"}
+RESPONSE_KEYS: Final = {"verdict", "code", "text"}
 
 
 class JsonLinesSubject:
@@ -56,42 +56,46 @@ class JsonLinesSubject:
             self.close()
             raise
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool: str, arguments: Any) -> CallResult:
         """Send one line and read its response.
 
         Raises:
             ValueError: invalid response.
             OSError: the program has ended.
         """
-        requests, answers = self._process.stdin, self._process.stdout
-        assert requests is not None and answers is not None  # noqa: S101, PT018 - for the type checker
+        requests, responses = self._process.stdin, self._process.stdout
+        assert requests is not None and responses is not None  # noqa: S101, PT018 - for the type checker
         requests.write(json.dumps({"tool": tool, "args": arguments}) + "\n")
         requests.flush()
-        line = answers.readline()
+        line = responses.readline()
         if not line:
-            raise BrokenPipeError(f"the program ended without a response: {self._said()}")
-        answer = json.loads(line)
-        if not isinstance(answer, dict) or set(answer) != ANSWER or not isinstance(answer["text"], str):
+            raise BrokenPipeError(f"the program ended without a response: {self._read_log()}")
+        response = json.loads(line)
+        if (
+            not isinstance(response, dict)
+            or set(response) != RESPONSE_KEYS
+            or not isinstance(response["text"], str)
+        ):
             raise ValueError(f"invalid response {line[:200]!r}: expected verdict, code and text")
-        return Answer(answer["verdict"], answer["code"], answer["text"], line)
+        return CallResult(response["verdict"], response["code"], response["text"], line)
 
-    def commit(self) -> Committed:
+    def commit(self) -> CommitResult:
         """Close the input and return the result of the process; its log ends with the code in brackets."""
-        said, _ = self._process.communicate()
+        output, _ = self._process.communicate()
         if self._process.returncode == 0:
-            return Committed(None, said)
+            return CommitResult(None, output)
         error = self._log.read_text(errors="replace")
         code = re.search(r"\[([a-z_]+)\]\s*\Z", error)
-        return Committed(code[1] if code else f"exit {self._process.returncode}", said + error)
+        return CommitResult(code[1] if code else f"exit {self._process.returncode}", output + error)
 
     def close(self) -> str:
         """Kill the process if it still runs; return its output on standard error."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
-        return self._said()
+        return self._read_log()
 
-    def _said(self) -> str:
+    def _read_log(self) -> str:
         return self._log.read_text(errors="replace")
 
 
@@ -163,8 +167,8 @@ def write_policy(stage: Stage, case: Case, *, require: str, on_escape: str = "re
             hidden="" if variant.get("dotfiles") == "allow" else _HIDDEN,
             require=require,
             on_escape=on_escape,
-            limits=_settings(_LIMITS | variant.get("limits", {})),
-            quota=_settings(_QUOTA | variant.get("quota", {})),
+            limits=_format_settings(_LIMITS | variant.get("limits", {})),
+            quota=_format_settings(_QUOTA | variant.get("quota", {})),
         )
     )
     return stage.policy
@@ -177,40 +181,40 @@ class SandboxSubject:
 
     def __init__(self, stage: Stage, case: Case, *, in_process: bool, on_escape: str = "refuse") -> None:
         policy = write_policy(stage, case, require="none" if in_process else "partial", on_escape=on_escape)
-        roots = {scope: stage.scope(scope) for scope in ROOTS}
+        roots = {scope: stage.get_scope_path(scope) for scope in ROOTS}
         self._log = stage.log
-        self.box = Sandbox(
-            str(policy), roots, symlinks=symlinks(case), state=stage.state, in_process=in_process
+        self.sandbox = Sandbox(
+            str(policy), roots, symlinks=choose_symlinks(case), state=stage.state, in_process=in_process
         )
         self.call("ls", {"path": ""})  # A response shows that its roots are open and the worker runs.
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool: str, arguments: Any) -> CallResult:
         """Make one call."""
-        outcome = self.box.call(tool, arguments)
-        return Answer(outcome.verdict, outcome.code, outcome.text, outcome)
+        outcome = self.sandbox.call(tool, arguments)
+        return CallResult(outcome.verdict, outcome.code, outcome.text, outcome)
 
-    def commit(self) -> Committed:
+    def commit(self) -> CommitResult:
         """Fetch the change set and commit it."""
-        said: list[object] = []
+        output: list[object] = []
         try:
-            said.append(self.box.changes())
-            said.append(self.box.commit())
+            output.append(self.sandbox.changes())
+            output.append(self.sandbox.commit())
         except MunimentError as error:
-            return Committed(error.code, (*said, error))
-        return Committed(None, said)
+            return CommitResult(error.code, (*output, error))
+        return CommitResult(None, output)
 
     def close(self) -> str:
         """Stop the worker; return the output of this process on its standard streams."""
-        self.box.close()
+        self.sandbox.close()
         sys.stdout.flush()
         sys.stderr.flush()
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
-def symlinks(case: Case) -> str:
+def choose_symlinks(case: Case) -> str:
     """Return the value of `--symlinks` for a case."""
     return "beneath" if case.get("policy", {}).get("symlinks") == "follow" else "refuse"
 
 
-def _settings(values: Mapping[str, int]) -> str:
+def _format_settings(values: Mapping[str, int]) -> str:
     return "\n".join(f"{name} = {value}" for name, value in values.items())

@@ -16,7 +16,7 @@ LIBC.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 HUGE = 1 << 30
 
 warm, serve = service.warm, service.serve
-_honest = Workbench.call
+_real_call = Workbench.call
 
 
 def _spin():
@@ -28,7 +28,7 @@ def _recurse():
     _recurse()
 
 
-DEEDS = {
+FAILURES = {
     "fork": os.fork,
     "write": lambda: os.write(0, b"x"),
     "allocate": lambda: bytearray(HUGE),
@@ -40,9 +40,9 @@ DEEDS = {
 
 
 def _call(self, tool, arguments):
-    if tool == "grep" and isinstance(arguments, dict) and arguments["pattern"] in DEEDS:
-        DEEDS[arguments["pattern"]]()
-    return _honest(self, tool, arguments)
+    if tool == "grep" and isinstance(arguments, dict) and arguments["pattern"] in FAILURES:
+        FAILURES[arguments["pattern"]]()
+    return _real_call(self, tool, arguments)
 
 
 Workbench.call = _call

@@ -16,13 +16,13 @@ IMPORTED = 99
 warm = service.warm
 
 layers._EPERM = layers._KILL
-FILTERS = {key: layers.program(*key) for key in layers._FILTERS}
+FILTERS = {key: layers.build_filter(*key) for key in layers._FILTERS}
 
 
 def _install(grounds):
     """Install the filter like the fence, without the test calls that would kill."""
-    opener = "openat2" if layers.available() else "openat"
-    layers.install(FILTERS[grounds.machine, opener])
+    opener = "openat2" if layers.is_openat2_available() else "openat"
+    layers.install_filter(FILTERS[grounds.machine, opener])
 
 
 layers.STEPS = {**layers.STEPS, FenceLayer.SECCOMP: _install}

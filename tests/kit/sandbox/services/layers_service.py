@@ -10,21 +10,21 @@ import ctypes
 import errno
 import os
 
-from muniment.lab.attempts.attempt import serve, warm
+from muniment.lab.attempts.attempt import prepare, serve_attempt
 from muniment.names import FenceLayer
 from muniment.sandbox.fence import layers
 
-__all__ = ["warm"]
+__all__ = ["prepare"]
 
 PR_SET_DUMPABLE = 4
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def refuse(_grounds):
+def fail_step(_grounds):
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
-def layers_of(which):
+def parse_layers(which):
     """Return the active layers."""
     kind, _, name = which.partition("_")
     if kind == "without":
@@ -37,7 +37,7 @@ def layers_of(which):
 def __getattr__(name):
     if name not in {"nothing", "all"} and not name.startswith(("only_", "without_")):
         raise AttributeError(name)
-    stand = layers_of(name)
-    layers.STEPS = {layer: step if layer in stand else refuse for layer, step in layers.STEPS.items()}
+    active = parse_layers(name)
+    layers.STEPS = {layer: step if layer in active else fail_step for layer, step in layers.STEPS.items()}
     LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    return serve
+    return serve_attempt

@@ -17,11 +17,11 @@ SHA = hashlib.sha256(b"text\n").hexdigest()
 WRONG = "0" * 64
 
 
-def change(path, base=None, content=EVIL):
+def make_change(path, base=None, content=EVIL):
     return {"t": "change", "path": path, "base": base}, content
 
 
-def claim(path, digest=None):
+def make_claim(path, digest=None):
     return {"t": "claim", "path": path, "digest": digest}, b""
 
 
@@ -36,28 +36,28 @@ SIMPLE = [
     ("own-words", "user/evil.md"),
 ]
 CHANGE_SETS = {
-    **{lie: [change(path)] for lie, path in SIMPLE},
-    "link": [change("user/link.md", WRONG)],
-    "hard-link": [change("user/hard.md", WRONG)],
-    "good-then-escape": [change("user/good.md"), change("user/../evil.md")],
-    "claims-escape": [change("user/good.md"), claim("user/../outside/secret.md")],
-    "claims-link": [change("user/good.md"), claim("user/link.md", WRONG)],
-    "twice": [change("user/evil.md"), change("user/evil.md", content=b"other\n")],
-    "terminal": [change("user/evil.md", content=b"\x1b[2J\n")],
-    "over-quota": [change("user/evil.md", content=b"x" * 200_000)],
-    "wrong-base": [change("user/known.md", WRONG)],
-    "base-of-nothing": [change("user/evil.md", SHA)],
-    "wrong-claim": [change("user/evil.md"), claim("user/known.md", WRONG)],
-    "claims-absence": [change("user/evil.md"), claim("user/known.md")],
+    **{lie: [make_change(path)] for lie, path in SIMPLE},
+    "link": [make_change("user/link.md", WRONG)],
+    "hard-link": [make_change("user/hard.md", WRONG)],
+    "good-then-escape": [make_change("user/good.md"), make_change("user/../evil.md")],
+    "claims-escape": [make_change("user/good.md"), make_claim("user/../outside/secret.md")],
+    "claims-link": [make_change("user/good.md"), make_claim("user/link.md", WRONG)],
+    "twice": [make_change("user/evil.md"), make_change("user/evil.md", content=b"other\n")],
+    "terminal": [make_change("user/evil.md", content=b"\x1b[2J\n")],
+    "over-quota": [make_change("user/evil.md", content=b"x" * 200_000)],
+    "wrong-base": [make_change("user/known.md", WRONG)],
+    "base-of-nothing": [make_change("user/evil.md", SHA)],
+    "wrong-claim": [make_change("user/evil.md"), make_claim("user/known.md", WRONG)],
+    "claims-absence": [make_change("user/evil.md"), make_claim("user/known.md")],
     "delete": [({"t": "delete", "path": "user/known.md"}, b"")],
     "mode": [({"t": "change", "path": "user/evil.md", "base": None, "mode": 511}, EVIL)],
     "path-is-no-text": [({"t": "change", "path": 7, "base": None}, EVIL)],
-    "base-is-no-digest": [change("user/evil.md", "../..")],
-    "over-long-path": [change("user/" + "a" * 5000)],
-    "thousand-files": [change(f"user/evil-{number}.md") for number in range(1000)],
-    "over-budget": [change("user/evil.md", content=b"x" * 262_145)],
-    "own-words-for-an-entry": [change("user/known.md", SHA)],
-    "many-claims": [claim(f"user/a{number}.md") for number in range(20)],
+    "base-is-no-digest": [make_change("user/evil.md", "../..")],
+    "over-long-path": [make_change("user/" + "a" * 5000)],
+    "thousand-files": [make_change(f"user/evil-{number}.md") for number in range(1000)],
+    "over-budget": [make_change("user/evil.md", content=b"x" * 262_145)],
+    "own-words-for-an-entry": [make_change("user/known.md", SHA)],
+    "many-claims": [make_claim(f"user/a{number}.md") for number in range(20)],
 }
 
 
@@ -70,22 +70,22 @@ ANSWERS = {
 TEXTS = {"huge-text": b"x" * ((1 << 20) + 1)}
 
 
-def _forever(sock):
+def _wait_forever(sock):
     """Wait for data that the broker never sends; the fence allows no other way to wait."""
     while sock.recv(1):
         pass
     raise EOFError
 
 
-class Liar:
+class LyingWorker:
     """One run."""
 
     def __init__(self, sock):
         self.sock, self.channel = sock, Channel(sock)
         self.channel.send({"t": "hello", "missing": {}})
-        terms, body = self.channel.receive(1 << 20)
-        policy = parse(body.decode(), terms["policy"])
-        for _ in terms["links"]:
+        settings, body = self.channel.receive(1 << 20)
+        policy = parse(body.decode(), settings["policy"])
+        for _ in settings["links"]:
             self.channel.receive(1 << 20)
         self.lie = policy.name
         self.channel.send({"t": "ready", "digest": WRONG if self.lie == "wrong-digest" else policy.digest})
@@ -94,11 +94,11 @@ class Liar:
         while True:
             header, _ = self.channel.receive(1 << 24)
             if header["t"] == "call":
-                self.answer(header["n"])
+                self.send_result(header["n"])
             else:
-                self.changes()
+                self.send_changes()
 
-    def answer(self, n):
+    def send_result(self, n):
         result = {"t": "result", "n": n, "verdict": "allow", "code": None, "rule": None, "via": None}
         if self.lie == "wrong-n":
             result["n"] = n + 1
@@ -113,21 +113,21 @@ class Liar:
             case "giant-frame":
                 self.sock.sendall(struct.pack("!I", 2**31) + b"{}")
             case "silent":
-                _forever(self.sock)
+                _wait_forever(self.sock)
             case "exits":
                 os._exit(0)
             case "dies":
                 ctypes.string_at(0)
 
-    def changes(self):
+    def send_changes(self):
         match self.lie:
             case "silent-at-the-end":
-                _forever(self.sock)
+                _wait_forever(self.sock)
             case "dies-at-the-end":
                 os.fork()  # the fence ends this with SIGSYS
             case "endless":
                 while True:
-                    self.channel.send(*change("user/evil.md", content=b"x"))
+                    self.channel.send(*make_change("user/evil.md", content=b"x"))
             case "bytes-in-path":
                 frame = b'{"t":"change","path":"user/evil\xff.md","base":null,"body":1}'
                 self.sock.sendall(struct.pack("!I", len(frame)) + frame + struct.pack("!I", 1) + b"x")
@@ -138,6 +138,6 @@ class Liar:
 def serve(sock, roots, missing):  # noqa: ARG001
     """Lie as the name of the policy selects."""
     try:
-        Liar(sock).serve()
+        LyingWorker(sock).serve()
     except EOFError:
         return

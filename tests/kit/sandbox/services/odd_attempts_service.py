@@ -8,20 +8,20 @@ from muniment.sandbox.fence.wire import Channel
 layers.STEPS = {}
 
 
-def _asked(sock):
+def _receive_request(sock):
     channel = Channel(sock)
     channel.send({"t": "hello", "missing": {}})
     channel.receive(0)
 
 
 def silent(sock, roots, missing):  # noqa: ARG001
-    _asked(sock)
+    _receive_request(sock)
     while sock.recv(1):
         pass
 
 
 def leaving(sock, roots, missing):  # noqa: ARG001
-    _asked(sock)
+    _receive_request(sock)
     os._exit(3)
 
 

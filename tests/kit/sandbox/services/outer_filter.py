@@ -24,7 +24,7 @@ CAPSET, PRCTL, PRLIMIT, OPENAT2 = (NUMBERS[os.uname().machine][name] for name in
 
 
 @dataclass(frozen=True)
-class Withheld:
+class BlockedCall:
     """A system call that a system blocks.
 
     Attributes:
@@ -49,30 +49,32 @@ UNPRIVILEGED = (FenceLayer.NO_NEW_PRIVS, FenceLayer.LANDLOCK, FenceLayer.SECCOMP
 NO_VERSION_QUERY, NO_LIMIT_QUERY = (0, 0), (2, 0)
 
 CASES = {
-    "landlock_unknown": Withheld(CREATE_RULESET, errno.ENOSYS, LANDLOCK),
-    "landlock_forbidden": Withheld(CREATE_RULESET, errno.EPERM, LANDLOCK),
-    "landlock_switched_off": Withheld(CREATE_RULESET, errno.EOPNOTSUPP, LANDLOCK),
-    "landlock_only_told_of": Withheld(CREATE_RULESET, errno.EPERM, LANDLOCK, unless=NO_VERSION_QUERY),
-    "landlock_without_rules": Withheld(ADD_RULE, errno.EINVAL, LANDLOCK),
-    "landlock_not_entered": Withheld(RESTRICT_SELF, errno.EPERM, LANDLOCK),
-    "landlock_pretended": Withheld(RESTRICT_SELF, 0, LANDLOCK),
-    "seccomp_unknown": Withheld(PRCTL, errno.EINVAL, SECCOMP, (0, PR_SET_SECCOMP)),
-    "seccomp_forbidden": Withheld(PRCTL, errno.EPERM, SECCOMP, (0, PR_SET_SECCOMP)),
-    "seccomp_pretended": Withheld(PRCTL, 0, SECCOMP, (0, PR_SET_SECCOMP)),
-    "capabilities_kept": Withheld(CAPSET, errno.EPERM, (FenceLayer.CAPABILITIES,)),
-    "capabilities_pretended": Withheld(CAPSET, 0, (FenceLayer.CAPABILITIES,), needs_root=True),
-    "limits_forbidden": Withheld(PRLIMIT, errno.EPERM, LIMITS, unless=NO_LIMIT_QUERY),
-    "limits_pretended": Withheld(PRLIMIT, 0, LIMITS, unless=NO_LIMIT_QUERY),
+    "landlock_unknown": BlockedCall(CREATE_RULESET, errno.ENOSYS, LANDLOCK),
+    "landlock_forbidden": BlockedCall(CREATE_RULESET, errno.EPERM, LANDLOCK),
+    "landlock_switched_off": BlockedCall(CREATE_RULESET, errno.EOPNOTSUPP, LANDLOCK),
+    "landlock_only_told_of": BlockedCall(CREATE_RULESET, errno.EPERM, LANDLOCK, unless=NO_VERSION_QUERY),
+    "landlock_without_rules": BlockedCall(ADD_RULE, errno.EINVAL, LANDLOCK),
+    "landlock_not_entered": BlockedCall(RESTRICT_SELF, errno.EPERM, LANDLOCK),
+    "landlock_pretended": BlockedCall(RESTRICT_SELF, 0, LANDLOCK),
+    "seccomp_unknown": BlockedCall(PRCTL, errno.EINVAL, SECCOMP, (0, PR_SET_SECCOMP)),
+    "seccomp_forbidden": BlockedCall(PRCTL, errno.EPERM, SECCOMP, (0, PR_SET_SECCOMP)),
+    "seccomp_pretended": BlockedCall(PRCTL, 0, SECCOMP, (0, PR_SET_SECCOMP)),
+    "capabilities_kept": BlockedCall(CAPSET, errno.EPERM, (FenceLayer.CAPABILITIES,)),
+    "capabilities_pretended": BlockedCall(CAPSET, 0, (FenceLayer.CAPABILITIES,), needs_root=True),
+    "limits_forbidden": BlockedCall(PRLIMIT, errno.EPERM, LIMITS, unless=NO_LIMIT_QUERY),
+    "limits_pretended": BlockedCall(PRLIMIT, 0, LIMITS, unless=NO_LIMIT_QUERY),
     # Like old kernels and filters of old containers: files are opened by the walk.
-    "openat2_unknown": Withheld(OPENAT2, errno.ENOSYS, ()),
-    "dumpable": Withheld(PRCTL, errno.EPERM, (FenceLayer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
+    "openat2_unknown": BlockedCall(OPENAT2, errno.ENOSYS, ()),
+    "dumpable": BlockedCall(PRCTL, errno.EPERM, (FenceLayer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
     # The outer filter of an ordinary user requires no_new_privs, which the workers inherit.
-    "new_privileges": Withheld(PRCTL, errno.EINVAL, UNPRIVILEGED, (0, PR_SET_NO_NEW_PRIVS), needs_root=True),
-    "mdwe_unknown": Withheld(PRCTL, errno.EINVAL, (FenceLayer.MDWE,), (0, PR_SET_MDWE)),
+    "new_privileges": BlockedCall(
+        PRCTL, errno.EINVAL, UNPRIVILEGED, (0, PR_SET_NO_NEW_PRIVS), needs_root=True
+    ),
+    "mdwe_unknown": BlockedCall(PRCTL, errno.EINVAL, (FenceLayer.MDWE,), (0, PR_SET_MDWE)),
 }
 
 
-def program_of(case):
+def build_program(case):
     code = [(LOAD, 0, 0, AT_NUMBER), (IF_EQUAL, 1, 0, case.call), (RETURN, 0, 0, ALLOW)]
     for condition, if_so, if_not in ((case.argument, 1, 0), (case.unless, 0, 1)):
         if condition is not None:
@@ -89,10 +91,10 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def stand_around(case):
+def install_filter(case):
     """Block a call from now on, for this process and all its forks."""
     libc = ctypes.CDLL(None, use_errno=True)
-    code = program_of(CASES[case] if isinstance(case, str) else case)
+    code = build_program(CASES[case] if isinstance(case, str) else case)
     program = ctypes.byref(Program(len(code) // 8, code))
     if os.geteuid() != 0:
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -7,12 +7,12 @@ UNREADABLE = {"[vvar]", "[vvar_vclock]", "[vsyscall]"}
 """Pages of the kernel: not memory of a process, and not readable in this way."""
 
 
-def regions():
+def read_own_regions():
     """Yield name and content of each readable mapping; None if the kernel denies access."""
-    return mapped("self")
+    return read_regions("self")
 
 
-def mapped(pid):
+def read_regions(pid):
     """Yield the same for another process, if it may be read."""
     mem = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:

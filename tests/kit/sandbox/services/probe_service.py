@@ -27,10 +27,10 @@ def serve(sock, roots, missing):  # noqa: ARG001
 
 def silent(sock, roots, missing):  # noqa: ARG001
     """Never send, read or end."""
-    _forever()
+    _hang()
 
 
-def _forever(*_):
+def _hang(*_):
     while True:
         signal.pause()
 
@@ -57,7 +57,7 @@ def _drip(sock, _channel, _roots, _header, body):
     for byte in body:
         sock.sendall(bytes([byte]))
         time.sleep(0.02)
-    _forever()
+    _hang()
 
 
 def _spin(*_):
@@ -71,12 +71,12 @@ def _exit(_sock, _channel, _roots, header, _body):
 
 def _signal(_sock, _channel, _roots, header, _body):
     os.kill(os.getpid(), header["number"])
-    _forever()
+    _hang()
 
 
 def _hush(sock, *_):
     sock.close()
-    _forever()
+    _hang()
 
 
 def _smuggle(sock, *_):
@@ -104,4 +104,4 @@ def _look(_sock, channel, roots, _header, _body):
 
 
 DEEDS = (_echo, _raw, _raw_then_exit, _flood, _drip, _spin, _exit, _signal, _hush, _smuggle, _look)
-COMMANDS = {deed.__name__[1:]: deed for deed in DEEDS} | {"hang": _forever}
+COMMANDS = {deed.__name__[1:]: deed for deed in DEEDS} | {"hang": _hang}

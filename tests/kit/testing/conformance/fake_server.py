@@ -21,7 +21,7 @@ def send(message):
     sys.stdout.flush()
 
 
-def resolved(path, roots, temper):
+def resolve(path, roots, temper):
     full = os.path.normpath(path) if temper == "text" else os.path.realpath(path)
     if not any(full == root or full.startswith(f"{root}/") for root in roots):
         raise PermissionError(f"{full} is outside")
@@ -29,7 +29,7 @@ def resolved(path, roots, temper):
 
 
 def act(tool, arguments, roots, temper):
-    path = resolved(arguments["path"], roots, temper)
+    path = resolve(arguments["path"], roots, temper)
     if tool == "read_text_file":
         return path.read_text()
     if tool == "list_directory":
@@ -74,8 +74,8 @@ def main(temper, roots):
             send({"method": "notifications/message", "params": {}})
             send({"id": message["id"], "method": "roots/list"})
         refusal = {"error": {"code": -32602, "message": "not that version"}}
-        told = refusal if temper == "refuses" else {"result": answer(message, roots, temper)}
-        send({"id": message["id"], **told})
+        response = refusal if temper == "refuses" else {"result": answer(message, roots, temper)}
+        send({"id": message["id"], **response})
     while temper == "deaf":
         signal.pause()
 

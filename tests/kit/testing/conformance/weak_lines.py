@@ -21,13 +21,13 @@ def main(tool, user, project):
     stage = SimpleNamespace(tree=roots["user"].parent, scope=roots.get)
     tools = getattr(naive, tool)(stage)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            answer = tools.call(asked["tool"], asked["args"])
+            answer = tools.call(request["tool"], request["args"])
         except (AttributeError, TypeError) as error:
-            answer = naive.Answer("error", "bad_arguments", repr(error), "")
-        told = {"verdict": answer.verdict, "code": answer.code, "text": answer.text}
-        sys.stdout.write(f"{json.dumps(told)}\n")
+            answer = naive.CallResult("error", "bad_arguments", repr(error), "")
+        response = {"verdict": answer.verdict, "code": answer.code, "text": answer.text}
+        sys.stdout.write(f"{json.dumps(response)}\n")
         sys.stdout.flush()
 
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from kit.where import TESTS
+from kit.locations import TESTS
 from muniment.testing.conformance import run as kit
-from muniment.testing.conformance.run import examine, select
+from muniment.testing.conformance.run import run_cases, select_cases
 from muniment.testing.conformance.targets import parse_target
 from muniment.testing.corpus import load_corpus
-from muniment.testing.corpus.running import Leash, run_driver
+from muniment.testing.corpus.running import DriverGroup, run_driver
 from muniment.testing.corpus.stage import BAD, CaseOutcome
 
 CORPUS = load_corpus()
@@ -35,8 +35,8 @@ def make_server_spec(mode):
 
 
 def run_kit(*specs, ids=SOME, **options):
-    cases = select(CORPUS, ids=[each for each in ids if each in CORPUS.cases])
-    return examine([parse_target(spec) for spec in specs], CORPUS, cases, jobs=2, **options)
+    cases = select_cases(CORPUS, ids=[each for each in ids if each in CORPUS.cases])
+    return run_cases([parse_target(spec) for spec in specs], CORPUS, cases, jobs=2, **options)
 
 
 def find_bad_classes(result):
@@ -49,9 +49,9 @@ def test_muniment_passes_and_weak_tools_fail_in_known_classes():
         "muniment", make_weak_spec("NaiveTools"), make_weak_spec("RealpathTools"), make_server_spec("text")
     )
     assert [
-        each.case["id"] for each in muniment_result.findings if each.outcome is not CaseOutcome.HELD
+        each.case["id"] for each in muniment_result.findings if each.outcome is not CaseOutcome.PASSED
     ] == []
-    assert (muniment_result.is_passed, naive.is_passed, muniment_result.tally("race").total()) == (
+    assert (muniment_result.is_passed, naive.is_passed, muniment_result.count_outcomes("race").total()) == (
         True,
         False,
         2,
@@ -64,14 +64,21 @@ def test_muniment_passes_and_weak_tools_fail_in_known_classes():
     named_outcomes = [
         outcomes[name] for name in ("sym-read-file-rel", "sym-write-file", "trav-inroot-dotdot", "ok-edit")
     ]
-    assert named_outcomes == [CaseOutcome.LEAKED, CaseOutcome.ESCAPED, CaseOutcome.DIFFERS, CaseOutcome.HELD]
+    assert named_outcomes == [
+        CaseOutcome.LEAKED,
+        CaseOutcome.ESCAPED,
+        CaseOutcome.DIFFERS,
+        CaseOutcome.PASSED,
+    ]
 
     # A case that a tool cannot express is skipped and counted.
-    assert muniment_result.tally()[CaseOutcome.SKIPPED] == 0
+    assert muniment_result.count_outcomes()[CaseOutcome.SKIPPED] == 0
     (skipped,) = (each for each in naive.findings if each.outcome is CaseOutcome.SKIPPED)
     assert skipped.case["id"] == "sym-follow-scope"
     assert [failure.text for failure in skipped.failures] == ["no policy for symlinks"]
-    assert all(each.tally().total() == len(each.findings) for each in (muniment_result, naive, real, mcp))
+    assert all(
+        each.count_outcomes().total() == len(each.findings) for each in (muniment_result, naive, real, mcp)
+    )
     assert len({len(each.findings) for each in (muniment_result, naive, real, mcp)}) == 1
 
     # An escape that the documentation of a tool does not mention is marked.
@@ -89,25 +96,25 @@ def test_tool_that_denies_or_skips_everything_has_not_passed(
     (result,) = run_kit(f"command=/bin/sh -c \"while read -r line; do echo '{answer}'; done\"")
     assert "verdict deny" in str(result.unusable)
     (result,) = run_kit(make_server_spec("fair"), ids=["ok-grep-literal"])
-    assert (result.tally(), result.is_passed) == ({CaseOutcome.SKIPPED: 1}, False)
+    assert (result.count_outcomes(), result.is_passed) == ({CaseOutcome.SKIPPED: 1}, False)
     monkeypatch.setattr(kit, "HANG_SECONDS", 2.0)
     # It blocks at a fifo.
     (result,) = run_kit(make_weak_spec("NaiveTools"), ids=["own-fifo-read", "ok-edit"])
     outcomes = {each.case["id"]: each.outcome for each in result.findings}
-    assert outcomes == {"own-fifo-read": CaseOutcome.HUNG, "ok-edit": CaseOutcome.HELD}
+    assert outcomes == {"own-fifo-read": CaseOutcome.HUNG, "ok-edit": CaseOutcome.PASSED}
 
 
 def test_unknown_class_or_case_is_an_error():
     for wrong in ({"classes": ["redos", "nonsense"]}, {"ids": ["nonsense"]}):
         with pytest.raises(KeyError, match="nonsense"):
-            select(CORPUS, **wrong)
+            select_cases(CORPUS, **wrong)
 
 
 def test_driver_with_an_expired_timeout_is_killed_at_once():
-    case_timeout = Leash()
-    case_timeout.pull()
+    case_timeout = DriverGroup()
+    case_timeout.kill()
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as driver:
-        with case_timeout.hold(driver):
+        with case_timeout.register(driver):
             os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)
         assert driver.wait() == -9
-    assert run_driver(["no-such-program"], ["a"], canary="", leash=case_timeout) == {}
+    assert run_driver(["no-such-program"], ["a"], canary="", drivers=case_timeout) == {}

@@ -7,18 +7,18 @@ from types import ModuleType
 
 import pytest
 
-from kit.raising import raised
-from kit.where import TESTS
+from kit.catching import catch_error
+from kit.locations import TESTS
 from muniment.testing.conformance import targets
-from muniment.testing.conformance.targets import CaseOutcome, outcome_of, parse_target
-from muniment.testing.corpus import Failure, Inexpressible, Kind, Stage, load_corpus, run_case
+from muniment.testing.conformance.targets import CaseOutcome, judge_outcome, parse_target
+from muniment.testing.corpus import Failure, FailureKind, Stage, UnsupportedCall, load_corpus, run_case
 
 CORPUS = load_corpus()
 
 
 def test_invalid_target_is_rejected():
     for spec in ("", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"):
-        raised(ValueError, parse_target, spec)
+        catch_error(ValueError, parse_target, spec)
 
 
 def test_inexpressible_case_has_a_reason_and_muniment_has_none():
@@ -29,9 +29,9 @@ def test_inexpressible_case_has_a_reason_and_muniment_has_none():
         *(("command=tool {policy}", "ro-scope-write", None), ("mcp=server", "cross-dir-rename", None)),
         ("mcp=server", "forge-fm-11", "no index"),
     ):
-        assert parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
+        assert parse_target(spec).find_missing(CORPUS.cases[case_id]) == lack, (spec, case_id)
     target = parse_target("muniment")
-    assert [case["id"] for case in CORPUS.cases.values() if target.lacks(case)] == []
+    assert [case["id"] for case in CORPUS.cases.values() if target.find_missing(case)] == []
     assert {case["call"]["tool"] for case in CORPUS.cases.values()} == targets.ALL_TOOLS
 
 
@@ -40,35 +40,41 @@ def test_placeholders_become_directories_of_the_case(tmp_path):
     words = ("a={user}", "{project}", "{state}{state}", "{symlinks}", "{policy}", "{other}")
     root, state = str(stage.tree), str(stage.state)
     expected = (f"a={root}/user", f"{root}/project", state * 2, "beneath", str(stage.policy), "{other}")
-    assert targets.filled(words, stage, case) == expected
+    assert targets.fill_placeholders(words, stage, case) == expected
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
 def test_claims_name_known_classes_and_excuse_only_excluded_ones():
     for claims in (targets.ANTHROPIC, targets.MCP_FILESYSTEM):
-        assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
-        assert all((claims.leaves_out, claims.sources))
+        assert claims.excluded <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
+        assert all((claims.exclusions, claims.sources))
     for case_id, bad, excused in (
-        *(("disk-huge-read", {Kind.HUNG}, True), ("surr-0", {Kind.PATH}, True)),
-        *(("sym-write-file", {Kind.LEFT}, False), ("surr-0", {Kind.PATH, Kind.CANARY}, False)),
+        *(("disk-huge-read", {FailureKind.HUNG}, True), ("surr-0", {FailureKind.PATH}, True)),
+        *(
+            ("sym-write-file", {FailureKind.LEFT}, False),
+            ("surr-0", {FailureKind.PATH, FailureKind.CANARY}, False),
+        ),
         ("surr-0", set(), False),
     ):
-        assert targets.ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
+        assert targets.ANTHROPIC.exclude(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
 
 
 def test_every_failure_counts_unless_it_was_not_promised():
     def outcome(kind, promises):
-        return outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
+        return judge_outcome({"expect": "deny"}, [Failure(kind, "")], promises)
 
-    assert {kind.means for kind in Kind} == set(CaseOutcome) - {CaseOutcome.HELD}
+    assert {kind.outcome for kind in FailureKind} == set(CaseOutcome) - {CaseOutcome.PASSED}
     for kind, promises, forgiven in (
-        *((kind, targets.Promises(), CaseOutcome.HELD) for kind in (Kind.WORDING, Kind.LOOKED)),
-        (Kind.PATH, targets.Promises(hides_paths=False), CaseOutcome.HELD),
-        (Kind.INDEX, targets.Promises(keeps_index=False), CaseOutcome.HELD),
-        (Kind.CROSSED, targets.Promises(separates_scopes=False), CaseOutcome.DIFFERS),
+        *(
+            (kind, targets.Promises(), CaseOutcome.PASSED)
+            for kind in (FailureKind.WORDING, FailureKind.READ_AT_START)
+        ),
+        (FailureKind.PATH, targets.Promises(hides_paths=False), CaseOutcome.PASSED),
+        (FailureKind.INDEX, targets.Promises(keeps_index=False), CaseOutcome.PASSED),
+        (FailureKind.CROSSED, targets.Promises(separates_scopes=False), CaseOutcome.DIFFERS),
     ):
         assert outcome(kind, promises) is forgiven
-        assert outcome(kind, targets.Promises(is_exact=True)) is kind.means
+        assert outcome(kind, targets.Promises(is_exact=True)) is kind.outcome
 
 
 FAKE = TESTS / "kit" / "testing" / "conformance" / "fake_server.py"
@@ -82,7 +88,7 @@ def make_command(mode, *roots):
 def open_adapter(tmp_path):
     """Return a function that opens the adapter of a server in a mode."""
     stage = Stage(tmp_path / "case", CORPUS.canary)
-    return lambda mode: targets.McpSubject(stage, make_command(mode, str(stage.scope("user"))))
+    return lambda mode: targets.McpSubject(stage, make_command(mode, str(stage.get_scope_path("user"))))
 
 
 def test_server_tool_call_answers_fails_or_loses_the_server(tmp_path):
@@ -91,20 +97,22 @@ def test_server_tool_call_answers_fails_or_loses_the_server(tmp_path):
         assert server.name == "fake 1.0"
         answer = server.call("read_text_file", {"path": f"{tmp_path}/a.md"})
         assert answer["content"] == [{"type": "text", "text": "alpha\n"}]
-        raised(targets.ServerRefused, server.call, "read_text_file", {"path": "/etc/passwd"}, match="outside")
+        catch_error(
+            targets.ServerError, server.call, "read_text_file", {"path": "/etc/passwd"}, match="outside"
+        )
         server._process.kill()
         server._process.wait()
-        raised(targets.ServerLost, server.ask, "tools/list", {"padding": "x" * (1 << 20)})
+        catch_error(targets.ServerLost, server.request, "tools/list", {"padding": "x" * (1 << 20)})
 
 
 def test_server_that_breaks_the_protocol_is_reported_and_killed(monkeypatch, open_adapter):
-    monkeypatch.setattr(targets, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(targets, "ENDING_SECONDS", 0.1)
+    monkeypatch.setattr(targets, "RESPONSE_SECONDS", 1.0)
+    monkeypatch.setattr(targets, "EXIT_SECONDS", 0.1)
     for mode, error in (
         *((mode, targets.ServerLost) for mode in ("ends", "garbage", "silent", "mute-tools")),
-        ("refuses", targets.ServerRefused),
+        ("refuses", targets.ServerError),
     ):
-        raised(error, open_adapter, mode)
+        catch_error(error, open_adapter, mode)
     for own_session in (True, False):
         server = targets.Server(make_command("deaf"), {}, own_session=own_session)
         assert (os.getpgid(server.pid) == server.pid) is own_session
@@ -114,18 +122,18 @@ def test_server_that_breaks_the_protocol_is_reported_and_killed(monkeypatch, ope
 
 def test_case_is_run_through_a_server_and_text_check_is_caught(tmp_path):
     for case_id, mode, expected in (
-        *(("ok-read-relative", "fair", CaseOutcome.HELD), ("ok-edit", "fair", CaseOutcome.HELD)),
-        *(("ok-ls-root", "fair", CaseOutcome.HELD), ("trav-inroot-dotdot", "fair", CaseOutcome.DIFFERS)),
+        *(("ok-read-relative", "fair", CaseOutcome.PASSED), ("ok-edit", "fair", CaseOutcome.PASSED)),
+        *(("ok-ls-root", "fair", CaseOutcome.PASSED), ("trav-inroot-dotdot", "fair", CaseOutcome.DIFFERS)),
         *(("hard-read", "fair", CaseOutcome.LEAKED), ("sym-write-file", "text", CaseOutcome.ESCAPED)),
     ):
         case, target = CORPUS.cases[case_id], parse_target(f"mcp={sys.executable} -S {FAKE} {mode}")
         found = run_case(case, tmp_path / case_id, CORPUS.canary, target.open)
-        assert outcome_of(case, found, target.promises) is expected, case_id
+        assert judge_outcome(case, found, target.promises) is expected, case_id
 
 
 def test_missing_server_call_is_inexpressible(open_adapter, monkeypatch):
     def refuse(_method, _params):
-        raise targets.ServerRefused("bad arguments")
+        raise targets.ServerError("bad arguments")
 
     for mode, tool, arguments, reason in (
         ("bare", "grep", {"pattern": "x"}, "no grep"),
@@ -133,7 +141,7 @@ def test_missing_server_call_is_inexpressible(open_adapter, monkeypatch):
         *(("bare", "read_file", ["user/a.md"], "not an object"), ("fair", "ls", {"path": ""}, "all scopes")),
     ):
         subject = open_adapter(mode)
-        raised(Inexpressible, subject.call, tool, arguments, match=reason)
+        catch_error(UnsupportedCall, subject.call, tool, arguments, match=reason)
         if mode == "fair":
             assert subject.call("read_file", {"path": 3}).verdict == "error"
             monkeypatch.setattr(subject._server, "ask", refuse)
@@ -190,20 +198,20 @@ def sdk(monkeypatch):
 @pytest.mark.usefixtures("sdk")
 def test_case_is_run_through_the_memory_tool(tmp_path):
     for case_id, expected in (
-        *(("ok-read-relative", CaseOutcome.HELD), ("ok-edit", CaseOutcome.HELD)),
+        *(("ok-read-relative", CaseOutcome.PASSED), ("ok-edit", CaseOutcome.PASSED)),
         ("ok-ls-root", CaseOutcome.LEAKED),  # This tool lists host paths.
-        *(("prefix-dotdot", CaseOutcome.HELD), ("trav-inroot-dotdot", CaseOutcome.DIFFERS)),
+        *(("prefix-dotdot", CaseOutcome.PASSED), ("trav-inroot-dotdot", CaseOutcome.DIFFERS)),
         ("hard-read", CaseOutcome.LEAKED),
     ):
         case = CORPUS.cases[case_id]
         found = run_case(case, tmp_path / case_id, CORPUS.canary, parse_target("anthropic").open)
-        assert outcome_of(case, found) is expected, found
+        assert judge_outcome(case, found) is expected, found
 
 
 @pytest.mark.usefixtures("sdk")
 def test_memory_tool_reads_bare_files_under_its_root(tmp_path):
     stage = Stage(tmp_path / "case", CORPUS.canary)
-    (stage.scope("project") / "p.md").write_text("one\ntwo\n")
+    (stage.get_scope_path("project") / "p.md").write_text("one\ntwo\n")
     subject = parse_target("anthropic").open(stage, {"expect": "allow"})
     assert subject.about == "anthropic 0.1"
     assert subject.call("read_file", {"path": "/memories/project/p.md"}).text == "one\ntwo\n"
@@ -214,5 +222,5 @@ def test_memory_tool_reads_bare_files_under_its_root(tmp_path):
         ("ls", {"path": ""}, "all scopes"),
         ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
     ):
-        raised(Inexpressible, subject.call, tool, arguments, match=reason)
+        catch_error(UnsupportedCall, subject.call, tool, arguments, match=reason)
     assert subject.close() == ""

@@ -1,0 +1,224 @@
+"""The context of a job: a policy over bound roots, and the state that stores their history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from muniment.content.entry import Entry, parse
+from muniment.content.expiry import compute_expiry_time
+from muniment.errors import InvalidScope, NotFound, PathEscape, Refusal, Refused, ToolError
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import CancelToken, Deadline
+from muniment.kernel.change import digest
+from muniment.kernel.decide import Policy, PolicyEvaluator
+from muniment.kernel.names import Digest, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.names import URI, Symlinks
+from muniment.store.catalog import CatalogEntry
+from muniment.store.ledger import find_source, get_root_key
+from muniment.store.rows import Assessment
+from muniment.store.state import State
+from muniment.store.trust import build_assessment, compute_text_trust, compute_trust
+from muniment.types.keys import RootKey
+
+if TYPE_CHECKING:
+    from muniment.agent.model import OnModelFailure
+
+# -- context -----------------------------------------------------------------------------------------
+
+
+def parse_address(text: str) -> str:
+    """Return the path in the address of an entry (`muniment://…`); return any other text unchanged."""
+    return unquote(text.removeprefix(URI)) if text.startswith(URI) else text
+
+
+WAIT_SECONDS: Final = 60.0
+"""Seconds that a commit outside a run waits for the locks of its roots."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The context of a job: a policy over bound roots, and the state that stores their history.
+
+    Attributes:
+        symlinks: the treatment of links inside the roots.
+        in_process: run the tools in this process; the policy must allow it.
+        clock: monotonic seconds.
+        notes: notices for the user from opening the memory, such as an interrupted commit that was recovered.
+        advice: notices for the user about another memory of the same project, for every response.
+        on_model_failure: if the model of a remember or forget fails in any way except a path escape: let the
+            rules do the work, or fail the task.
+    """
+
+    policy: Policy
+    roots: Mapping[Scope, BoundRoot]
+    state: State
+    symlinks: Symlinks = Symlinks.REFUSE
+    in_process: bool = False
+    clock: Callable[[], float] = time.monotonic
+    notes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    on_model_failure: OnModelFailure = "rules"
+
+    def select_scopes(self, scope: str | None) -> tuple[Scope, ...]:
+        """Return the scopes of a request: the requested one, or all if it is None.
+
+        Raises:
+            InvalidScope: no scope of that name is bound.
+            ManagedMemoryUnavailable: a root, also one of another scope, was moved or replaced.
+        """
+        if scope is not None and scope not in self.roots:
+            if scope in self.policy.scopes:
+                raise InvalidScope(
+                    f"no repository contains this directory; for scope {scope} pass --workspace DIR"
+                )
+            raise InvalidScope(f"invalid scope {scope!r}: use one of {', '.join(self.roots)}")
+        for root in self.roots.values():
+            root.verify()
+        return tuple(self.roots) if scope is None else (Scope(scope),)
+
+    def resolve_path(self, unsafe_path: str) -> CanonicalPath:
+        """Return the path of a bound scope, from a path as text or an address (`muniment://…`).
+
+        Raises:
+            PathEscape, Refusal: not a path of the memory.
+            NotFound: the scope has no directory yet, because no fact was remembered in it.
+        """
+        path = canonicalise(parse_address(unsafe_path), self.policy.scopes)
+        if path.scope not in self.roots:
+            raise NotFound(f"nothing is remembered in {path.scope} yet")
+        return path
+
+    def start_deadline(self, cancel: CancelToken | None = None) -> Deadline:
+        """Return a deadline for a commit outside a run, starting now."""
+        return Deadline(time.monotonic() + WAIT_SECONDS, cancel)
+
+    def read_root_key(self, scope: Scope) -> RootKey:
+        """Return the key of a bound root."""
+        return get_root_key(self.state, self.roots[scope])
+
+    def read_file(self, path: CanonicalPath) -> bytes:
+        """Return the bytes of a file in a bound root.
+
+        Raises:
+            PathEscape, Refusal, ToolError: not a readable plain file; `NotFound`: the file is missing.
+        """
+        return self.roots[path.scope].root.read_bytes(path)
+
+    def read_trust(self, path: CanonicalPath, data: bytes) -> Trust:
+        """Return the trust of bytes at a path, see `store.trust`."""
+        return compute_trust(self.state, self.read_root_key(path.scope), path, data, self.policy)
+
+    def assess(self, path: CanonicalPath, data: bytes) -> Assessment:
+        """Return the stored assessment of bytes at a path, completed by a check of the bytes."""
+        assess_bytes = build_assessment(self.state, self.read_root_key(path.scope), path.scope, self.policy)
+        return assess_bytes(path.rel, digest(data), data)
+
+    def map_keys_to_scopes(self) -> dict[RootKey, Scope]:
+        """Return the bound scopes, by the keys of their roots."""
+        return {get_root_key(self.state, root): scope for scope, root in self.roots.items()}
+
+    def close(self) -> None:
+        """Close the state, with its watchers of the roots, and then the roots."""
+        self.state.close()
+        self.close_roots()
+
+    def close_roots(self) -> None:
+        """Close only the roots, if other contexts share the state; no watcher may use them any more."""
+        for root in self.roots.values():
+            root.close()
+
+
+# -- loaded entries ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEntry:
+    """An entry that was read, as forget and dream use it.
+
+    Attributes:
+        row: its row in the catalog.
+        data: the file.
+        digest: of the file, as a precondition.
+        trust: of these bytes, by the ledger.
+        highest_trust: the highest trust of its sentences; a request needs it to remove them.
+        written_at: when this memory wrote the bytes, ISO-8601 UTC; empty if a person or another program
+            wrote them.
+    """
+
+    path: CanonicalPath
+    row: CatalogEntry
+    data: bytes
+    digest: Digest
+    trust: Trust
+    highest_trust: Trust
+    written_at: str
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Return whether the file is still the one that its row describes."""
+        return self.digest == self.row.digest
+
+    def outlasts(self, other: LoadedEntry) -> bool:
+        """Return whether this entry still applies or is still shown when `other` no longer is."""
+        own_row, other_row = self.row, other.row
+        if other_row.expires is not None and (
+            own_row.expires is None
+            or compute_expiry_time(own_row.expires) > compute_expiry_time(other_row.expires)
+        ):
+            return True
+        return other_row.ends is not None and (own_row.ends is None or own_row.ends > other_row.ends)
+
+    @property
+    def entry(self) -> Entry:
+        """Return the file as text, parsed at each call."""
+        return parse(self.data)
+
+
+def load_entry(context: JobContext, scope: Scope, row: CatalogEntry) -> LoadedEntry | None:
+    """Return the current entry of a row, or None if its file cannot be read as a regular file.
+
+    Cost: an open, a read and one query of the ledger.
+    """
+    try:
+        path = CanonicalPath(scope, row.rel)
+        data = context.read_file(path)
+    except (PathEscape, Refusal, ToolError):
+        return None
+    file_digest = digest(data)
+    key = context.read_root_key(scope)
+    source = find_source(context.state, key, row.rel, file_digest)
+    authorship = compute_text_trust(context.state, key, path, data, context.policy, source)
+    return LoadedEntry(
+        path,
+        row,
+        data,
+        file_digest,
+        authorship.trust,
+        authorship.highest_trust,
+        "" if source is None else source.at,
+    )
+
+
+def is_visible(judge: PolicyEvaluator, path: CanonicalPath) -> bool:
+    """Return whether the policy lets any reader see the entry at `path`."""
+    return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+
+
+def find_removal_obstacle(
+    judge: PolicyEvaluator, path: CanonicalPath, entry_trust: Trust, request_trust: Trust
+) -> str | None:
+    """Return why a request of trust `request_trust` may not remove an entry of trust `entry_trust`, or
+    None if it may.
+    """
+    try:
+        judge.require_removal(path)
+    except Refused as refused:
+        return f"the policy protects it (rule {refused.rule!r})"
+    if not request_trust.satisfies(entry_trust):
+        return f"it has trust {entry_trust}, and the request has trust {request_trust}"
+    return None

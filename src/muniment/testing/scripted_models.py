@@ -1,0 +1,58 @@
+r"""Models that follow a script, for tests of programs that embed Muniment and for its own tests.
+
+    model = ScriptedModel([
+        calls(call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
+        say("Saved to user/editor.md."),
+    ])
+
+A step may also be a function from the request to a reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from muniment.agent.model import ModelError, ModelRequest, Reply, ToolCall
+
+Step = Reply | Callable[[ModelRequest], Reply]
+
+
+def make_call(tool: str, **arguments: Any) -> ToolCall:
+    """Return a call of `tool`."""
+    return ToolCall(f"call-{tool}", tool, arguments)
+
+
+def reply_with_calls(*requested: ToolCall) -> Reply:
+    """Return a reply that requests tool calls."""
+    return Reply(calls=requested)
+
+
+def reply_with_text(text: str) -> Reply:
+    """Return a reply that is text."""
+    return Reply(text=text)
+
+
+class ScriptedModel:
+    """A model that replies to the turns of a run with the steps of a script, in order.
+
+    A step is a `Reply`, or a function from the `Request` to one, which may raise. `requests` records all
+    requests. If a run needs more steps, the last reply is repeated if it is text; otherwise `ModelError` is
+    raised.
+    """
+
+    def __init__(self, steps: Iterable[Step], name: str = "scripted") -> None:
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        self._steps = iter(steps)
+        self._last = Reply()
+
+    def respond(self, request: ModelRequest) -> Reply:
+        """Return the next step of the script."""
+        self.requests.append(request)
+        for step in self._steps:
+            self._last = step(request) if callable(step) else step
+            return self._last
+        if self._last.text and not self._last.calls:
+            return self._last
+        raise ModelError("the script has no further step")
