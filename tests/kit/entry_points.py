@@ -15,7 +15,7 @@ import pytest
 def pytest_unconfigure():
     """Stop what the fixtures of this process shared."""
     if "kit.postgres" in sys.modules:
-        sys.modules["kit.postgres"].end()
+        sys.modules["kit.postgres"].stop_server()
 
 
 @pytest.fixture
