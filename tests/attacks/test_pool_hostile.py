@@ -128,7 +128,7 @@ def test_system_error_ends_the_worker(worker, monkeypatch):
     def fail(*_, **__):
         raise OSError(12, "out of memory")
 
-    catch_error(Unsendable, worker.send, {"do": float("nan")}, patience=make_deadline())
+    catch_error(Unsendable, worker.send, {"do": float("nan")}, deadline=make_deadline())
     assert send_command(worker, "echo", say="still here")[0] == {"said": "still here"}
     monkeypatch.setattr(worker._channel, "receive", fail)
     catch_error(WorkerLost, send_command, worker, "echo", match="could not be reached")

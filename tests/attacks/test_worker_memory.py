@@ -8,7 +8,8 @@ from pathlib import Path
 from kit.sandbox.probe import SERVICES, make_deadline, make_zygote
 
 sys.path.append(SERVICES)
-from own_memory import UNREADABLE, mapped, regions
+from own_memory import UNREADABLE
+from own_memory import read_own_regions, read_regions as read_process_regions
 
 
 def read_regions(worker):
@@ -35,6 +36,6 @@ def test_worker_and_zygote_contain_no_broker_key(monkeypatch):
         assert unread <= UNREADABLE
         if os.geteuid() == 0:  # Root may read the memory of another process.
             extra = {name: Path(f"/proc/{zygote.pid}/{name}").read_bytes() for name in ("environ", "cmdline")}
-            names, _, found = search([*extra.items(), *mapped(zygote.pid)], key)
+            names, _, found = search([*extra.items(), *read_process_regions(zygote.pid)], key)
             assert ("[stack]" in names, found) == (True, set())
-    assert search(regions(), key)[2], "the same search must find the key here"
+    assert search(read_own_regions(), key)[2], "the same search must find the key here"

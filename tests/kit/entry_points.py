@@ -1,6 +1,6 @@
 """The eight ways in which tests use the product, as fixtures; each imports what it needs on first use.
 
-`tests/test_entry_points.py` uses each of them once. Everything opened is closed after the test.
+`tests/test_doors.py` uses each of them once. Everything opened is closed after the test.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def build_policy_schema() -> dict[str, Any]:
     schema = PolicyFile.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
     definitions, keys = schema.pop("$defs"), schema["properties"]
     _add_validator_rules(definitions, keys)
-    for part in (Limits, ConfinementRequirement, Changes, Content, Provenance, Retention, Quota):
+    definitions["ConfinementTable"]["description"] = cleandoc(ConfinementRequirement.__doc__ or "")
+    for part in (Limits, Changes, Content, Provenance, Retention, Quota):
         definitions[f"{part.__name__}Table"]["description"] = cleandoc(part.__doc__ or "")
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -12,7 +12,7 @@ Not guaranteed, on both:
   under a policy with `require = "none"`.
 - A file is replaced by a check and a plain rename (`Landing.PLAIN_RENAME`).
 
-This code was not run on macOS or Windows: tests/surface/library/test_fake_platform.py simulates both, as
+This code was not run on macOS or Windows: tests/surface/library/test_elsewhere.py simulates both, as
 described in docs/platforms.md.
 """
 

@@ -251,9 +251,9 @@ class Operation:
         status: status of a successful response.
         body: model of the request body.
         parameters: query parameters and headers.
-        is_owner_only: other callers get `create_owner_problem`.
+        is_owner_only: other callers get `owner_required`.
         is_global: it concerns everything served here; the owner of one home of a fleet gets
-            `create_owner_problem`.
+            `owner_required`.
         is_open: it needs no token.
         summary: one sentence.
         of_workspace: it concerns one workspace, which must be known, and also has a long path.

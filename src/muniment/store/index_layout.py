@@ -1,7 +1,7 @@
 """The set of index files of a root and their contents: a function of the set of its entries alone.
 
 - L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
-- L2 Otherwise every entry is on exactly one page (`index_http_server.py`). `MEMORY.md` links all pages at
+- L2 Otherwise every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links all pages at
   its end,
   and lists entries before them while there is space. If the links would take more than half of it, it links
   pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, the SHA-256 of a page's file
@@ -20,7 +20,7 @@ Cost: after one change, one page, its pages of links and `MEMORY.md` are rendere
 
 Separate from `index_plan.py`, which writes these files: this module opens none.
 
-Attacked in tests/units/store/test_http_server.py, with files built from this definition.
+Attacked in tests/units/store/test_pages.py, with files built from this definition.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 The limits of `index.py` influence the table `page`, and therefore the catalog's version.
 
-Attacked in tests/units/store/test_http_server.py, with pages built from this definition.
+Attacked in tests/units/store/test_pages.py, with pages built from this definition.
 """
 
 from __future__ import annotations

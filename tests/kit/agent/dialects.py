@@ -117,7 +117,7 @@ def encode_response(intent: Intent, dialect: Dialect, body: Mapping[str, Any]) -
 
 def add_thinking(dialect: Dialect) -> Dialect:
     """Return `dialect` after a thinking block that drafts another call and discards it."""
-    return replace(dialect, before=_THINKING_BLOCK)
+    return replace(dialect, prefix=_THINKING_BLOCK)
 
 
 def build_object(intent: FinishWithText | RequestCalls | Decide) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ class FakeMemory:
             if path.name == "MEMORY.md" or path.segments[1] == "index":
                 continue
             statements = frozenset() if entry.has_end_date else frozenset(list_statements(entry.body))
-            more = {"sayings": statements, "is_ours": True, "is_shown": True, "type": entry.type}
+            more = {"statements": statements, "is_replaceable": True, "is_visible": True, "type": entry.type}
             titles = {"id": "", "title": "", "body": entry.body.strip(), "age": "today"}
             found.append(
                 RelatedEntry(path=path, digest=Digest("0" * 64), trust=Trust.OWNER, **titles, **more)

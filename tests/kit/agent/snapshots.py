@@ -24,7 +24,7 @@ EMPTY = "# Memory index\n\nGenerated from the 0 entries of user; changes made he
 
 
 def make_related(path, body, **more):
-    flags = {"is_ours": True, "is_shown": True, "sayings": frozenset(), **more}
+    flags = {"is_replaceable": True, "is_visible": True, "statements": frozenset(), **more}
     logical_path = canonicalise(path, [scope.name for scope in SCOPES])
     values = (logical_path, Digest("0" * 64), Trust.OWNER, "3 days ago", None)
     return protocol.RelatedEntry("", *values, title=body[:20], body=body, **flags)

@@ -5,7 +5,7 @@ The rows of codes in `docs/acp.md` are generated too.
 
     PYTHONPATH=tests .venv/bin/python -m kit.server.page
 
-`tests/surface/pages/test_http_server.py` fails if the page differs.
+`tests/surface/pages/test_pages.py` fails if the page differs.
 """
 
 from __future__ import annotations

@@ -435,7 +435,7 @@ def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
 def test_hook_answers_if_ledger_is_busy_or_unwritable(prompt, home, monkeypatch):
     refused = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "full"))
     with monkeypatch.context() as patch:
-        patch.setattr(injected.HookSession, "tell", refused)
+        patch.setattr(injected.HookSession, "record_injected", refused)
         assert prompt("one") != ""
     with closing(sqlite3.connect(home / "state" / "ledger.db")) as other, monkeypatch.context() as patch:
         patch.setattr(recall, "RECORD_SECONDS", 0.0)

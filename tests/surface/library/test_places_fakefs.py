@@ -1,6 +1,6 @@
 """Workspace, home and configuration on Linux, macOS and Windows, with faked file systems.
 
-pyfakefs fakes the three systems. Reading memory there: `test_fake_platform.py`.
+pyfakefs fakes the three systems. Reading memory there: `test_elsewhere.py`.
 """
 
 import json

@@ -298,7 +298,7 @@ class Users:
             path.write_text(f"---\nname: {word}\n---\n{word}\n")
 
     def list_facts(self, directory, user=""):
-        with self.open_context(directory, user, create=False, reads=True) as context:
+        with self.open_context(directory, user, create=False, is_reader=True) as context:
             if "project" not in context.roots:
                 return "-"
             view = open_view(context.state, context.roots["project"], context.policy, sweep=True)

@@ -120,7 +120,7 @@ def door_requests(monkeypatch):
             values = (headers.get(name, b"").decode() for name in (b"cookie", b"referer"))
             seen.append((scope["raw_path"].decode(), *values, has_session))
 
-    monkeypatch.setattr(Guard, "_at_door", record_request)
+    monkeypatch.setattr(Guard, "_admit_to_page", record_request)
     return seen
 
 

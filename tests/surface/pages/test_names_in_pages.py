@@ -1,6 +1,6 @@
 """Every module name and path that a docstring, a comment or a page quotes as code exists.
 
-`python tests/surface/pages/test_names_in_http_server.py` prints the missing ones, with file and line.
+`python tests/surface/pages/test_names_in_pages.py` prints the missing ones, with file and line.
 """
 
 import ast

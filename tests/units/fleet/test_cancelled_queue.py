@@ -25,7 +25,7 @@ def test_cancelled_queue_ends_while_database_fails(fleet, monkeypatch):
 
     async def cancel_queue():
         monkeypatch.setattr(queue._worker_app, "open_async", fail_on_exit)
-        monkeypatch.setattr(queue, "_at_work", asyncio.Event().wait)
+        monkeypatch.setattr(queue, "_process_jobs", asyncio.Event().wait)
         running = asyncio.create_task(queue.run())
         await started.wait()
         running.cancel()

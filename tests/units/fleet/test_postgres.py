@@ -67,7 +67,7 @@ def test_unreachable_server_or_unknown_home_raises(pool):
 
 def test_expired_deadline_sends_no_query(fleet, pool):
     ledger = pool.home(fleet.create_home())
-    catch_error(DeadlineExceeded, ledger.rows, "SELECT 1", patience=Deadline(time.monotonic() - 1))
+    catch_error(DeadlineExceeded, ledger.rows, "SELECT 1", deadline=Deadline(time.monotonic() - 1))
     assert ledger.rows("SELECT 1", deadline=Deadline(time.monotonic() + 9)) == [(1,)]
 
 

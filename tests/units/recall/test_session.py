@@ -325,7 +325,9 @@ def test_recall_of_only_injected_entries_injects_nothing(recall_stage):
     session.on_compaction()
     run_turn(session, DEPLOY)
     count = len(recall_stage.recaller.asked)
-    assert run_turn(session, DARK, told=[key]) is None  # It is not recalled either if nothing else is left.
+    assert (
+        run_turn(session, DARK, injected=[key]) is None
+    )  # It is not recalled either if nothing else is left.
     assert all(key in exclude for _, exclude in recall_stage.recaller.asked[count:])
 
 

@@ -399,7 +399,7 @@ def test_files_over_the_deadline_are_left_to_the_next_refresh(store_bench, monke
         return open_view_in_time(store_bench.state, user, STRICT, make_deadline(seconds)).entries()
 
     late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
-    catch_error(Cancelled, open_view, store_bench.state, user, STRICT, patience=late)
+    catch_error(Cancelled, open_view, store_bench.state, user, STRICT, deadline=late)
     assert store_bench.state.catalog.rows("SELECT * FROM entry") == []
     monkeypatch.setattr(visit, "BATCH", 1)
 

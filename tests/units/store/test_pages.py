@@ -119,7 +119,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(whole=st.booleans())
     def index(self, whole):
-        self.pages.update_index(whole=whole)
+        self.pages.update_index(compare_all=whole)
         self.check_index()
 
     @rule()
@@ -151,7 +151,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.pages.update_index()
             self.check_index()
             assert self.pages.verify_index().problems == ()
-            assert self.pages.update_index(whole=True) == []
+            assert self.pages.update_index(compare_all=True) == []
 
 
 EXAMPLES = settings.default.max_examples // 2

@@ -322,7 +322,7 @@ def test_file_is_written_completely_or_not_and_not_through_links(tmp_path):
     path.write_bytes(b"before")
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
     try:
-        error = catch_error(OSError, write_file, path, b"more than sixteen bytes", over=True)
+        error = catch_error(OSError, write_file, path, b"more than sixteen bytes", replace=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert error.errno == errno.EFBIG
@@ -473,7 +473,7 @@ def test_cancelled_query_does_not_roll_back_its_transaction(db):
     with Cancel() as cancel, db.transaction() as connection:
         call_when_started(db, cancel.set)
         connection.execute("INSERT INTO kept VALUES ('written before')")
-        catch_error(Cancelled, db.rows, ENDLESS, patience=Deadline(math.inf, cancel))
+        catch_error(Cancelled, db.rows, ENDLESS, deadline=Deadline(math.inf, cancel))
         connection.execute("INSERT INTO kept VALUES ('written behind')")
     assert len(db.rows(KEPT)) == 3
 
@@ -486,7 +486,7 @@ def test_query_of_another_thread_survives_a_waiting_one(db):
         other = start_query(db, LONG)
         assert begun.wait(WAIT)
         waiting = start_query(db, KEPT, Deadline(math.inf, cancel))
-        catch_error(DeadlineExceeded, db.rows, KEPT, patience=Deadline(time.monotonic() + 0.01))
+        catch_error(DeadlineExceeded, db.rows, KEPT, deadline=Deadline(time.monotonic() + 0.01))
         cancel.set()
         assert isinstance(waiting.exception(WAIT), Cancelled)
         assert not other.done()
@@ -498,6 +498,6 @@ def test_query_of_another_thread_survives_a_waiting_one(db):
 def test_interrupt_or_failure_in_a_query_is_raised_as_such(db):
     call_when_started(db, int)
     pressed = Mock(**{"check.side_effect": [None, None, KeyboardInterrupt]})
-    catch_error(KeyboardInterrupt, db.rows, ENDLESS, patience=pressed)
-    expect_unavailable(db.rows, "SELECT word FROM nowhere", patience=FOREVER)
+    catch_error(KeyboardInterrupt, db.rows, ENDLESS, deadline=pressed)
+    expect_unavailable(db.rows, "SELECT word FROM nowhere", deadline=FOREVER)
     assert is_usable(db)

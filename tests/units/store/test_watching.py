@@ -62,7 +62,9 @@ def find_words(made, clock):
 def status_calls(monkeypatch):
     """The names whose status was read."""
     real, calls = OpenDirectory.read_status, []
-    monkeypatch.setattr(OpenDirectory, "status_of", lambda self, name: calls.append(name) or real(self, name))
+    monkeypatch.setattr(
+        OpenDirectory, "read_status", lambda self, name: calls.append(name) or real(self, name)
+    )
     return calls
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from own_memory import regions
+from own_memory import read_own_regions
 
 from muniment.sandbox.fence import layers
 from muniment.sandbox.fence.wire import Channel
@@ -20,7 +20,7 @@ def serve(sock, roots, missing):  # noqa: ARG001
     """Send every readable region, then an end."""
     layers.prctl(PR_SET_DUMPABLE, 1)  # otherwise only root may open /proc/self/mem
     channel = Channel(sock)
-    for name, content in regions():
+    for name, content in read_own_regions():
         channel.send({"name": name, "read": content is not None}, content or b"")
     channel.send({"end": True})
 
