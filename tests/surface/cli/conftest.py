@@ -1,4 +1,4 @@
-"""Every command, run in this process over roots and a home of its own."""
+"""Fixtures that run every command in this process, over temporary roots and a temporary home."""
 
 import functools
 import gc
@@ -12,27 +12,27 @@ from kit.cli.commands import Commands, invoked
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
 
-typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
-UNPLACED = {
+typer.testing._get_command = functools.cache(typer.main.get_command)  # Building it once is six times as fast.
+WITHOUT_WORKSPACE = {
     *("acp", "audit", "completion", "conformance", "doctor", "init", "policy", "projects", "serve", "setup"),
     *("token", "uninstall"),
 }
 
 
 class Muniment(Commands):
-    """Runs commands, over the roots and a workspace where they take such and unless they are not `bound`."""
+    """Runs commands. If `bound`, it adds the roots and the workspace to the commands that accept them."""
 
     def __init__(self, base, roots, *begin):
         self.base, self.roots, self.begin = base, roots, begin
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
-        given = [*self.begin, *map(str, arguments)]
-        if bound and given[0] not in UNPLACED:
+        line = [*self.begin, *map(str, arguments)]
+        if bound and line[0] not in WITHOUT_WORKSPACE:
             (self.base / "workspace").mkdir(exist_ok=True)
-            given += [f"--root={scope}={path}" for scope, path in self.roots.items()]
-            given += [] if given[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
+            line += [f"--root={scope}={path}" for scope, path in self.roots.items()]
+            line += [] if line[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
         env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        return invoked(given, env, stdin)
+        return invoked(line, env, stdin)
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
@@ -48,17 +48,17 @@ def muniment(tmp_path, roots):
     return Muniment(tmp_path, roots)
 
 
-# Runs the commands below `muniment policy`.
+# Runs the subcommands of `muniment policy`.
 policy = pytest.fixture(lambda tmp_path: Muniment(tmp_path, {}, "policy"))
 
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Commands meet a terminal from now on."""
+    """Pretend that commands run on a terminal."""
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
-# Writes `own.toml`, a policy; the path as text.
+# Writes the policy `own.toml` and returns its path as text.
 own = pytest.fixture(
     lambda tmp_path: lambda body, **more: write(tmp_path / "own.toml", None, SCOPES + body, **more)
 )
@@ -66,7 +66,7 @@ own = pytest.fixture(
 
 @pytest.fixture
 def at_work(tmp_path, monkeypatch):
-    """A workspace that is the current directory; and what daemons set of a process is taken back."""
+    """Change into a workspace, and restore what a daemon changes in its process."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     umask = os.umask(0o022)

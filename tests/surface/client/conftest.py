@@ -1,4 +1,4 @@
-"""Both shells."""
+"""Fixture that runs each test with both clients."""
 
 from __future__ import annotations
 
