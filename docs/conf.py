@@ -33,6 +33,7 @@ HEADINGS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 
 project = "Muniment"
 root_doc = "README"
+exclude_patterns = ["messages.md"]  # It quotes source, which is not valid markdown.
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = "Muniment"

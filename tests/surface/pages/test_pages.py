@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hashes import COMMAND as LOCKING
-from hashes import LOCK, read, wanted, written
+from hashes import LOCK, format_lock, list_requirements, parse_lock
 from kit.locations import REPOSITORY
 from kit.server.page import ACP_PAGE, COMMAND, build_acp_page, build_page
 from kit.server.page import PAGE as HTTP_PAGE
@@ -44,27 +44,27 @@ def test_http_page_documents_every_operation_field_and_code():
 LOCKED = LOCK.read_text()
 
 
-def list_requirements(texts, seen):
+def list_installed(texts, seen):
     """Return the names of the installed requirements, including indirect ones."""
     for wish in map(Requirement, texts):
         name = canonicalize_name(wish.name)
         if name not in seen and (wish.marker is None or wish.marker.evaluate({"extra": ""})):
             seen.add(name)
-            list_requirements(importlib.metadata.requires(name) or (), seen)
+            list_installed(importlib.metadata.requires(name) or (), seen)
     return seen
 
 
 def test_lock_has_all_requirements_at_constraint_versions():
     pinned = (line.partition("==") for line in read_page("constraints.txt").split())
     versions = {canonicalize_name(name): version for name, _, version in pinned}
-    locked = dict(read(LOCKED).keys())
-    assert list_requirements(wanted(), set()) <= locked.keys()
+    locked = dict(parse_lock(LOCKED).keys())
+    assert list_installed(list_requirements(), set()) <= locked.keys()
     assert locked.items() <= versions.items()
 
 
 def test_lock_names_its_command_and_no_origin_of_files():
     assert LOCKED.startswith(f"# Made by: {LOCKING}\n")
-    assert written(read(LOCKED)) == LOCKED
+    assert format_lock(parse_lock(LOCKED)) == LOCKED
     assert "/" not in LOCKED.partition("\n")[2]
     assert all("requirements.lock" in read_page(page) for page in ("README.md", "docs/operations.md"))
 
