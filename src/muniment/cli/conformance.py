@@ -65,8 +65,9 @@ def conformance(
         ),
     ] = None,
 ) -> Report:
-    """Attack a memory tool with the packaged corpus, in temporary directories, and report the results.
+    """Attack a memory tool with the packaged corpus.
 
+    The attacks run in temporary directories; the command reports the results.
     A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
     and {state} are replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """

@@ -105,7 +105,10 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     lease: Lease = 15.0,
     json: Json = False,
 ) -> None:
-    """Serve workspaces over HTTP until SIGTERM or Ctrl-C; write the log to standard error."""
+    """Serve workspaces over HTTP until SIGTERM or Ctrl-C.
+
+    The log is written to standard error.
+    """
     gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
     from muniment.server.service import Options
 
@@ -277,7 +280,7 @@ def ui(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Show the memory on a page: search, provenance, review, edit, undo.
+    """Show the memory in the browser: search, review, edit, undo.
 
     The running daemon serves the page. If none runs, this command starts one until Ctrl-C.
     """
@@ -391,7 +394,7 @@ def token_add(
         str, typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts sent with it.")
     ] = "agent",
 ) -> Report:
-    """Create a token and print it; it is printed only once."""
+    """Create a token and print it once."""
     clients = client_id or []
     with _tokens() as tokens:
         token = tokens.add(name, clients, trust_of(trust))
@@ -415,7 +418,10 @@ def token_list() -> Report:
 
 @command("not revoked")
 def token_revoke(*, name: TokenName) -> Report:
-    """Revoke a token; it is invalid from the next request on."""
+    """Revoke a token.
+
+    It is invalid from the next request on.
+    """
     with _tokens() as tokens:
         tokens.revoke(name)
     return Report({"name": name, "status": "revoked"}, [on_one_line(f"revoked: {name}")])
@@ -444,8 +450,9 @@ SEND_SECONDS: Final = 10.0
 
 @command("not started", has_json=False, before=require_fence)
 def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
-    """Serve an Agent Client Protocol host, on standard input and output, until the input ends.
+    """Serve an Agent Client Protocol host on standard input.
 
+    Responses are written to standard output. The command ends with its input.
     Extension methods: qwen/control/workspace/memory/remember, remember/availability, forget and dream.
     """
     from muniment.cancelling import Cancel

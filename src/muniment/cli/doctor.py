@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 @command("not examined", interrupted="by Ctrl-C", before=require_fence)
 def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
-    """Test the confinement of workers on this system, or, with --model, a model's server."""
+    """Test the confinement of workers, or a model's server.
+
+    With --model it tests the server of that model; otherwise the confinement on this system.
+    """
     if not any(flags.values()):
         report = _examine(policy)
         return Report(_document(report), _lines(report), code=report.exit_code)

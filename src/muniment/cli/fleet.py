@@ -77,7 +77,10 @@ def fleet_migrate(
     ledger: Ledger = "",
     role: Annotated[str, typer.Option(help="The PostgreSQL role that nodes use.")] = "muniment_node",
 ) -> Report:
-    """Create or update the tables of a fleet; run it as the role that owns them."""
+    """Create or update the tables of a fleet.
+
+    Run it as the role that owns them.
+    """
     url, key = _database(ledger)
     from muniment.fleet.schema import migrate, newest
 
@@ -89,7 +92,7 @@ def fleet_migrate(
 
 @command("no status")
 def fleet_status(*, ledger: Ledger = "") -> Report:
-    """Show the nodes, the number of homes and leases, and the waiting tasks."""
+    """Show the nodes, homes, leases and waiting tasks."""
     url, _ = _database(ledger)
     from muniment.fleet.schema import status
 
@@ -123,7 +126,10 @@ def fleet_home_add(
     ] = "owner",
     ledger: Ledger = "",
 ) -> Report:
-    """Create a home if it does not exist, and a token for it, which is printed only once."""
+    """Create a home, if missing, and a token for it.
+
+    The token is printed only once.
+    """
     url, key = _database(ledger)
     from muniment.fleet import homes
     from muniment.server.tokens import check_names
@@ -163,7 +169,10 @@ def fleet_home_revoke(
     ],
     ledger: Ledger = "",
 ) -> Report:
-    """Revoke a token of a home; it is invalid from the next request on."""
+    """Revoke a token of a home.
+
+    It is invalid from the next request on.
+    """
     url, key = _database(ledger)
     from muniment.fleet import homes
 
@@ -178,7 +187,7 @@ def fleet_home_remove(
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
     ledger: Ledger = "",
 ) -> Report:
-    """Delete a home with all its entries, its history and its tokens."""
+    """Delete a home with its entries, history and tokens."""
     url, _ = _database(ledger)
     from muniment.fleet import homes
 

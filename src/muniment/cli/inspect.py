@@ -36,7 +36,7 @@ def ls(
     every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """List the entries, and the files that were skipped, with the reason."""
+    """List the entries, and the skipped files with the reason."""
     with place_at(where, reads=True) as place:
         from muniment.operations.listing import list_entries
         from muniment.operations.place import path_of_address
@@ -152,7 +152,10 @@ def index_rebuild(*, where: MemoryFlags) -> Report:
 
 @command("not verified")
 def index_verify(*, where: MemoryFlags) -> Report:
-    """Compare every index with its entries; exit 1 if one differs."""
+    """Compare every index with its entries.
+
+    Exit 1 if one differs.
+    """
     from muniment.operations.owner import index
 
     with place_at(where, reads=True) as place:
@@ -178,7 +181,10 @@ def edit(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Open an entry in your editor; commit the text as yours after you close it."""
+    """Edit an entry in your editor.
+
+    The text is committed as yours after you close the editor.
+    """
     from muniment.operations.edit import check_editable, replace_text
 
     with place_at(where) as place:
@@ -216,7 +222,10 @@ def pin(
     where: MemoryFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:
-    """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned entry."""
+    """Pin an entry, or unpin a pinned one.
+
+    No run changes a pinned entry, and recall prefers it.
+    """
     from muniment.operations import edit as operation
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:

@@ -89,7 +89,10 @@ def why(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Show where an entry comes from, and whether it was edited by hand since."""
+    """Show where an entry comes from.
+
+    Also show whether it was edited by hand since.
+    """
     from muniment.operations.review import why_of
 
     with place_at(where) as place:
@@ -118,7 +121,10 @@ def undo(
     task: Annotated[str, typer.Argument(help="The id of a task, as printed by `history`.")],
     where: MemoryFlags,
 ) -> Report:
-    """Undo a task; rejected if its files were changed since."""
+    """Undo a task.
+
+    It is rejected if its files were changed since.
+    """
     from muniment.operations import review
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
@@ -164,7 +170,10 @@ def _waiting(here: Sequence[Pending], elsewhere: int) -> Iterator[str]:
 
 @command("not shown")
 def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
-    """Show a pending review: its text with invisible characters made visible, and its digest."""
+    """Show a pending review and its digest.
+
+    Invisible characters of its text are made visible.
+    """
     from muniment.operations import review
 
     with place_at(where) as place:
@@ -186,7 +195,10 @@ def review_approve(
         bool, typer.Option("--yes", help="Approve the current content without showing it.")
     ] = False,
 ) -> Report | int:
-    """Commit a pending review; on a terminal, show it first and ask for confirmation."""
+    """Commit a pending review.
+
+    On a terminal, show it first and ask for confirmation.
+    """
     from muniment.operations import review
 
     if not (digest or yes or is_asked_on_terminal()):
@@ -208,7 +220,10 @@ def review_approve(
 
 @command("not rejected")
 def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
-    """Reject a pending review; its changes are never committed."""
+    """Reject a pending review.
+
+    Its changes are never committed.
+    """
     from muniment.operations import review
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
@@ -263,7 +278,10 @@ def erase(
         ),
     ] = None,
 ) -> Report:
-    """Erase an entry and its history permanently; or, with --verify, search for remains of a text."""
+    """Erase an entry and its history permanently.
+
+    With --verify, search for remains of a text instead.
+    """
     from muniment.operations.owner import erase
     from muniment.store.erase import EraseGround, left_over
     from muniment.types import ErasePlan
@@ -344,7 +362,10 @@ def audit_verify(
         typer.Option(metavar="FILE", help="File with an earlier output of `audit head`, stored elsewhere."),
     ] = None,
 ) -> Report:
-    """Check the complete chain; exit 1 if a record was edited, removed or cut off."""
+    """Check the complete chain.
+
+    Exit 1 if a record was edited, removed or cut off.
+    """
     from muniment.store.audit import verify
 
     with _state() as state:
@@ -366,7 +387,10 @@ def audit_verify(
 
 @command("no head")
 def audit_head() -> Report:
-    """Print the end of the chain; store it apart from the ledger."""
+    """Print the end of the chain.
+
+    Store it apart from the ledger.
+    """
     from muniment.store.audit import head
 
     with _state() as state:

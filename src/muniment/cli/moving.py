@@ -75,9 +75,9 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; write nothing.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """Import the memory of another tool, or an export; existing entries are not written twice.
+    """Import the memory of another tool, or an export.
 
-    Exit 1 if anything was rejected; the rest is imported.
+    Existing entries are not written twice. Exit 1 if anything was rejected; the rest is imported.
     """
     from muniment.transfer.formats import FORMATS
     from muniment.transfer.import_report import ImportRequest
@@ -161,9 +161,9 @@ def export(
     scope: Annotated[str | None, typer.Option(help="Export only this scope.")] = None,
     where: MemoryFlags,
 ) -> Report | None:
-    """Write every entry, with its provenance, to one file that `import` reads.
+    """Write every entry with its provenance to one file.
 
-    Notes list what only `backup` includes, before anything is written.
+    `import` reads that file. Notes list what only `backup` includes, before anything is written.
     """
     from muniment.operations import exporting
 
@@ -214,7 +214,10 @@ NOT_IN_IT: Final = (
 
 @command("not backed up", before=_require_links)
 def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Report:
-    """Back up the complete home at one moment, while others write: files, ledger, configuration."""
+    """Back up the complete home: files, ledger, configuration.
+
+    The backup shows one moment, even if others write meanwhile.
+    """
     import resource  # missing on Windows
 
     from muniment.kernel.cancel import Patience
@@ -255,7 +258,10 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 
 @command("not restored", before=_require_links)
 def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")]) -> Report:
-    """Restore a home from a backup, after a complete check; a home that is not empty stays unchanged."""
+    """Restore a home from a backup, after a complete check.
+
+    A home that is not empty stays unchanged.
+    """
     from muniment.kernel.cancel import Patience
     from muniment.transfer import backup as backing
 

@@ -199,9 +199,10 @@ def _why(loaded: Loaded, layer: str, kind: str, rule: str) -> str:
 
 @command("not tested")
 def policy_test(*, policies: Policies) -> Report:
-    """Run the inline tests of policies, and check that they detect weakened rules.
+    """Run the inline tests of policies.
 
-    Each rule is weakened in turn. Exit 1 if a test fails, or if no test detects a weakened rule.
+    Also check that they detect weakened rules: each rule is weakened in turn. Exit 1 if a test fails, or if
+    no test detects a weakened rule.
     """
     from muniment.lab.proofs import mutants
     from muniment.policy.load import failed_tests

@@ -73,7 +73,10 @@ def projects_link(
         bool, typer.Option("--leave", help="Do not copy the current entries of this repository.")
     ] = False,
 ) -> Report:
-    """Use the memory of another project in this repository, and copy the current entries into it."""
+    """Use the memory of another project in this repository.
+
+    The current entries of this repository are copied into that memory.
+    """
     from muniment.workspaces.projects import find_project, link, named, read_projects
 
     settings = settings_of()
@@ -146,7 +149,10 @@ def _joined(joined: ImportResult, home: Path, before: Binding) -> Iterator[str]:
 
 @command("not unlinked")
 def projects_unlink(*, directory: Directory = Path()) -> Report:
-    """Give this repository a separate memory; the previous one stays where it is."""
+    """Give this repository a separate memory.
+
+    The previous memory stays where it is.
+    """
     from muniment.workspaces.projects import find_project, read_projects, unlink
 
     home = settings_of().home
@@ -191,7 +197,10 @@ def init(
     ] = False,
     json: Json = False,
 ) -> Report:
-    """Store the memory of this project inside its repository, so that git versions it."""
+    """Store the memory of this project inside its repository.
+
+    git then versions it.
+    """
     from muniment.workspaces.projects import bind_checkout, check_inside, keep_inside
 
     at = settings_of().home

@@ -138,9 +138,9 @@ def setup(
     yes: Yes = False,
     json: Json = False,
 ) -> Report:
-    """Add the MCP server and the recall hook to the settings of a coding tool.
+    """Add the MCP server and the recall hook to a coding tool.
 
-    The change is shown first; nothing is written before you confirm it.
+    They are added to its settings. The change is shown first; nothing is written before you confirm it.
     """
     require_setup_here()
     home = settings_of().home
