@@ -265,7 +265,7 @@ class Memory:
         most = parse_whole_number("limit", limit, least=1, most=MAX_RECALLED)
         tokens = parse_whole_number("budget", budget, least=0)
         if not query.strip():
-            return Recalled(error=InvalidContent("the query is empty: say what to recall"))
+            return Recalled(error=InvalidContent("the query is empty: describe what to recall"))
         return self.recaller.recall(
             query,
             exclude=self.recaller.keys_of(exclude or ()),

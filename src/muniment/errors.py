@@ -139,7 +139,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
             400, "The body is not a JSON object. Each key must be unique, and the text must be valid UTF-8."
         ),
         "invalid_content": Meaning(
-            400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."
+            400, "`content` must be a string of 1 to 65536 bytes of UTF-8 after trimming."
         ),
         "invalid_context_mode": Meaning(400, '`contextMode` must be "workspace", "clean", or omitted.'),
         "invalid_expires": Meaning(
@@ -147,7 +147,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "invalid_scope": Meaning(400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": Meaning(
-            400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 significant words."
+            400, "`query` must be a string of 1 to 65536 bytes of UTF-8 with 1 to 64 significant words."
         ),
         "workspace_required": Meaning(
             400,

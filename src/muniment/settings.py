@@ -178,7 +178,7 @@ def default_roots(
     """
     unknown = sorted(set(settings.roots) - set(scopes))
     if unknown:
-        raise InvalidScope(f"the policy declares no scope {unknown[0]!r}; it has {', '.join(scopes)}")
+        raise InvalidScope(f"unknown scope {unknown[0]!r}; use one of {', '.join(scopes)}")
     ours = {"user": settings.home / "user", "project": project}
     roots: dict[Scope, Path] = {}
     for scope in scopes:
@@ -258,7 +258,7 @@ def _checked(path: Path, key: str, value: Any) -> Any:
             raise ConfigInvalid(f"{path}: {key} must be a string")
         case _:
             known = f"{', '.join(_CONFIG_KEYS[:-1])} and {_CONFIG_KEYS[-1]}"
-            raise ConfigInvalid(f"{path}: unknown key {key!r}; known keys are {known}")
+            raise ConfigInvalid(f"{path}: unknown key {key!r}; use one of {known}")
 
 
 def _absolute(path: Path, what: str, configured: str) -> Path:

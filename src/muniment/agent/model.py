@@ -61,7 +61,7 @@ def check_protocol(protocol: str) -> ProtocolName:
     known = next((each for each in PROTOCOLS if each == protocol), None)
     if known is None:
         there_are = f"{', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}"
-        raise ConfigInvalid(f"invalid protocol {printable(protocol)!r}: use one of {there_are}")
+        raise ConfigInvalid(f"unknown protocol {printable(protocol)!r}; use one of {there_are}")
     return known
 
 
@@ -73,7 +73,7 @@ def check_on_model_failure(value: str) -> OnModelFailure:
     """
     known: OnModelFailure | None = next((each for each in get_args(OnModelFailure) if each == value), None)
     if known is None:
-        raise ConfigInvalid(f"invalid on_model_failure {printable(value)!r}: use rules or fail")
+        raise ConfigInvalid(f"unknown on_model_failure {printable(value)!r}; use rules or fail")
     return known
 
 

@@ -119,7 +119,7 @@ def _cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) ->
             raise typer.BadParameter(told, param_hint="--class")
     for name in ids:
         if name not in corpus.cases:
-            raise typer.BadParameter(f"unknown case {name!r}", param_hint="--case")
+            raise typer.BadParameter(f"case {name!r} not found", param_hint="--case")
     return select(corpus, classes=attack_classes, ids=ids)
 
 

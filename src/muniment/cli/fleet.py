@@ -33,7 +33,7 @@ def require_installed() -> None:
         ConfigInvalid: one is missing.
     """
     if None in map(importlib.util.find_spec, ("psycopg", "psycopg_pool", "procrastinate")):
-        raise ConfigInvalid("a fleet needs the extra `fleet`; run: pip install 'muniment[fleet]'")
+        raise ConfigInvalid("a fleet needs the extra `fleet`: pip install 'muniment[fleet]'")
 
 
 def core_of(
@@ -136,7 +136,7 @@ def fleet_home_add(
     from muniment.store.tasks import OWNER
 
     if trust not in list(Trust):
-        raise ConfigInvalid(f"unknown trust {printable(trust)}; use one of {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown trust {printable(trust)!r}; use one of {', '.join(Trust)}")
     name, clients = token or OWNER, client or []
     if name == OWNER and Trust(trust) is not Trust.OWNER:
         raise ConfigInvalid(

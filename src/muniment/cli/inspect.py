@@ -54,7 +54,7 @@ def ls(
             and below.rel
             and not any(each.entries or each.skipped or each.expired for each in found.values())
         ):
-            raise NotFound(f"no entries at {below.text}")
+            raise NotFound(f"no entries found at {below.text}")
         missing = [scope for scope in place.policy.scopes if scope not in place.roots]
     return Report(lambda: _listing(found.values()), _listing_lines(found, missing))
 

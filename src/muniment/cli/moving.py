@@ -85,9 +85,9 @@ def import_(
     from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:
-        raise ConfigInvalid(f"invalid --from; use one of {AUTO}, {', '.join(FORMATS)}")
+        raise ConfigInvalid(f"unknown --from {format!r}; use one of {AUTO}, {', '.join(FORMATS)}")
     if trust not in set(Trust):
-        raise ConfigInvalid(f"invalid --trust; use one of {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown --trust {trust!r}; use one of {', '.join(Trust)}")
     settings = settings_of(where)
     source = read_source(path, format)
     with place_at(where, settings=settings, asks=not dry_run, create=not dry_run, reads=dry_run) as place:
@@ -171,7 +171,7 @@ def export(
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
             raise ConfigInvalid(
-                "invalid --to; use FILE.tar, FILE.jsonl, or - for JSON lines (without --json)"
+                "invalid --to {to!r}: use FILE.tar, FILE.jsonl, or - for JSON lines (without --json)"
             )
         with progress("exporting") as observe:
             outgoing = exporting.collect(place, kind, scope=scope, observe=observe)

@@ -113,7 +113,7 @@ def recall(
             )
         return _answer_hook(where, terms)
     if not query.strip():
-        raise typer.BadParameter("give a message or words to search for", param_hint="WORDS")
+        raise typer.BadParameter("the query is empty: describe what to recall", param_hint="WORDS")
     with _opened(where, terms, asks=True) as (_, recaller):
         recalled = _recalled(recaller, query, terms, Patience(float("inf")))
     if recalled.error is not None:

@@ -259,7 +259,7 @@ class Setting:
         notes += [note for part, document in read for note in part.notes(document)]
         directory = self._parts()[-1].file.parent
         if not directory.is_dir():
-            notes.append(f"{directory} does not exist: {self.tool.title} was never started here")
+            notes.append(f"{directory} not found: {self.tool.title} was never started here")
         first = self.program.words[0]
         if _TEMPORARY.search(first):
             notes.append(

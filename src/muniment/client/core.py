@@ -372,7 +372,7 @@ class ClientCore:
             if cursor is None:
                 return tuple(found)
             if not isinstance(cursor, str):
-                raise BadAnswer("`nextCursor` of a task list is not a text")
+                raise BadAnswer("`nextCursor` of a task list is not a string")
         raise BadAnswer(f"a list of tasks has more than {MAX_PAGES} pages")
 
     # -- the names that existing clients use ----------------------------------------------------------------
@@ -700,7 +700,7 @@ def _query(fields: Mapping[str, str]) -> str:
     try:
         return urlencode(fields)
     except UnicodeEncodeError:
-        raise ConfigInvalid("invalid argument: it contains half a character") from None
+        raise ConfigInvalid("invalid argument: it contains a lone surrogate") from None
 
 
 def segment(text: str) -> str:
@@ -714,7 +714,9 @@ def segment(text: str) -> str:
     except UnicodeEncodeError:
         encoded = ""
     if encoded in {"", ".", ".."}:
-        raise ConfigInvalid("invalid id or workspace: it must not be empty, dots or contain half a character")
+        raise ConfigInvalid(
+            "invalid id or workspace: it must not be empty, only dots, or contain a lone surrogate"
+        )
     return encoded
 
 

@@ -116,7 +116,7 @@ def encode(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as problem:
         raise ToolError(
-            f"this is not text: half a character at {problem.start + 1}", code="not_text"
+            f"this is not text: a lone surrogate at {problem.start + 1}", code="not_text"
         ) from None
 
 

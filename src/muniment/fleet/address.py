@@ -101,7 +101,7 @@ def _read(path: Path) -> str:
             status = os.fstat(file.fileno())
             check_ours(path, status)
             if status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-                raise ConfigInvalid(f"{path} is readable by other users; run: chmod 600 {path}")
+                raise ConfigInvalid(f"{path} is readable by others; run: chmod 600 {path}")
             text = file.read(MAX_URL_BYTES + 1)
     except OSError as error:
         raise ConfigInvalid(f"the file with the database URL cannot be read: {error.strerror}") from None

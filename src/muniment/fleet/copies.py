@@ -305,7 +305,7 @@ class WorkingCopy:
     def _stand(self) -> copied.Stand:
         found = copied.stand(self._ledger)
         if found is None:
-            raise ManagedMemoryUnavailable(self._ledger.name, "the home does not exist")
+            raise ManagedMemoryUnavailable(self._ledger.name, "home not found")
         return found
 
     def _advance(self, opened: OpenCopy, number: int) -> None:

@@ -62,7 +62,7 @@ def name_of(text: str) -> str:
         if name in RESERVED_STEMS or segment_problem(name + FILE_SUFFIX) or looked_like(name + FILE_SUFFIX):
             name = _escaped(name[0]) + name[1:]  # Reserved by Muniment or Windows, or similar to such a name.
     except UnicodeEncodeError:
-        raise BadArguments("a key or label contains an unpaired surrogate") from None
+        raise BadArguments("a key or label contains a lone surrogate") from None
     return name
 
 
@@ -170,7 +170,7 @@ def _require_json(value: object, where: str, depth: int) -> None:
 def _require_plain(value: object, where: str) -> None:
     if isinstance(value, str):
         if any("\ud800" <= char <= "\udfff" for char in value):
-            raise BadArguments(f"{where} contains an unpaired surrogate")
+            raise BadArguments(f"{where} contains a lone surrogate")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadArguments(f"{where} is not finite, so JSON cannot represent it")

@@ -183,9 +183,9 @@ def _resolved(scope: Scope, given: str) -> Path:
 def _refuse_path(scope: Scope, given: str, error: OSError) -> NoReturn:
     shown = printable(given)
     if isinstance(error, FileNotFoundError) and Path(given).is_symlink():
-        reason = f"{shown} is a link to a missing target; create the target or bind another directory"
+        reason = f"{shown} is a broken link; create its target or bind another directory"
     elif isinstance(error, FileNotFoundError):
-        reason = f"{shown} does not exist; create it (mkdir -m 700) or bind another directory"
+        reason = f"{shown} not found; create it (mkdir -m 700) or bind another directory"
     elif isinstance(error, NotADirectoryError):
         reason = f"{shown} is not a directory; bind a directory"
     else:
@@ -207,7 +207,7 @@ def _require_ours(scope: Scope, given: str, real: Path, found: os.stat_result) -
         # Others are meant to write to it, like /tmp, so do not suggest chmod.
         is_shared = mode & stat.S_ISVTX
         remedy = "bind a private directory" if is_shared else f"run: chmod go-w {printable(str(real))}"
-        raise ManagedMemoryUnavailable(scope, f"{shown} can be written by others (mode {mode:04o}); {remedy}")
+        raise ManagedMemoryUnavailable(scope, f"{shown} is writable by others (mode {mode:04o}); {remedy}")
 
 
 def _require_usable(bound: BoundRoot) -> None:

@@ -350,7 +350,7 @@ def _refuse_object(shown: str, found: Stat) -> NoReturn:
     if not stat.S_ISREG(found.st_mode):
         raise PathEscape(Via.SPECIAL, shown)
     if found.st_nlink == 0:
-        raise NotFound(f"{printable(shown)} does not exist")
+        raise NotFound(f"{printable(shown)} not found")
     # The other name may be anywhere, and the system does not show which name is the original.
     raise PathEscape(Via.HARDLINK, shown)
 
@@ -360,7 +360,7 @@ def refusal_of(shown: str, error: OSError) -> MunimentError:
     if (via := _ESCAPES.get(error.errno or 0)) is not None:
         return PathEscape(via, shown)
     if error.errno in _ABSENT:
-        return NotFound(f"{printable(shown)} does not exist")
+        return NotFound(f"{printable(shown)} not found")
     return unreadable(shown, error)
 
 

@@ -183,7 +183,7 @@ def pin(
     other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
     if not _may_move(place, path, other, recallable_only=recallable_only):
         # The same message as `Place.read` for a missing file.
-        raise NotFound(f"{printable(path.text)} does not exist")
+        raise NotFound(f"{printable(path.text)} not found")
     try:
         policy = for_move(place.policy, (path, other))
     except Refusal as error:

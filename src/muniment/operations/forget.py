@@ -296,7 +296,7 @@ def _nothing(task: _ForgetJob, wanted: Wanted) -> str:
     nothing.
     """
     if isinstance(wanted, CanonicalPath):
-        return f"no entry to remove at {wanted.text}"
+        return f"entry {wanted.text} not found"
     words = shortened(", ".join(wanted), SHOWN_CHARS)
     said = f"no single entry matches: {words}; use its path or more of its words"
     if not task.is_by_rules:
@@ -316,7 +316,7 @@ def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     """Return the problem if there are too many matches (step 5), else None."""
     if len(matches) <= limit:
         return None
-    return f"this matches {len(matches)} things, and one forget may remove {limit}; use more words"
+    return f"this matches {len(matches)} items, and one forget may remove {limit}; use more words"
 
 
 def _refused(task: _ForgetJob, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:

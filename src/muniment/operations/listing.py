@@ -161,4 +161,4 @@ def show(place: Place, unsafe_path: str, reader: Reader = OWNER) -> EntryShown:
 
 
 def _missing(path: CanonicalPath) -> NotFound:
-    return NotFound(f"no entry at {path.text}")
+    return NotFound(f"entry {path.text} not found")

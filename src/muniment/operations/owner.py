@@ -28,7 +28,7 @@ def explain(place: Place, verb: str, unsafe_path: str) -> Explained:
         BadArguments: unknown verb.
     """
     if verb not in list(Verb):
-        raise BadArguments(f"invalid verb {verb!r}: use one of {', '.join(Verb)}")
+        raise BadArguments(f"unknown verb {verb!r}; use one of {', '.join(Verb)}")
     try:
         verdict = Judge(place.policy).decide(
             Verb(verb), canonicalise(path_of_address(unsafe_path), place.roots)

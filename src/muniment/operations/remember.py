@@ -213,7 +213,7 @@ def _prepare(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
         raise InvalidContent(
-            f"invalid context mode {request.context!r}: use one of {known}", code="invalid_context_mode"
+            f"unknown context mode {request.context!r}; use one of {known}", code="invalid_context_mode"
         )
     context = ContextMode(request.context)
     task.ends = read_end(request, fact)

@@ -338,7 +338,7 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
 def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
     kept = of_task(place.state, task)
     if kept is None:
-        raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
+        raise NotFound(f"task {printable(task)!r} not found; see: muniment history")
     undone = undone_by(place.state, task)
     if undone is not None:
         raise AlreadyUndone(task, undone)

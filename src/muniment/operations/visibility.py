@@ -190,7 +190,7 @@ class Visibility:
             return error
         match error:
             case JobFailed():
-                told = f"this matches {error.meant} things, and one forget may remove {error.limit}"
+                told = f"this matches {error.meant} items, and one forget may remove {error.limit}"
                 told = f"{told}; use more words; nothing was removed"
                 return JobFailed(told, code=error.code, paths=shown, meant=error.meant, limit=error.limit)
             case _:

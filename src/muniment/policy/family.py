@@ -163,9 +163,7 @@ def read_text(path: Path) -> Read | None:
             descriptor = held.enter_context(opened(path, FOLLOWING))
         except FileNotFoundError:
             if path.is_symlink():
-                raise PolicyInvalid(
-                    "E100", shown, "is a link to a missing file; repair or remove it"
-                ) from None
+                raise PolicyInvalid("E100", shown, "is a broken link; repair or remove it") from None
             return None
         except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
             raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None

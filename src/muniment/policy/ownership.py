@@ -186,7 +186,7 @@ def _not_ours(path: Path, found: os.stat_result) -> ConfigInvalid:
 def _writable(path: Path, found: os.stat_result) -> ConfigInvalid:
     shown = printable(str(path))
     return ConfigInvalid(
-        f"{shown} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
+        f"{shown} is writable by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
         f"changed it; review it, then run: chmod go-w {shlex.quote(shown)}"
     )
 

@@ -217,14 +217,14 @@ def _parsed(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _fact_in(given: Mapping[str, Any]) -> str:
     if set(given) != {"fact"} or not isinstance(given["fact"], str):
-        raise ValueError("remember_this requires fact, a text")
+        raise ValueError("remember_this requires fact, a string")
     return given["fact"]
 
 
 def _search_in(given: Mapping[str, Any]) -> _SubagentSearch:
     query, scope, limit = given.get("query"), given.get("scope", "project"), given.get("limit", MAX_ENTRIES)
     if set(given) - {"query", "scope", "limit"} or not isinstance(query, str) or not query.strip():
-        raise ValueError("search_memory requires query, a text; scope and limit are optional")
+        raise ValueError("search_memory requires query, a string; scope and limit are optional")
     if not isinstance(scope, str) or scope not in {"project", "global"}:
         raise ValueError("invalid scope: use project or global")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_ENTRIES:

@@ -147,7 +147,7 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
     if not is_closed:
         # Do not repeat what was sent, not even its names.
         names = ", ".join(to_camel(name) for name in model.model_fields) or "no field"
-        raise HttpProblem("invalid_request", detail=f"unknown field; this request takes {names}")
+        raise HttpProblem("invalid_request", detail=f"unknown field; this request accepts {names}")
     return body
 
 
@@ -176,7 +176,7 @@ def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, 
 def _text(document: Mapping[str, Any], name: str, code: str, purpose: str | None = None) -> str:
     sent = document.get(name)
     if not isinstance(sent, str):
-        raise _wrong_field(code, name, "is missing" if sent is None else "is not a text")
+        raise _wrong_field(code, name, "is missing" if sent is None else "is not a string")
     try:
         return check_content(sent) if purpose is None else check_query(sent, purpose)
     except MunimentError as error:
@@ -197,7 +197,7 @@ def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> st
         raise _wrong_field(
             "invalid_scope",
             "scope",
-            "is not a scope of the policy; leave it out, or use one that the policy has",
+            "unknown scope; use a scope of the policy, or leave it out",
         )
     return sent
 

@@ -507,7 +507,7 @@ def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
     known = "SELECT 1 FROM {} WHERE {} = ? LIMIT 1"
     columns = {"step": "task", "review": "task", "record": "task", "task": "id"}
     if not any(state.ledger.rows(known.format(*each), (task,)) for each in columns.items()):
-        raise NotFound(f"unknown task {printable(task)!r}; see: muniment history")
+        raise NotFound(f"task {printable(task)!r} not found; see: muniment history")
     return EraseTarget(frozenset(files), _names(state, files), frozenset({task}))
 
 
@@ -576,7 +576,7 @@ def _search(
         runs,
     )
     if not (target.tasks or present or removed or any(at.values()) or _was_erased(target, state)):
-        raise NotFound(f"no entry at {min(target.paths)}, now or earlier; see: muniment history")
+        raise NotFound(f"entry {min(target.paths)} not found, now or in the history; see: muniment history")
     return found
 
 

@@ -617,7 +617,7 @@ def _alone(directory: Path) -> Iterator[None]:
         with reporting(directory):
             found = os.fstat(fd)
         if found.st_uid != os.geteuid():
-            raise unavailable(directory, "belongs to another user; use a directory that you own")
+            raise unavailable(directory, "belongs to another user; use your own directory")
         if found.st_mode & _OTHERS_MAY_WRITE:
             raise unavailable(directory, f"is writable by others; run: chmod 700 {printable(str(directory))}")
         yield

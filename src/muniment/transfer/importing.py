@@ -375,7 +375,7 @@ class _Import:
         """Return an entry of an export at its original path."""
         path = canonicalise(item.path, self._place.policy.scopes)
         if path.scope not in {*self._place.roots, *self._request.to_make}:
-            raise NotFound(f"no {path.scope} here; pass its --workspace DIR")
+            raise NotFound(f"scope {path.scope} not available; pass its --workspace DIR")
         trust = trusted(item, self._request.trust)
         data = as_exported(entry, trust)
         standing = self._texts.at(path)

@@ -14,9 +14,9 @@ def check_texts(**given: object) -> None:
     """
     for name, value in given.items():
         if value is None:
-            raise BadArguments(f"{name} is missing: pass a text")
+            raise BadArguments(f"{name} is missing: pass a string")
         if not isinstance(value, str):
-            raise BadArguments(f"{name} must be a text, not {type(value).__name__}")
+            raise BadArguments(f"{name} must be a string, not {type(value).__name__}")
 
 
 def check_optional_texts(**given: object) -> None:
@@ -37,7 +37,7 @@ def parse_trust(value: str | None) -> Trust:
     try:
         return Trust.OWNER if value is None else Trust(value)
     except ValueError:
-        raise BadArguments(f"invalid trust {value!r}: use one of {', '.join(Trust)}") from None
+        raise BadArguments(f"unknown trust {value!r}; use one of {', '.join(Trust)}") from None
 
 
 def parse_whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:

@@ -224,11 +224,11 @@ def _value(of: Any, value: Any, name: str, what: str) -> Any:
         if issubclass(item, WireAnswer):
             return tuple(read(item, each, item.noun) for each in value)
         if not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{name} of {what} contains something other than texts")
+            raise ValueError(f"{name} of {what} contains values that are not strings")
         return tuple(value)
     if isinstance(of, type) and issubclass(of, WireAnswer):
         return read(of, value, of.noun)
-    kind, otherwise = _PLAIN.get(of, (str, "is not a text"))
+    kind, otherwise = _PLAIN.get(of, (str, "is not a string"))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{name} of {what} {otherwise}")
     if of is MunimentError:

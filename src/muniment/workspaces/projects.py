@@ -559,7 +559,7 @@ def _known(projects: Projects, home: Path, project_id: str) -> Project:
 
 
 def _no_project(text: str) -> ConfigInvalid:
-    return ConfigInvalid(f"unknown project {printable(text)}; see: muniment projects list")
+    return ConfigInvalid(f"project {printable(text)!r} not found; see: muniment projects list")
 
 
 def _is_recorded(found: Binding) -> bool:
@@ -721,5 +721,5 @@ def named(projects: Projects, home: Path, text: str) -> str:
             raise _no_project(text)
         case _:
             raise ConfigInvalid(
-                f"{printable(text)} is the name of several projects; use one of their ids: {', '.join(known)}"
+                f"{printable(text)} is the name of several projects; use one of these ids: {', '.join(known)}"
             )

@@ -196,7 +196,7 @@ def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(sta
 
 def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_work, monkeypatch, capfd):
     for arguments, why in (
-        ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
+        ("--workspace nowhere", "workspace nowhere not found [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
     ):
         (told,) = muniment.lines("acp", *arguments.split(), code=1)

@@ -143,15 +143,15 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
         *("erase", "erase user/a.md --verify -"),
         *(
-            "recall | give a message or words to search for",
-            "recall \t | give a message or words to search for",
+            "recall | the query is empty: describe what to recall",
+            "recall \t | the query is empty: describe what to recall",
             "recall x --limit=0 | --limit",
         ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
         "conformance --peer muniment | is given twice",
-        *("conformance --class nonsense | unknown class", "conformance --case x | unknown case"),
+        *("conformance --class nonsense | unknown class", "conformance --case x | case 'x' not found"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):
         line, _, told = row.partition(" | ")

@@ -156,11 +156,11 @@ def test_a_project_is_named_by_id_or_by_a_name_that_is_its_alone(muniment, tmp_p
     muniment.document("projects", "rename", "second", "store")
     for arguments, why in (
         (("link", "store", tmp_path / "second"), "several projects"),
-        (("link", "../x", tmp_path / "second"), "unknown project ../x"),
-        (("link", "x-" + "0" * 32, tmp_path / "second"), "unknown project x-"),
+        (("link", "../x", tmp_path / "second"), "project '../x' not found"),
+        (("link", "x-" + "0" * 32, tmp_path / "second"), "project 'x-"),
         (("rename", project_id, ""), "1 to 80"),
         (("rename", project_id, "a\nb"), "1 to 80"),
-        (("link", project_id, tmp_path / "missing"), "does not exist"),
+        (("link", project_id, tmp_path / "missing"), "not found"),
     ):
         failed = muniment.document("projects", *arguments, code=1)["error"]
         assert (failed["code"], why in failed["message"]) == ("config_invalid", True), failed

@@ -134,7 +134,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
             ("--socket no/where", f"cannot listen at no/where: No such file or directory; {ANOTHER}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
-            ("--workspace nowhere", "the workspace nowhere does not exist"),
+            ("--workspace nowhere", "workspace nowhere not found"),
             ("--workspace . --workspace .", f"duplicate workspace {at_work}: list it once"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
             (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),

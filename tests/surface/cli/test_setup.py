@@ -214,7 +214,7 @@ def test_files_that_were_not_there_are_made_for_their_owner_alone_and_go_again(r
     made = [user / name for name in FILES[tool]]
     assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o600] * len(made)
     assert all(f"new file {path}" in done.stdout for path in made)
-    assert f"{made[-1].parent} does not exist" in done.stderr
+    assert f"{made[-1].parent} not found" in done.stderr
     run("setup", tool, "--remove", "--yes")
     assert not any(path.exists() for path in made)
 
@@ -477,10 +477,10 @@ def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
         assert told in done.stderr
 
     path.chmod(0o666)
-    refused("can be written by others (mode 0666)")
+    refused("is writable by others (mode 0666)")
     path.chmod(0o600)
     path.parent.chmod(0o777)
-    refused("can be written by others (mode 0777)")
+    refused("is writable by others (mode 0777)")
     path.parent.chmod(0o700)
     (tmp_path / "again").hardlink_to(path)
     refused("has 2 hard links")
@@ -490,7 +490,7 @@ def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
     path.rename(shared / "settings.json")
     path.symlink_to(shared / "settings.json")
     shared.chmod(0o777)
-    refused("can be written by others (mode 0777)")
+    refused("is writable by others (mode 0777)")
     shared.chmod(0o700)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 12_345)

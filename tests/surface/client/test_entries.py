@@ -112,5 +112,5 @@ def test_export_ends_at_the_bytes_of_its_answer(daemon, client, monkeypatch, for
 
 @pytest.mark.parametrize("name", ["history", "why", "show"])
 def test_argument_with_half_a_character_is_invalid(client, name):
-    with pytest.raises(errors.ConfigInvalid, match="half a character"):
+    with pytest.raises(errors.ConfigInvalid, match="a lone surrogate"):
         getattr(client, name)("user/\ud800")

@@ -62,7 +62,7 @@ def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
 
 def test_a_role_that_is_not_there_is_named(commands):
     (said,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
-    assert "the nodes' role nobody-here does not exist; create it first" in said
+    assert "role nobody-here not found; create it first" in said
 
 
 def test_a_home_is_made_listed_given_tokens_and_removed(migrated):

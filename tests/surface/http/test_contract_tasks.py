@@ -160,7 +160,7 @@ def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_d
     assert "12 items match, and at most 5 may be deleted at once" in str(error)
     would = client.forget("sextant hall", dry_run=True).wait()
     assert [each.file_path for each in would.removed_entries] == paths
-    assert any("12 things, and one forget may remove 5" in note for note in would.notes)
+    assert any("12 items, and one forget may remove 5" in note for note in would.notes)
     assert client.forget("a sextant or two").wait().near[:2] == tuple(paths[:2])
     (part,) = client.forget("compass broken", dry_run=True).wait().removed_entries
     assert (part.file_path, part.line, part.text) == ("user/notes.md", 3, "The compass is broken.")

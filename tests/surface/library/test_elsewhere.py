@@ -258,7 +258,7 @@ def test_a_home_that_others_may_write_is_refused(elsewhere, system, tmp_path, tm
     program = "import os\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
     code, _, told = elsewhere(program, home=str(home))
     assert (code, told.count("\n")) == (1, 1)
-    said = "can be written by others" if system == "darwin" else "is outside your folder"
+    said = "is writable by others" if system == "darwin" else "is outside your folder"
     assert said in told
 
 
@@ -306,7 +306,7 @@ def test_on_macos_a_folder_that_the_own_group_may_write_is_refused_since_everybo
         "import os\nos.setegid(20)\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
     )
     code, _, told = elsewhere(program, home=str(shared / "home"))
-    assert (code, "can be written by others" in told) == (1, True)
+    assert (code, "is writable by others" in told) == (1, True)
 
 
 def test_a_client_on_macos_talks_to_nobody_else_on_a_socket(monkeypatch):

@@ -127,7 +127,7 @@ def test_what_is_refused_says_what_to_do(memory):
         ),
         ("Cannot delete the /memories directory itself", "delete", "/memories/sub/..", {}),
         ("Cannot delete the /memories/user directory itself", "delete", "/memories/user", {}),
-        ("Not done: path: is not a text. view accepts path, view_range (optional)", "view", 7, {}),
+        ("Not done: path: is not a string. view accepts path, view_range (optional)", "view", 7, {}),
         (
             "Not done: unknown argument size. view accepts path, view_range (optional)",
             *("view", NOTES, {"size": 1}),

@@ -411,7 +411,7 @@ def test_two_processes_that_bind_at_once_lose_nothing(user, tmp_path):
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(ConfigInvalid, match="does not exist"):
+    with pytest.raises(ConfigInvalid, match="not found"):
         find_checkout(tmp_path / "missing")
 
 

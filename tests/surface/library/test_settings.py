@@ -177,7 +177,7 @@ def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
         assert "use one of auto, tools, json, text or decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
-    assert "invalid on_model_failure 'stop': use rules or fail" in refused(home, on_model_failure="stop")
+    assert "unknown on_model_failure 'stop'; use rules or fail" in refused(home, on_model_failure="stop")
 
 
 def test_a_flag_about_a_language_model_is_no_use_to_the_rules_which_files_may_prepare(home, configure):
@@ -197,7 +197,7 @@ STRINGS = (
 )
 RELATIVE = "api_key_file is relative"
 FILES = {
-    "rules = 'x'": "unknown key 'rules'; known keys are policy, model, base_url, api_key_file, protocol, on_",
+    "rules = 'x'": "unknown key 'rules'; use one of policy, model, base_url, api_key_file, protocol, on_",
     "api_key = 'canary'": "unknown key 'api_key'",
     "Policy = 'own'": "unknown key 'Policy'",
     **{text: f"{text.partition(' ')[0]} must be a string" for text in STRINGS},
@@ -242,7 +242,7 @@ def test_default_roots_are_ours_and_private_and_a_bound_one_takes_the_place_of_o
 
 
 def test_scopes_and_roots_have_to_fit_and_a_home_that_cannot_hold_them_is_told(home, tmp_path):
-    with pytest.raises(InvalidScope, match="no scope 'team'"):
+    with pytest.raises(InvalidScope, match="unknown scope 'team'"):
         default_roots(read(home, roots={"team": tmp_path}), SCOPES, tmp_path, create=True)
     with pytest.raises(ConfigInvalid, match="--root team=DIR"):
         default_roots(read(home), ("user", "team"), tmp_path, create=True)

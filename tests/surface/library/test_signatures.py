@@ -145,7 +145,7 @@ def test_without_an_ssh_keygen_that_works_nothing_loads(own, keys, signers, tmp_
         *(("", "E142", "install OpenSSH"), ("#!/bin/sh\nexit 3\n", "E140", "")),
         ("#!/no/such/interpreter\n", "E142", "cannot be run"),
         (f"#!/bin/sh\n/usr/bin/env > {tmp_path}/seen\n", "E140", ""),
-        ("#!/bin/sh\nexec /bin/sleep 30\n", "E142", "did not answer"),
+        ("#!/bin/sh\nexec /bin/sleep 30\n", "E142", "did not respond"),
     ):
         if script:
             fake.write_text(script)

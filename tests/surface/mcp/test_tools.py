@@ -302,7 +302,7 @@ def test_pin_below_owner_is_denied(session, user, trust):
 
 MISUSED = (
     ("recall", {}, "query: is missing"),
-    ("recall", {"query": 5}, "query: is not a text"),
+    ("recall", {"query": 5}, "query: is not a string"),
     ("recall", {"query": "x", "limit": "3"}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": True}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": 0}, "limit: is too small"),
@@ -311,7 +311,7 @@ MISUSED = (
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
     ("forget", {"description": "x", "dryRun": True}, "unknown argument dryRun"),
     ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
-    ("remember", {"content": ["canary"]}, "content: is not a text"),
+    ("remember", {"content": ["canary"]}, "content: is not a string"),
 )
 
 

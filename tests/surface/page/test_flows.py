@@ -413,7 +413,7 @@ def test_an_address_that_differs_by_its_code_alone_signs_in_where_the_way_in_sta
     chromium.get(address)
     shown(chromium, "#sign-in")
     chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
-    waited(chromium, lambda _: "none in its history" in chromium.find_element(By.TAG_NAME, "main").text)
+    waited(chromium, lambda _: "not found, now or in the history" in chromium.find_element(By.TAG_NAME, "main").text)
     assert chromium.current_url == address
 
 

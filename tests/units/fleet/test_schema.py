@@ -163,7 +163,7 @@ def test_other_role_with_node_rights_can_serve(fleet):
 
 def test_migration_errors_name_missing_rights_or_role(fleet, empty_database_url):
     raised(ConfigInvalid, migrate, as_role(empty_database_url, ROLE), KEY, match="may not create the tables")
-    raised(ConfigInvalid, migrate, fleet.owner, KEY, "no_such_role", match="role no_such_role does not exist")
+    raised(ConfigInvalid, migrate, fleet.owner, KEY, "no_such_role", match="role no_such_role not found")
     away = "postgresql://muniment@127.0.0.1:1/muniment"
     raised(LedgerAway, migrate, away, KEY)
     raised(LedgerAway, homes.homes, away)
@@ -190,7 +190,7 @@ def test_home_is_added_listed_and_removed_with_its_data(base):
         base.superuser, "SELECT home FROM token UNION SELECT home FROM record UNION SELECT home FROM door"
     )
     assert left == [("bob",)]
-    raised(ManagedMemoryUnavailable, homes.add_token, base.owner, KEY, "ann", match="the home does not exist")
+    raised(ManagedMemoryUnavailable, homes.add_token, base.owner, KEY, "ann", match="home not found")
     with closing(LedgerPool(base.node, 1)) as pool:
         shared = Shared(pool.home("bob"), homes.key_of(KEY, "bob"), schema.Path("/nonexistent"))
         with State(None, shared=shared) as state:

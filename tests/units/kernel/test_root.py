@@ -611,7 +611,7 @@ def get_limit_error(root):
     with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
         read_links(root)
     assert caught.value.what == root.scope
-    assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason
+    assert "bind a smaller directory, or reject links (symlinks = 'refuse')" in caught.value.reason
     return caught.value.reason
 
 

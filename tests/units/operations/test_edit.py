@@ -136,7 +136,7 @@ def test_protected_or_hidden_file_cannot_be_pinned_or_unpinned(context):
         is_hidden = any(part.startswith(".") for part in rel.split("/"))
         for path in f"user/{rel}", f"user/pinned/two/{rel}":
             if is_hidden:
-                assert_pin_rejected(context, path, f"{path} does not exist", error=errors.NotFound)
+                assert_pin_rejected(context, path, f"{path} not found", error=errors.NotFound)
             else:
                 assert_pin_rejected(context, path, "the change was denied: ")
     lay(context, {"user/pinned/pinned/a.md": "nested\n", "user/pinned/index/a.md": "in the index\n"})

@@ -213,7 +213,7 @@ def test_forget_over_limit_removes_nothing(context):
     assert (preview.status, preview.touched_scopes, memory(context)) == ("preview", (), before)
     result = forgetting(context, "dark mode")
     assert (result.error.code, memory(context)) == ("forget_failed", before)
-    for part in ("this matches 6 things, and one forget may remove 5", "user/0.md"):
+    for part in ("this matches 6 items, and one forget may remove 5", "user/0.md"):
         assert part in str(result.error)
     (user(context) / "0.md").unlink()
     done(forgetting(context, "dark mode"))

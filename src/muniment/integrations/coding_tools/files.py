@@ -87,7 +87,7 @@ def read_settings_file(named: Path) -> SettingsFile:
         except FileNotFoundError:
             return SettingsFile(named, path, None, None)
     except FileNotFoundError:
-        raise ConfigInvalid(f"{shown} is a broken link; remove or fix it") from None
+        raise ConfigInvalid(f"{shown} is a broken link; repair or remove it") from None
     except (OSError, RuntimeError) as error:
         problem = getattr(error, "strerror", None) or "its links form a loop"
         raise ConfigInvalid(f"{shown} cannot be read: {problem}") from None
@@ -105,7 +105,7 @@ def _check_file(shown: str, status: os.stat_result) -> None:
         problem = f"belongs to user {status.st_uid}, not to you; run this as its owner"
     elif status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)
-        problem = f"can be written by others (mode {mode:04o}); check it, then: chmod go-w"
+        problem = f"is writable by others (mode {mode:04o}); check it, then: chmod go-w"
     elif not status.st_mode & stat.S_IWUSR:
         mode = stat.S_IMODE(status.st_mode)
         problem = f"is read-only (mode {mode:04o}); to allow the change: chmod u+w"

@@ -93,7 +93,7 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
             raise NotFound(f"the scope {path.scope} has no index yet")
         return found
     if (holding := _visibility(place, reader).entry(path)) is None:
-        raise NotFound(f"no entry at {path.text}; recall and the resources list the entries")
+        raise NotFound(f"entry {path.text} not found; recall and the resources list the entries")
     if len(holding.data) > MAX_SHOWN_BYTES:
         raise ToolProblem(
             "too_large", f"{path.text} is larger than {MAX_SHOWN_BYTES} bytes; recall parts of it"

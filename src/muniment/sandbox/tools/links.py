@@ -95,5 +95,5 @@ def _of(directory: CanonicalPath, listed: Sequence[Listed], kind: Kind) -> list[
 
 
 def _too_many(root: Root, what: str) -> ManagedMemoryUnavailable:
-    reason = f"it has {what}, too many to resolve its links; bind a smaller directory, or refuse links"
+    reason = f"it has {what}, too many to resolve its links; bind a smaller directory, or reject links"
     return ManagedMemoryUnavailable(root.scope, f"{reason} (symlinks = 'refuse')")

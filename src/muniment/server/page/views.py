@@ -108,7 +108,7 @@ def entry(place: Place, call: PageCall) -> Shown:
     path, data = _read(place, call.query("path"))
     steps = history_of(place, path.text, STEPS)
     if data is None and not steps:
-        raise NotFound(f"no entry at {path.text}, and none in its history")
+        raise NotFound(f"entry {path.text} not found, now or in the history")
     return {
         "path": path.text,
         "why": _why(place, path.text),
@@ -130,7 +130,7 @@ def edit(place: Place, call: PageCall) -> Shown:
     """Return the form for the body of an entry."""
     path, data = _read(place, call.query("path"))
     if data is None:
-        raise NotFound(f"no entry at {path.text}")
+        raise NotFound(f"entry {path.text} not found")
     check_editable(place, path)
     if not _fits_form(data):
         raise HttpProblem("body_too_large")

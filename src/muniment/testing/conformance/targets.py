@@ -601,7 +601,7 @@ def parse_target(spec: str) -> Target:
             return Target("command", spec, sort, _split(text), UNKNOWN, ALL_TOOLS, variants)
         case _:
             raise ValueError(
-                f"unknown target {spec!r}: use muniment, anthropic, mcp=COMMAND or command=COMMAND"
+                f"unknown target {spec!r}; use muniment, anthropic, mcp=COMMAND or command=COMMAND"
             )
 
 
