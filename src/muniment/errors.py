@@ -143,7 +143,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "invalid_context_mode": Meaning(400, '`contextMode` must be "workspace", "clean", or omitted.'),
         "invalid_expires": Meaning(
-            400, "`expires` must be today or a later day such as 2026-12-31, or days such as 30d."
+            400, "`expires` must be today or a later day such as 2026-12-31, or a number of days such as 30d."
         ),
         "invalid_scope": Meaning(400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": Meaning(
@@ -179,7 +179,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "ui_port_taken": Meaning(
             409,
-            "Browsers would find another program at this port, not the page; restart the daemon at another.",
+            "Another program also uses this port, so browsers cannot open the page; use another port.",
         ),
         "managed_memory_unavailable": Meaning(
             409,
@@ -189,7 +189,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "review_closed": Meaning(409, "The review is already decided."),
         "review_changed": Meaning(
-            409, "The digest is not that of the current review; read the review again."
+            409, "The digest does not match the current review; read the review again."
         ),
         "store_conflict": Meaning(409, "Another process changed the memory meanwhile.", ends_task=True),
         "undo_overlap": Meaning(409, "Later changes would be lost; undo those first."),
@@ -222,7 +222,9 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         "ledger_away": Meaning(503, "The database of the fleet does not respond; try again."),
         "not_ready": Meaning(503, "The daemon accepts no tasks now."),
         "busy": Meaning(503, "The daemon serves too many requests at once; try again."),
-        "workspace_draining": Meaning(503, "The daemon is stopping; send it again to the next one."),
+        "workspace_draining": Meaning(
+            503, "The daemon is stopping; send the request again after its restart."
+        ),
         "deadline": Meaning(
             503,
             "Another process has locked the memory; try again.",
@@ -249,7 +251,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "preview_changed": Meaning(
             0,
-            "The dry run of this digest had another result; nothing was removed.",
+            "The matches changed since the dry run with this digest; nothing was removed.",
             ends_task=True,
         ),
         "dream_timeout": Meaning(0, "Workspace memory dream timed out; nothing was changed.", ends_task=True),
@@ -381,7 +383,7 @@ class ReviewChanged(MunimentError):
 
     def __init__(self, review_id: str) -> None:
         super().__init__(
-            f"the digest is not that of review {review_id} under the current policy; nothing was written; "
+            f"the digest does not match review {review_id} under the current policy; nothing was written; "
             f"show it again with: muniment review show {review_id}"
         )
 

@@ -101,7 +101,7 @@ def new_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
     """
     path, shown = Path(target), printable(os.fspath(target))
     if not path.name:
-        raise ConfigInvalid(f"{shown!r} is not a valid file name")
+        raise ConfigInvalid(f"invalid file name {shown!r}: give the path of a file")
     try:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "it already exists; choose another name, or remove it")

@@ -220,7 +220,7 @@ def _require_model(settings: Settings, asked: Mapping[str, Any]) -> None:
             if flag in asked:
                 raise ConfigInvalid(
                     f"--{flag.replace('_', '-')} is for a language model, and the model is {RULES}; "
-                    "name another with --model NAME"
+                    "choose one with --model NAME"
                 )
 
 

@@ -351,7 +351,7 @@ def test_recall_budget_too_small_names_the_least(memory):
     library.remember(FACT)
     error = library.recall(FACT, budget=20).error
     least = int(str(error).split()[-1])
-    assert str(error) == f"the budget of 20 tokens has no room for one entry; use at least {least}"
+    assert str(error) == f"the budget of 20 tokens is too small for one entry; use at least {least}"
     assert library.recall(FACT, budget=least).entries
     assert library.recall(FACT, budget=least - 1).error is not None
 

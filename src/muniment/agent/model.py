@@ -46,7 +46,7 @@ def check_model_name(name: str) -> str:
     is_shown_whole = name.isprintable() and name == name.strip() and name == visible(name)
     if not (1 <= len(name) <= MAX_MODEL_CHARS and is_shown_whole):
         raise ConfigInvalid(
-            f"invalid model name: use 1 to {MAX_MODEL_CHARS} printable characters, "
+            f"invalid model name {printable(name)!r}: use 1 to {MAX_MODEL_CHARS} printable characters, "
             "without a space at either end"
         )
     return name
@@ -434,5 +434,5 @@ def respond(
     except Exception as error:
         raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
     if not all(isinstance(word, str) for word in words):
-        raise ModelError("the model returned an invalid reply", has_answered=True)
+        raise ModelError("the model returned an invalid response", has_answered=True)
     return reply

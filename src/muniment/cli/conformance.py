@@ -33,7 +33,7 @@ SEEN_CHARACTERS: Final = 240
 """Maximum lines and characters of a failure in the text output; `--json` contains all."""
 
 
-@command("not examined", interrupted="by Ctrl-C", before=require_fence)
+@command("not tested", interrupted="by Ctrl-C", before=require_fence)
 def conformance(
     *,
     target: Annotated[
@@ -60,7 +60,7 @@ def conformance(
             min=1,
             max=64,
             metavar="N",
-            help="Cases at the same time.",
+            help="Number of cases to run at the same time.",
             show_default="number of processors, at most 4",
         ),
     ] = None,

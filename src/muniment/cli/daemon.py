@@ -93,11 +93,14 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Origin of pages that may call with a token. May be repeated."),
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of web pages that may call the daemon with a token. May be repeated.",
+        ),
     ] = None,
     flags: RunFlags,
     grace: Annotated[
-        float, typer.Option(min=0, max=300, help="Seconds to wait for running tasks at a stop.")
+        float, typer.Option(min=0, max=300, help="Seconds to wait for running tasks when the daemon stops.")
     ] = 10.0,
     ledger: Ledger = "",
     node: NodeName = "",
@@ -176,8 +179,8 @@ def _name(sent: str) -> str:
         ConfigInvalid: the name is invalid.
     """
     if _NAME.fullmatch(sent) is None:
-        text = "is not a host name; use one such as memory.example.org, without http:// and without a path"
-        raise ConfigInvalid(f"--allow-host {printable(sent)}: this {text}")
+        text = "use a host name such as memory.example.org, without http:// and without a path"
+        raise ConfigInvalid(f"invalid --allow-host {printable(sent)!r}: {text}")
     return sent
 
 
@@ -321,7 +324,7 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
             raise ConfigInvalid(problem.sentence) from None
         address = _tell_page(workspace, url, code, round(CODE_SECONDS), json=json)
         if not json:
-            say("  a daemon was started for it; Ctrl-C ends both")
+            say("  started a daemon for the page; Ctrl-C stops both")
         if opens:  # In a thread: some browsers block the caller, and the event loop serves the page.
             threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
 

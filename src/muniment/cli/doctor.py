@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from muniment.settings import Settings
 
 
-@command("not examined", interrupted="by Ctrl-C", before=require_fence)
+@command("not tested", interrupted="by Ctrl-C", before=require_fence)
 def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
     """Test the confinement of workers, or a model's server.
 
@@ -128,7 +128,7 @@ class _Examination:
         )
         tried = len(self.trial.findings)
         if self.not_held:
-            line += f"; {len(self.not_held)} of {tried} attempts NOT held"
+            line += f"; {len(self.not_held)} of {tried} attempts NOT stopped"
         if self.untried:
             line += f"; {len(self.untried)} of {tried} not tried"
         return line
@@ -218,7 +218,7 @@ def _lines(report: _Examination) -> Iterator[str]:
             yield f"  {layer:14}offered {offered:7}{holds:9}{what_to_do}".rstrip()
         yield "tried in temporary workers:"
         for verdict, outcome, what in _finding_rows(report):
-            yield f"  {verdict:11}{outcome:21}{what}"
+            yield f"  {verdict:12}{outcome:21}{what}"
     for note in report.notes():
         yield f"open: {note}"
     for what in report.to_do():
@@ -283,7 +283,7 @@ def _advice(settings: Settings, found: Probe | None) -> list[str]:
     if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
         has_key = settings.key_in_variable or settings.api_key_file is not None
         what = "the key and the memory" if has_key else "the memory"
-        advice.append(f"{what} will travel unencrypted to {parts.hostname}; use https where you can")
+        advice.append(f"{what} will be sent unencrypted to {parts.hostname}; use https where you can")
     return advice
 
 

@@ -50,7 +50,7 @@ def core_of(
 
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
-        raise ConfigInvalid(f"invalid node name {printable(name)}; use up to 63 letters, digits, . _ -")
+        raise ConfigInvalid(f"invalid node name {printable(name)!r}: use up to 63 letters, digits, . _ -")
     options = NodeOptions(ledger_url(ledger, os.environ), name, slots, lease)
     return FleetNode(settings, model, options)
 

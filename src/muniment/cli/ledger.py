@@ -306,7 +306,10 @@ def _left(found: Mapping[str, int], place: Place) -> Report:
     from muniment.store.erase import NOT_COVERED
     from muniment.store.tasks import RUN_BYTES
 
-    problems = [f"{name} contains {count} pieces of {RUN_BYTES} bytes" for name, count in found.items()]
+    problems = [
+        f"{name} contains {count} parts of the text, each of {RUN_BYTES} bytes"
+        for name, count in found.items()
+    ]
     lines = ["no remains found, except in existing entries", f"not covered: {NOT_COVERED}"]
     if found:
         where = f"in {place.state.directory}; erase the entry or task that wrote it, and delete your copies"
@@ -330,7 +333,7 @@ def _plan_lines(plan: ErasePlan) -> Iterator[str]:
     if plan.lane_tasks:
         yield f"  requests and results of {plan.lane_tasks} daemon tasks; waiting tasks will fail"
     for name in plan.copies:
-        yield "  " + on_one_line(f"the copy {name}, which an older Muniment could be restored from")
+        yield "  " + on_one_line(f"the copy {name}, made before an upgrade of the ledger")
     yield f"not covered: {NOT_COVERED}"
     yield on_one_line(f"nothing was erased; to erase it: muniment erase {plan.target} --yes")
 

@@ -20,7 +20,7 @@ from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress, say_notes
 from muniment.content.gates import on_one_line
-from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported
+from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
 from muniment.files import new_file
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
@@ -85,9 +85,9 @@ def import_(
     from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:
-        raise ConfigInvalid(f"unknown --from {format!r}; use one of {AUTO}, {', '.join(FORMATS)}")
+        raise ConfigInvalid(f"unknown --from {printable(format)!r}; use one of {AUTO}, {', '.join(FORMATS)}")
     if trust not in set(Trust):
-        raise ConfigInvalid(f"unknown --trust {trust!r}; use one of {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown --trust {printable(trust)!r}; use one of {', '.join(Trust)}")
     settings = settings_of(where)
     source = read_source(path, format)
     with place_at(where, settings=settings, asks=not dry_run, create=not dry_run, reads=dry_run) as place:
@@ -171,7 +171,7 @@ def export(
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
             raise ConfigInvalid(
-                "invalid --to {to!r}: use FILE.tar, FILE.jsonl, or - for JSON lines (without --json)"
+                f"invalid --to {printable(to)!r}: use FILE.tar, FILE.jsonl or - (without --json)"
             )
         with progress("exporting") as observe:
             outgoing = exporting.collect(place, kind, scope=scope, observe=observe)
@@ -207,8 +207,8 @@ WAIT_SECONDS: Final = 60.0
 """Maximum seconds that a backup waits for processes that write."""
 
 NOT_IN_IT: Final = (
-    "keys of model servers, tokens, models, directories that only --root names, "
-    "memory that init stores in a repository"
+    "keys of model servers, tokens, models, directories given only with --root, "
+    "memory that `init` stored in a repository"
 )
 
 

@@ -60,11 +60,11 @@ def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, patt
 # -- lint -----------------------------------------------------------------------------------------
 
 
-@command("not examined")
+@command("not checked")
 def policy_lint(*, policies: Policies) -> Report:
     """Report errors and risks in policies.
 
-    Each finding has a line and a fix. Exit 1 if a policy is unfit.
+    Each finding has a line and a fix. Exit 1 if a policy has errors.
     """
     from muniment.lab.review import lint
 

@@ -105,7 +105,7 @@ def kind_of(task_id: str) -> Kind:
     for each in KINDS:
         if kind == each:
             return each
-    raise BadAnswer("invalid task id: it does not begin with the kind of the task")
+    raise BadAnswer("invalid task id: it must begin with remember-, forget- or dream-")
 
 
 def task_of(said: object) -> Task:
@@ -232,7 +232,7 @@ class ClientCore:
         timeout: float = CALL_SECONDS,
     ) -> None:
         if not timeout > 0:
-            raise ConfigInvalid("the timeout of a client must be more than 0 seconds")
+            raise ConfigInvalid(f"invalid timeout {timeout!r}: use more than 0 seconds")
         self.clock, self.timeout, self._new_key = clock, timeout, new_key
         self._headers = {"accept": "application/json", "user-agent": f"muniment/{__version__}"}
         if client_id is not None:
@@ -684,7 +684,7 @@ def named_kind(task_id: str) -> Kind:
     try:
         return kind_of(task_id)
     except BadAnswer:
-        raise ConfigInvalid("invalid task id; it must begin with remember-, forget- or dream-") from None
+        raise ConfigInvalid("invalid task id: it must begin with remember-, forget- or dream-") from None
 
 
 def _given(**fields: Any) -> dict[str, Any]:

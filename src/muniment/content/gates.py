@@ -129,7 +129,7 @@ def check_text(text: str, reject: Collection[str]) -> None:
     """
     unknown = set(reject).difference(GATES)
     if unknown:
-        raise ValueError(f"unknown gate: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown gate {min(unknown)!r}; use one of {', '.join(GATES)}")
     if text.isascii() and not text.encode().translate(None, _PLAIN_ASCII):
         return  # true for nearly every entry, and thirty times as fast
     if (start := overlong_run(text)) is not None:

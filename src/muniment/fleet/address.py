@@ -61,7 +61,7 @@ def _parts(url: str) -> dict[str, Any]:
         return dict(conninfo_to_dict(url))
     except psycopg.ProgrammingError:
         raise ConfigInvalid(
-            "invalid database URL; use one such as postgresql://muniment@db.example.org/muniment"
+            "invalid database URL: use one such as postgresql://muniment@db.example.org/muniment"
         ) from None
 
 

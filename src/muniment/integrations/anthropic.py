@@ -310,7 +310,7 @@ class MemoriesDirectory:
         """Write a file; return a remark if a secret was removed, otherwise an empty text."""
         self._entries.write(path, text, held, self._trust, patience)
         is_whole = self._entries.encoded(text) == encode(text)
-        return "" if is_whole else "\nText that looked like a secret was removed."
+        return "" if is_whole else "\nA possible secret was removed."
 
     def _file(self, shown: str) -> HeldEntry:
         """Read the file to edit."""

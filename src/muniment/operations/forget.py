@@ -248,9 +248,7 @@ def _words(query: str) -> tuple[str, ...]:
             "the query contains no significant word; nothing was removed; describe what to forget"
         )
     if len(words) > MAX_QUERY_WORDS:
-        raise InvalidContent(
-            f"the query has {len(words)} significant words, and may have {MAX_QUERY_WORDS}; use fewer words"
-        )
+        raise InvalidContent(f"the query has {len(words)} significant words; use at most {MAX_QUERY_WORDS}")
     return words
 
 
@@ -301,7 +299,7 @@ def _nothing(task: _ForgetJob, wanted: Wanted) -> str:
     said = f"no single entry matches: {words}; use its path or more of its words"
     if not task.is_by_rules:
         said = "this describes no entry that may be removed"
-    return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
+    return f"{said}; similar entries: {', '.join(task.near)}" if task.near else said
 
 
 def _paths(removed: Iterable[RemovedEntry]) -> str:

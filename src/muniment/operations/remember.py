@@ -204,7 +204,7 @@ def _event_fields(result: RememberResult) -> dict[str, object]:
 def _refuse_secret(request: RememberRequest, place: Place) -> None:
     """Reject a fact that was queued without its secret, unless the policy accepts the rest."""
     if request.secret is not None and (not request.content or place.policy.content.secrets != "redact"):
-        raise RememberRefused("rejected: the text contains what looks like a secret; remove it")
+        raise RememberRefused("rejected: the text contains a possible secret; remove it")
 
 
 def _prepare(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
@@ -239,7 +239,7 @@ def _without_secrets(fact: str, policy: Policy) -> str:
     if policy.content.secrets == "redact":
         fact = redacted(fact)
     if (found := find_secret(fact.encode(), "")) is not None:
-        what = f"line {found.line} contains what looks like a secret ({found.rule}); remove it"
+        what = f"line {found.line} contains a possible secret ({found.rule}); remove it"
         raise RememberRefused(f"rejected: {what}")
     return fact
 

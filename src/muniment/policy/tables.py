@@ -399,7 +399,7 @@ POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 def _verb(text: str) -> str:
     if text != "*" and text not in set(Verb):
-        raise PydanticCustomError("E109", "{text} is not a verb; use {verbs}", _words(text, Verb))
+        raise PydanticCustomError("E109", "unknown verb {text}; use one of {verbs}", _words(text, Verb))
     return text
 
 
@@ -441,7 +441,9 @@ def _rule_id(name: str) -> str:
 
 def _gate(value: object) -> object:
     if value not in GATES:
-        raise PydanticCustomError("E104", "{text} is not a gate; use {verbs}", _words(str(value), GATES))
+        raise PydanticCustomError(
+            "E104", "unknown gate {text}; use one of {verbs}", _words(str(value), GATES)
+        )
     return value
 
 

@@ -162,7 +162,7 @@ class Recaller:
         needs = range(budget + 1, budget + MAX_TOKENS)
         least = bisect_left(needs, 1, key=lambda each: len(self.told([reading], shelf, each).entries))
         return ConfigInvalid(
-            f"the budget of {budget} tokens has no room for one entry; use at least {needs[least]}"
+            f"the budget of {budget} tokens is too small for one entry; use at least {needs[least]}"
         )
 
     def answer(

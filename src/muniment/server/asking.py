@@ -60,7 +60,9 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
             read_expiry(body.expires, local_day())
         except ValueError:
             raise _wrong_field(
-                "invalid_expires", "expires", "must be a date from today on or a number of days"
+                "invalid_expires",
+                "expires",
+                "use today or a later day (2026-12-31), or a number of days (30d)",
             ) from None
         arguments["expires"] = body.expires
     shown = {"contextMode": context} | _shown(scope)

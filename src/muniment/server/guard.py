@@ -459,8 +459,8 @@ def as_origin(text: str) -> str:
     """
     found = _ORIGIN.fullmatch(text)
     if found is None or int(found[3] or 0) > _MAX_PORT:
-        what = "invalid origin; use one such as https://memory.example.org:8443, without a slash at its end"
-        raise ConfigInvalid(f"--allow-origin {printable(text)}: {what}")
+        what = "use an origin such as https://memory.example.org:8443, without a slash at its end"
+        raise ConfigInvalid(f"invalid --allow-origin {printable(text)!r}: {what}")
     scheme, host, port = (part and part.lower() for part in found.groups())
     is_told = port is not None and (scheme, port) not in _USUAL_PORTS
     return f"{scheme}://{host}:{port}" if is_told else f"{scheme}://{host}"

@@ -353,7 +353,7 @@ def reasons_for_review(
         yield from _reasons_in_text(path, draft.after, trust, policy)
         is_new_name = draft.base is None and policy.content.instructions == "quarantine"
         if is_new_name and name_gate(draft.path.text, draft.trust) == INSTRUCTIONS:
-            yield "the name of a new entry speaks to an agent"
+            yield "the name of a new entry addresses an agent"
 
 
 def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
@@ -376,7 +376,7 @@ def is_risky(text: str, trust: Trust, policy: Policy) -> bool:
 def _risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
     """Yield the problems of a text, each as a predicate for its path."""
     if policy.content.instructions == "quarantine" and (rule := addressed_to_agent(text, trust)) is not None:
-        yield f"speaks to an agent ({rule})"
+        yield f"addresses an agent ({rule})"
     if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
         found = find_poison(text)
         if found is not None:

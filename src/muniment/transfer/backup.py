@@ -430,7 +430,7 @@ def _unpacked(
 def _checked(told: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
     """Return the manifest if it lists exactly the files found."""
     if not isinstance(told, dict) or told.get("format") != FORMAT:
-        raise ValueError("the manifest has an unknown format; expected {FORMAT}")
+        raise ValueError(f"the manifest has an unknown format; expected {FORMAT}")
     files, roots = told.get("files"), told.get("roots")
     texts = [told.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
     is_one = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)

@@ -140,7 +140,7 @@ class _Filed:
         """Return the kind of batch that it is committed in."""
         if not self.reasons:
             return PLAIN
-        return SPEAKING if any("speaks to an agent" in each for each in self.reasons) else WAITING
+        return SPEAKING if any("addresses an agent" in each for each in self.reasons) else WAITING
 
     def stamped(self, run: Run) -> bytes:
         """Return the final bytes."""

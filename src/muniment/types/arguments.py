@@ -49,8 +49,8 @@ def parse_whole_number(name: str, value: object, *, least: int, most: int | None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadArguments(f"{name} {value!r} is not a whole number")
+        raise BadArguments(f"invalid {name} {value!r}: use a whole number")
     if value < least or (most is not None and value > most):
         bounds = f"{least} or more" if most is None else f"{least} to {most}"
-        raise BadArguments(f"{name} {value!r} is out of range: use {bounds}")
+        raise BadArguments(f"invalid {name} {value!r}: use {bounds}")
     return value

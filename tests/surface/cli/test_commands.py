@@ -303,7 +303,7 @@ def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, h
     monkeypatch.undo()
     for url in ("http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"):
         (told,) = muniment.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
-        assert re.fullmatch(r"not saved: the base URL .*\[config_invalid\]", told)
+        assert re.fullmatch(r"not saved: invalid base URL .*\[config_invalid\]", told)
     assert list(roots["user"].iterdir()) == []
 
 

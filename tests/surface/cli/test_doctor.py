@@ -118,9 +118,9 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
 
     found(change=broken)
     lines = doctor(code=1)
-    told = r"  NOT HELD +done +read a file .* \(landlock should stop it\)"
+    told = r"  NOT STOPPED +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(told, line) for line in lines)
-    assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
+    assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT stopped"
     assert (
         lines[-2]
         == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
@@ -154,7 +154,7 @@ def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_cod
     done = subprocess.run(line, check=False, capture_output=True, text=True, env=env, timeout=50)
     assert done.returncode == 1, done
     if WITHHELD[withheld] is None:
-        assert "not examined: the zygote" in done.stderr
+        assert "not tested: the zygote" in done.stderr
         return
     (layer,) = CASES[withheld].missing
     assert re.search(rf"^  {layer} .*{WITHHELD[withheld]}", done.stdout, re.MULTILINE), done.stdout
@@ -173,7 +173,7 @@ def test_what_stands_in_the_way_is_said(doctor, muniment, monkeypatch):
     monkeypatch.setattr(
         "muniment.lab.attempts.trial.try_all", Mock(side_effect=WorkerLost("the zygote died"))
     )
-    assert doctor(code=1) == ["not examined: the zygote died [worker_lost]"]
+    assert doctor(code=1) == ["not tested: the zygote died [worker_lost]"]
     monkeypatch.setattr("muniment.lab.attempts.trial.try_all", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
     assert muniment.document("doctor", code=130)["status"] == "cancelled"

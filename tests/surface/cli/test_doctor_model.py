@@ -97,7 +97,7 @@ def test_the_rules_need_no_server_and_every_other_model_does(muniment):
 def test_what_travels_in_the_clear_is_said(muniment, monkeypatch):
     nothing = Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
     monkeypatch.setattr("muniment.agent.openai.probe", lambda *_: nothing)
-    clear = "the memory will travel unencrypted to"
+    clear = "the memory will be sent unencrypted to"
     for url, key, told in (
         ("http://192.0.2.1/v1", KEY, f"the key and {clear} 192.0.2.1"),
         ("http://127.evil.example/v1", "", f"{clear} 127.evil.example"),

@@ -197,7 +197,7 @@ def test_what_speaks_to_an_agent_or_comes_from_outside_waits_once_and_comes_when
     done = muniment.document("import", tmp_path / "tree")
     assert (done["counts"]["imported"], done["counts"]["held"]) == (1, 1)
     (held,) = done["held"]
-    assert (held["name"], "speaks to an agent" in held["reason"]) == ("a.md", True)
+    assert (held["name"], "addresses an agent" in held["reason"]) == ("a.md", True)
     assert muniment.document("import", tmp_path / "tree")["held"][0]["review"] == held["review"]
     assert len(muniment.document("review", "list")["reviews"]) == 1
     outside = put(tmp_path / "web", "c.md", "The moon is full.\n").parent

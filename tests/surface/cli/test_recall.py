@@ -79,7 +79,7 @@ def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold
     small = muniment.document("recall", "dark editor", "--budget=140")
     assert (small["tokens"] <= 140, len(small["entries"])) == (True, 1)
     refused = muniment.document("recall", "dark editor", "--budget=20", code=1)
-    assert "no room for one entry; use at least" in refused["error"]["message"]
+    assert "too small for one entry; use at least" in refused["error"]["message"]
 
 
 # -- in a tree where nothing was ever committed --------------------------------------------------------

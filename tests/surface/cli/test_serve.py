@@ -128,8 +128,8 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
                 "--allow-host http://x.y/: this is not a host name; use one such as",
             ),
             ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
-            ("--allow-origin null", "--allow-origin null: invalid origin; use one such as https://"),
-            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: invalid origin; use one such as"),
+            ("--allow-origin null", "invalid --allow-origin 'null': use an origin such as https://"),
+            ("--allow-origin https://a.b/", "invalid --allow-origin 'https://a.b/': use an origin such as"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),
             ("--socket no/where", f"cannot listen at no/where: No such file or directory; {ANOTHER}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),
@@ -176,7 +176,7 @@ def umask():
 def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
-    path, alone = home / "state" / "token", "is not a private file of yours (0600)"
+    path, alone = home / "state" / "token", "is not a private file of this user (mode 0600)"
     other = home.parent / "another's token"
     other.write_text("x" * 43)
     other.chmod(0o600)

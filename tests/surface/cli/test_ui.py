@@ -126,7 +126,7 @@ def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
         (line,) = ui(code=1)
     finally:
         told.chmod(0o600)
-    assert line.startswith(f"page not available: {told}: is not a private file of yours")
+    assert line.startswith(f"page not available: {told}: is not a private file of this user")
 
 
 def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_the_code(
@@ -162,7 +162,7 @@ def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_th
 def test_without_a_daemon_it_starts_one_and_both_end_by_one_key(started, tmp_path):
     process, lines = started()
     address, *rest = lines
-    assert rest == [HINT, "  a daemon was started for it; Ctrl-C ends both"]
+    assert rest == [HINT, "  started a daemon for the page; Ctrl-C stops both"]
     assert signs_in(address)
     assert (tmp_path / "home" / "state" / "daemon.json").exists()
     process.send_signal(signal.SIGINT)

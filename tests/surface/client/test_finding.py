@@ -15,7 +15,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
 SOCKET = "/run/daemon.sock"
-MISREAD = "is not a private file of yours"
+MISREAD = "is not a private file of this user"
 
 
 def write(path, text, mode=0o600):

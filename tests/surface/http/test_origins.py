@@ -139,4 +139,4 @@ def test_an_origin_is_taken_as_browsers_write_it_and_nothing_else_is_one():
         https://a.example:x https://é.example https://a,b file:// file:///x 1https://a https://a\u212a.example"""
     for text in ("", " ", *none.split(), "https://a.example ", " https://a", "https://a\n", "https://a b"):
         told = raised(ConfigInvalid, as_origin, text)
-        assert "invalid origin; use one such as https://" in str(told), text
+        assert "use an origin such as https://" in str(told), text

@@ -113,7 +113,7 @@ def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path):
     refused(tmp_path / "missing", "cannot be created: No such file")
     if os.geteuid() == 0:  # Only root may give a file away.
         os.chown(path, 4242, 4242)
-        refused(tmp_path, "not a private file of yours")
+        refused(tmp_path, "not a private file of this user")
 
 
 # -- K2: those of clients ------------------------------------------------------------------------------

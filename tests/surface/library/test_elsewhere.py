@@ -287,7 +287,7 @@ result = [asked(place) for place in places]
         places.append(home)
     (tmp_path / "link").symlink_to(places[1])
     mine, others, linked = elsewhere(program, places=[*map(str, places), str(tmp_path / "link")])
-    refused = "is not a private file of yours"
+    refused = "is not a private file of this user"
     assert (refused in mine[1]) == (system == "darwin")
     assert (refused in others[1], refused in linked[1]) == (True, True)
 

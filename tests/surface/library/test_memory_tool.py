@@ -192,7 +192,7 @@ def test_a_policy_that_leaves_secrets_out_has_the_model_told(memory, tmp_path):
     )
     (tmp_path / "redacting.toml").write_text(text)
     tool = anthropics.MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
-    told = "\nText that looked like a secret was removed."
+    told = "\nA possible secret was removed."
     assert asked(tool, "create", file_text="the password is hunter2hunter2").endswith(told)
     assert "hunter2" not in asked(tool, "view")
     assert asked(tool, "str_replace", old_str="the", new_str="hunter2hunter2 was my password; the").endswith(

@@ -437,7 +437,7 @@ def test_forget_without_model_lists_near_entries(context):
         result = done(forgetting(context, query, dry_run=True))
         paths = {f"user/{number:02}.md" for number in expected_numbers}
         if result.near:
-            assert f"; these are near: {', '.join(result.near)}" in result.summary
+            assert f"; similar entries: {', '.join(result.near)}" in result.summary
             assert result.summary.startswith("no single entry matches: ")
         assert len(result.near) <= 10
         near += paths <= {*result.near, *list_removed(result)}

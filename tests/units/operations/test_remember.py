@@ -89,7 +89,7 @@ ENDS = {
     "no tool": (
         [lambda _request: Reply(calls=(ToolCall("1", ["write_file"], {}),))],
         "failed",
-        "invalid reply",
+        "invalid response",
     ),
 }
 

@@ -365,7 +365,7 @@ def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
         return refusal
     if isinstance(document.get("code"), str):
         return _NotAnswered(f"{document.get('title')} [{document['code']}]")
-    return _NotAnswered(f"unexpected status {reply.status} of the daemon; does it support MCP?")
+    return _NotAnswered(f"unexpected status {reply.status} of the daemon; check that it supports MCP")
 
 
 def _encoded(message: Message) -> bytes:

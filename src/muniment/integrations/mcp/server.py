@@ -157,7 +157,7 @@ class MemoryServer(Server[Any]):
     ) -> t.ListResourcesResult:
         after = None if params is None else params.cursor
         if after is not None and len(after) > MAX_PATH_BYTES:
-            raise MCPError(t.INVALID_PARAMS, "invalid cursor; use one that this server returned")
+            raise MCPError(t.INVALID_PARAMS, "invalid cursor: use one that this server returned")
         named, more = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
         found = [t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in named]
         return t.ListResourcesResult(resources=found, next_cursor=more)
@@ -278,7 +278,7 @@ def _path_in(uri: str) -> str:
     Raises:
         MCPError: it is not an address of this memory.
     """
-    none = MCPError(t.INVALID_PARAMS, f"invalid address; use {URI}scope/path, as in resources/list")
+    none = MCPError(t.INVALID_PARAMS, f"invalid address: use {URI}scope/path, as in resources/list")
     if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
         raise none
     try:

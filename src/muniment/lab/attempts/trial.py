@@ -178,8 +178,8 @@ REFUSALS: Final = frozenset({"EACCES", "EPERM", "SIGSYS", "EAGAIN", "EFBIG", "EM
 class Verdict(StrEnum):
     """The meaning of an outcome."""
 
-    HELD = "held"
-    NOT_HELD = "not held"
+    HELD = "stopped"
+    NOT_HELD = "not stopped"
     """It succeeded although an active layer should stop it."""
     OPEN = "open"
     """It succeeded, and no active layer is known to stop it."""
