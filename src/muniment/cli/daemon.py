@@ -359,7 +359,7 @@ def _send_browser(address: str) -> None:
     try:
         put(file, _SENDS.format(html.escape(address)).encode(), over=True)
     except OSError as error:
-        why = f"cannot write {file}: {error.strerror}"
+        why = f"{file} cannot be written: {error.strerror}"
     else:
         if webbrowser.open(file.as_uri()):
             return

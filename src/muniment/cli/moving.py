@@ -297,7 +297,7 @@ def _backup_file(path: Path) -> BinaryIO:
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise ConfigInvalid(f"{path} is not a file; give the file that `backup` wrote; nothing was restored")

@@ -59,7 +59,7 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
     try:
         file = os.fdopen(os.open(path, NEW, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
-        raise ConfigInvalid(f"cannot create the transcript {str(path)!r}: {error.strerror}") from None
+        raise ConfigInvalid(f"the transcript {str(path)!r} cannot be created: {error.strerror}") from None
     try:
         yield to_file(file)
     finally:

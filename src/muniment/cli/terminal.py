@@ -71,7 +71,7 @@ def output() -> Iterator[None]:
         _drop_output()
     except OSError as error:
         _drop_output()
-        print(f"cannot write standard output: {error.strerror}", file=sys.stderr)
+        print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
 
 
 def coloured(text: str, colour: str) -> str:
@@ -214,7 +214,7 @@ def read_named(path: Path, limit: int) -> bytes:
             with path.open("rb") as file:
                 content = file.read(limit + 1)
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {shown}: {error.strerror}") from error
+        raise ConfigInvalid(f"{shown} cannot be read: {error.strerror}") from error
     if len(content) > limit:
         raise ConfigInvalid(f"{shown} is too long: at most {limit} bytes are allowed")
     return content

@@ -130,7 +130,7 @@ def test_a_fact_is_saved_though_streams_are_closed_or_their_reader_has_left(clos
 def test_a_full_output_is_told_and_does_not_make_a_saved_fact_a_failure(tmp_path):
     done = shell(f"$MUNIMENT remember '{FACT}' >/dev/full", tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert "cannot write standard output: No space left on device" in done.stderr
+    assert "standard output cannot be written: No space left on device" in done.stderr
 
 
 @pytest.mark.slow

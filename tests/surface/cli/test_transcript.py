@@ -47,7 +47,7 @@ def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remembe
     taken = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
     inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
     for path in (*taken, *inside):
-        told = "cannot create the transcript" if path in taken else "is inside the memory"
+        told = "cannot be created" if path in taken else "is inside the memory"
         done, asked = remember(through(perfect), f"--transcript={path}")
         assert (done.exit_code, asked) == (1, [])
         assert (told in done.output, "[config_invalid]" in done.output) == (True, True)

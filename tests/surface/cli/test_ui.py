@@ -151,7 +151,7 @@ def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_th
     file.mkdir()
     try:
         *_, note = ui("--open")
-        assert note.startswith(f"note: no browser was opened (cannot write {file}: ")
+        assert note.startswith(f"note: no browser was opened ({file} cannot be written: ")
     finally:
         file.rmdir()
 

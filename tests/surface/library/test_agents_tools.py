@@ -83,7 +83,8 @@ def test_what_fails_is_text_with_our_code_and_the_run_goes_on(memory, tmp_path):
         *(["remember_refused"], ["pending_review"], ["path_escape"], ["not_found"], ["refused"]),
     ]
     assert not [answer for answer in answers if CANARY in answer or str(tmp_path) in answer]
-    assert answers[1] == "error: fact: is not a string. remember accepts fact, scope (optional) [bad_arguments]"
+    told = "error: fact: is not a string. remember accepts fact, scope (optional) [bad_arguments]"
+    assert answers[1] == told
 
 
 def test_an_entry_of_the_owner_is_not_forgotten_by_an_agent(memory):

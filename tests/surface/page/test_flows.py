@@ -143,7 +143,7 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         page.switch_to.window(first)
         waited(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
         page.get(f"{page.root}/entry?path={path}")
-        assert "This entry does not exist now." in shown(page, "main").text
+        assert "This entry no longer exists." in shown(page, "main").text
 
 
 @pytest.mark.slow
@@ -413,7 +413,7 @@ def test_an_address_that_differs_by_its_code_alone_signs_in_where_the_way_in_sta
     chromium.get(address)
     shown(chromium, "#sign-in")
     chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
-    waited(chromium, lambda _: "not found, now or in the history" in chromium.find_element(By.TAG_NAME, "main").text)
+    waited(chromium, lambda _: "in the history" in chromium.find_element(By.TAG_NAME, "main").text)
     assert chromium.current_url == address
 
 
