@@ -67,9 +67,9 @@ def conformance(
 ) -> Report:
     """Attack a memory tool with the packaged corpus.
 
-    The attacks run in temporary directories; the command reports the results.
-    A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
-    and {state} are replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
+    The attacks run in temporary directories; the command reports the results. A COMMAND implements the JSON
+    lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project} and {state} are replaced by
+    directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
     from muniment.testing.conformance import examine
     from muniment.testing.corpus import load_corpus
@@ -99,7 +99,7 @@ def _targets(target: str, peers: Sequence[str]) -> list[Target]:
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint=option) from None
         if parsed in found:
-            raise typer.BadParameter(f"{spec!r} is given twice", param_hint=option)
+            raise typer.BadParameter(f"target {spec!r} is listed twice; list it once", param_hint=option)
         found.append(parsed)
     return found
 

@@ -67,7 +67,8 @@ OnModelFailure = Annotated[
 Expires = Annotated[
     str | None,
     typer.Option(
-        metavar="DATE|30d", help="Last day on which the entry is visible, as YYYY-MM-DD or a duration."
+        metavar="DATE|30d",
+        help="Last day on which the entry is visible: YYYY-MM-DD or a duration (30d).",
     ),
 ]
 Ledger = Annotated[

@@ -122,7 +122,7 @@ def task_of(said: object) -> Task:
     if task.status != "failed":
         return task
     if isinstance(error, dict):
-        instead = {"message": "The daemon gave no reason.", "reviewId": task.review_id}
+        instead = {"message": "The daemon returned no reason.", "reviewId": task.review_id}
         error |= {name: value for name, value in instead.items() if error.get(name) in {None, ""}}
     return replace(task, error=answer_of(TaskError, error, "an error"))
 

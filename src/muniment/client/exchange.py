@@ -186,10 +186,10 @@ def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
     try:
         said = document_of(reply)
     except BadAnswer:
-        raise BadAnswer(f"the response has status {reply.status} and gives no reason") from None
+        raise BadAnswer(f"the response has status {reply.status} and contains no reason") from None
     code, message = said.get("code"), said.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
-        raise BadAnswer(f"the response has status {reply.status} and gives no reason")
+        raise BadAnswer(f"the response has status {reply.status} and contains no reason")
     if code == "untrusted_workspace" and workspace:
         message = f"{message} The requested workspace is {workspace}."
     if isinstance(detail := said.get("detail"), str):

@@ -367,7 +367,7 @@ def refusal_of(shown: str, error: OSError) -> MunimentError:
 def unreadable(shown: str, error: OSError) -> Unreadable:
     """Return the refusal for an error that indicates neither a missing file nor an escape."""
     name = errno.errorcode.get(error.errno or 0, "unknown error")
-    return Unreadable(f"the system does not let this process read {printable(shown)} ({name})")
+    return Unreadable(f"{printable(shown)} cannot be read ({name})")
 
 
 def leaf(name: str) -> bytes:

@@ -150,7 +150,7 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
-        "conformance --peer muniment | is given twice",
+        "conformance --peer muniment | is listed twice",
         *("conformance --class nonsense | unknown class", "conformance --case x | case 'x' not found"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):

@@ -140,7 +140,7 @@ class ZygoteProcess:
         """
         request = json.dumps({"scopes": list(roots)}).encode()
         if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
-            raise WorkerLost(f"a worker takes at most {MAX_ROOTS} roots")
+            raise WorkerLost(f"a worker accepts at most {MAX_ROOTS} roots")
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             sock, their_sock = _pair(socket.SOCK_STREAM, ours, theirs)
             report, their_report = _pair(socket.SOCK_SEQPACKET, ours, theirs)
