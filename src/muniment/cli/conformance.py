@@ -67,9 +67,9 @@ def conformance(
 ) -> Report:
     """Attack a memory tool with the packaged corpus.
 
-    The attacks run in temporary directories; the command reports the results. A COMMAND implements the JSON
-    lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project} and {state} are replaced by
-    directories. Exit 1 if anything escaped, leaked, hung or crashed.
+    The attacks run in temporary directories; the command reports the results. A COMMAND implements the
+    JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project} and {state} are
+    replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
     from muniment.testing.conformance import examine
     from muniment.testing.corpus import load_corpus
