@@ -109,4 +109,4 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
     (tmp_path / "b.json").write_text(json.dumps({"canary": "y", "cases": [{"id": "2"}]}))
     assert list(load_corpus("a.json").cases) == ["1"]
     raised(ValueError, load_corpus, "a.json", "a.json", match="twice")
-    raised(ValueError, load_corpus, "a.json", "b.json", match="several canaries")
+    raised(ValueError, load_corpus, "a.json", "b.json", match="different canaries")

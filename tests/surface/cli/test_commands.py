@@ -149,7 +149,7 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
-        *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
+        *("conformance --target elsewhere | unknown target", "conformance --peer mcp= | unknown target"),
         "conformance --peer muniment | is listed twice",
         *("conformance --class nonsense | unknown class", "conformance --case x | case 'x' not found"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
@@ -365,7 +365,7 @@ def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
         assert muniment.lines("ls", f"project/{asked}") == ["project: 1 entry", f"  project/{path}  b"]
     assert "user" not in muniment("ls", "project").stdout
     assert muniment("ls", "/").exit_code == 1
-    told = "not listed: no entries at user/nope [not_found]"
+    told = "not listed: no entries found at user/nope [not_found]"
     assert muniment.lines("ls", "user/nope", code=1) == [told]
 
 

@@ -133,7 +133,7 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
 
 WITHHELD = {
     "landlock_unknown": "offered no .*the system returned ENOSYS; it requires Linux 6.2 built with",
-    "landlock_switched_off": "offered no .*switched off; add landlock to .* boot parameter lsm=",
+    "landlock_switched_off": "offered no .*disabled; add landlock to .* boot parameter lsm=",
     "landlock_not_entered": "offered ABI .*returned EPERM.* profile allow landlock_create_ruleset",
     "landlock_pretended": "offered ABI .*accepted it without effect",
     "seccomp_pretended": "offered yes .*accepted it without effect",

@@ -72,7 +72,7 @@ def test_who_gives_no_answer_has_decided_nothing_and_nobody_is_asked_for_json_or
     assert (FACT in str(said), "muniment projects link" in str(said)) == (False, True)
     where = ("ls", f"--workspace={second}")
     assert muniment.document(*where, bound=False)["entries"] == []
-    assert "whose memory you have" not in str(
+    assert "that already has a memory" not in str(
         muniment.lines(*where, f"--root=project={roots['project']}", bound=False)
     )
     assert find_project(tmp_path / "home", second).is_asked

@@ -126,7 +126,7 @@ COMMANDS = [
 def test_a_password_on_a_command_line_is_refused_and_repeated_nowhere(commands, command, caplog):
     url = commands.owner.replace("@", f":{SECRET}@")
     (said,) = commands.lines(*command, "--ledger", url, code=1)
-    assert "would read the password in --ledger; put the URL into a file" in said
+    assert "could read the password of --ledger in the process list; write the URL to a file" in said
     assert SECRET not in said + caplog.text
 
 
@@ -135,7 +135,7 @@ def test_without_the_extra_it_is_said_in_a_line_what_to_install(commands, comman
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "psycopg" in name else real(name))
     (said,) = commands.lines(*command, code=1)
-    assert "run: pip install 'muniment[fleet]'" in said
+    assert "needs the extra `fleet`: pip install" in said
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each != ("serve",)], ids=" ".join)

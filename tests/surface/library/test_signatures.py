@@ -211,5 +211,5 @@ def test_a_place_that_nobody_can_look_at_is_no_place_for_a_policy(own, root, tmp
     (tmp_path / "loop").symlink_to("loop")
     moved = replace(loaded.files[0], path=tmp_path / "loop" / "own.toml")
     for policy in (loaded, replace(loaded, files=(moved,))):
-        with pytest.raises(PolicyInvalid, match=r"E126.*cannot tell"):
+        with pytest.raises(PolicyInvalid, match=r"E126.*cannot check"):
             muniment.Sandbox(policy=policy, roots={"user": root})

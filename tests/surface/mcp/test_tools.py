@@ -622,7 +622,7 @@ def test_history_is_silent_about_what_the_policy_lets_nobody_see(memory, tmp_pat
             "legacy",
             lambda client, asked=asked: client.call_tool("history", asked),
         )
-        assert "uillfeather" not in text_of(told).replace(f"nothing at {path}", "")
+        assert "uillfeather" not in text_of(told).replace(f"entry {path} not found", "")
         assert "uillfeather" not in str(told.structured_content)
     assert "dark-mode" in text_of(told)
 

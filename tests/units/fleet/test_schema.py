@@ -151,9 +151,9 @@ def create_role(base, role_options, *grants):
 )
 def test_role_that_sees_every_home_is_rejected(fleet, role_options, grants):
     for url in (fleet.owner, fleet.superuser):
-        raised(ConfigInvalid, check_url, url, match="could see every home at once")
+        raised(ConfigInvalid, check_url, url, match="could access all homes")
     with create_role(fleet, role_options, *grants) as url:
-        raised(ConfigInvalid, check_url, url, match="could see every home at once")
+        raised(ConfigInvalid, check_url, url, match="could access all homes")
 
 
 def test_other_role_with_node_rights_can_serve(fleet):

@@ -198,7 +198,7 @@ def test_pin_respects_quotas(tmp_path):
     with made(tmp_path, replace(policy, quotas=(*policy.quotas, few))) as context:
         lay(context, {f"user/{each}.md": "text\n" for each in "ab"})
         toggle_pin(context, "user/a.md")
-        assert_pin_rejected(context, "user/b.md", "the change was denied: user may hold 1 files")
+        assert_pin_rejected(context, "user/b.md", "the change was denied: user may have at most 1 files")
 
 
 def test_owner_can_pin_instruction_or_external_entry(context):
