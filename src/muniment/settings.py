@@ -204,7 +204,7 @@ def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
     for pair in pairs:
         scope, equals, directory = pair.partition("=")
         if not (scope and equals and directory):
-            raise ConfigInvalid(f"invalid --root {pair!r}: expected scope=DIR")
+            raise ConfigInvalid(f"invalid --root {pair!r}: use SCOPE=DIR")
         if scope in roots:
             raise ConfigInvalid(f"--root sets the scope {scope!r} twice")
         roots[scope] = _expanded(directory)

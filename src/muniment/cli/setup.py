@@ -150,13 +150,13 @@ def setup(
         _show(changes)
         say_notes(notes)
     status = "not_written" if changes else "unchanged"
-    if changes and (yes or (not json and _agrees("write this?"))):
+    if changes and (yes or (not json and _agrees("write these changes?"))):
         setting.write(changes)
         status = "removed" if remove else "written"
     elif not changes and remove:
         setting.forget()
     files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
-    refused = "nothing was written; to write this: answer yes at a terminal, or use --yes"
+    refused = "nothing was written; to write these changes, answer yes at a terminal, or use --yes"
     return Report(
         {"tool": tool.value, "status": status, "files": files, "notes": notes},
         _done_lines(setting, status),

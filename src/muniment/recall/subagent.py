@@ -39,7 +39,7 @@ Enqueue = Callable[[str], str]
 Raises `MunimentError` or `OSError` if it cannot.
 """
 
-_NOTHING: Final = "Nothing in the memory is about that."
+_NOTHING: Final = "No entry matches."
 _USED_UP: Final = "error: the search limit of this task is reached; continue with what you know"
 
 _NAME_CHARS: Final = 80

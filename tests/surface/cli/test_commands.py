@@ -195,7 +195,7 @@ def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch
     scripted(monkeypatch, cancel)
     assert muniment.document("remember", FACT, code=130)["status"] == "cancelled"
     monkeypatch.setattr(command, "_read_fact", Mock(side_effect=KeyboardInterrupt))
-    assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
+    assert muniment.lines("remember", "-", code=130) == ["cancelled; nothing was written [cancelled]"]
     assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
     assert memory() == before
     assert muniment("history").stdout == "no changes were committed yet\n"

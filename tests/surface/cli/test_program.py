@@ -54,7 +54,7 @@ def test_ctrl_c_while_it_waits_for_a_key_ends_it(tmp_path):
     writer = os.open(fifo, os.O_RDWR)  # A FIFO that somebody may write to keeps its reader waiting.
     reached(process, lambda: has_open(process.pid, fifo))
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=SECONDS) == (b"", b"cancelled: nothing was written [cancelled]\n")
+    assert process.communicate(timeout=SECONDS) == (b"", b"cancelled; nothing was written [cancelled]\n")
     os.close(writer)
     assert process.returncode == 130
     assert list((tmp_path / "home").iterdir()) == []

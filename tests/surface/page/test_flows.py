@@ -330,7 +330,7 @@ def test_who_types_sees_what_is_found_at_once_and_may_go_back_to_it(page, daemon
     waited(page, lambda _: shown(page, "#q").get_attribute("value") == "lighthouse keep")
     shown(page, "#results a", "lighthouse")
     fill(page, "#q", "zeppelin")
-    shown(page, "#results p", "No matching entries.")
+    shown(page, "#results p", "No entry matches.")
 
 
 @pytest.mark.slow

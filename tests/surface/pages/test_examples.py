@@ -94,7 +94,7 @@ def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
     assert "commit messages" not in task
     found, nothing, handed_in, saved = calls
     assert "Prefers short commit messages" in found
-    assert nothing.endswith("Nothing in the memory is about that.")
+    assert nothing.endswith("No entry matches.")
     assert handed_in.endswith("submitted as task task-1")
     assert saved.startswith("saved project/")
 
