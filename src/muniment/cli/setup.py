@@ -156,7 +156,7 @@ def setup(
     elif not changes and remove:
         setting.forget()
     files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
-    refused = "nothing was written; to write these changes, answer yes at a terminal, or use --yes"
+    refused = "nothing was written; answer yes at a terminal, or use --yes"
     return Report(
         {"tool": tool.value, "status": status, "files": files, "notes": notes},
         _done_lines(setting, status),

@@ -389,7 +389,7 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
     done = run("setup", "codex", stdin="yes\n")
     assert (done.exit_code, now(before) == before) == (1, True)
     assert "+[mcp_servers.muniment]" in done.stdout
-    assert "nothing was written; to write these changes, answer yes at a terminal, or use --yes" in done.stderr
+    assert "nothing was written; answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
     assert document["status"] == "not_written"
     request.getfixturevalue("terminal")
