@@ -1,4 +1,4 @@
-"""Profiles of the property tests, the switch for the slow ones, and a zygote of one's own."""
+"""Profiles of the property tests, the `--slow` option, and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from collections import defaultdict
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The threats are those of Linux, which `kit.elsewhere` is not.
+# The threats apply to Linux only, not to systems simulated by `kit.elsewhere`.
 pytest_plugins = ["kit.doors", *(["threats.gate"] if sys.platform == "linux" else [])]
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # Of what a shell runs behind `&`; programs inherit it.
+# A shell ignores it for jobs with `&`; programs inherit this.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("quick", max_examples=20, stateful_step_count=25, deadline=None, derandomize=True)
@@ -25,14 +26,14 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-class _LoggersNow(dict):
-    """Loggers by name. pytest goes through them before each test, while threads of daemons may add one."""
+class _LoggerDict(dict):
+    """Loggers by name. pytest iterates over them before each test, while threads of daemons may add one."""
 
     def values(self):
         return list(super().values())
 
 
-logging.root.manager.loggerDict = _LoggersNow(logging.root.manager.loggerDict)
+logging.root.manager.loggerDict = _LoggerDict(logging.root.manager.loggerDict)
 
 LONG = {
     f"test_{name}.py"
@@ -41,15 +42,15 @@ LONG = {
         *("tools", "commit", "mistaken_paths", "same_everywhere", "gate"),
     )
 }
-"""Files with a test that takes long: first, so that neither process waits at the end for the other."""
+"""Files with a slow test: they run first, so that no process waits for the other at the end."""
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run what is slow, and all of every sweep")
+    parser.addoption("--slow", action="store_true", help="also run slow tests, and every case of each sweep")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """A red run reads the files that hold proofs alone."""
+    """Collect only files with threat marks in a red run."""
     if config.getoption("--red", default=False) and collection_path.suffix == ".py":
         return "mark.threat(" not in collection_path.read_text(encoding="utf-8") or None
     return None
@@ -57,7 +58,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collect tests without collecting garbage, which takes a third of the time and finds little."""
+    """Disable garbage collection during test collection: it takes a third of the time and frees little."""
     gc.disable()
     try:
         return (yield)
@@ -67,7 +68,7 @@ def pytest_collection():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """Have one of two processes read the files from the end, so that each compiles half of them.
+    """Reverse the files in one of two processes, so that each compiles half of them.
 
     Tests are shuffled afterwards, in the same way in both.
     """
@@ -80,7 +81,7 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what is slow, and of sweeps all but a sample; a red run looks for what fails among all."""
+    """Deselect slow tests, and all but a sample of each sweep; a red run keeps every case of a sweep."""
     items.sort(key=lambda item: item.path.name not in LONG)
     if config.getoption("--slow"):
         return
@@ -88,15 +89,15 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("sweep") is not None and not config.getoption("--red", default=False):
             sweeps[item.parent.nodeid, item.originalname].append(item)
-    left_out = {item for sweep in sweeps.values() for item in beyond_sample(sweep)}
+    left_out = {item for sweep in sweeps.values() for item in list_unsampled(sweep)}
     left_out |= {item for item in items if item.get_closest_marker("slow") is not None}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
-def beyond_sample(sweep):
-    """The items of a sweep that are not of its sample: so many as its mark says, spread over all."""
+def list_unsampled(sweep):
+    """Return the cases of a sweep outside its sample. The mark sets the size of the sample, spread evenly."""
     (wanted,) = sweep[0].get_closest_marker("sweep").args
     ordered = sorted(sweep, key=lambda item: tuple(item.callspec.indices.values()))
     if len(ordered) <= wanted:
@@ -106,15 +107,15 @@ def beyond_sample(sweep):
 
 
 def pytest_collection_finish():
-    """Set aside all that was collected: a collection then costs what a test left, not ten thousand tests."""
+    """Freeze all collected objects: later collections then cost only what a test left."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module")
 def zygote():
-    """A zygote that only the tests of one file use; one of them may have brought it down."""
-    from muniment.sandbox.fence.pool import Zygote  # Here: in `kit.elsewhere` there is none.
+    """Start a zygote for one file, whose tests may kill it."""
+    from muniment.sandbox.fence.pool import Zygote  # Imported here: `kit.elsewhere` cannot import it.
 
     with Zygote() as zygote:
         zygote.start()
@@ -122,56 +123,56 @@ def zygote():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _prepared(request, tmp_path_factory):
-    """A new ledger is a copy of one that the product made: to make every table anew takes twice as long.
+def _template_ledger(request, tmp_path_factory):
+    """Copy a new ledger from a template created by the product: creating its tables takes twice as long.
 
-    Not in a red run, in which the product may make another one.
+    Not in a red run, in which the product may create a different one.
     """
     if sys.platform != "linux" or request.config.getoption("--red"):
         yield
         return
     from muniment.store import state
 
-    def opened(path, *given):
-        if not given and not path.exists():
+    def open_ledger(path, *args):
+        if not args and not path.exists():
             new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(new, made)
             os.close(new)
-        return real(path, *given)
+        return real(path, *args)
 
     real, template = state.open_ledger, tmp_path_factory.mktemp("prepared") / state.LEDGER_NAME
     real(template).close()
     made = template.read_bytes()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(state, "open_ledger", opened)
+        patched.setattr(state, "open_ledger", open_ledger)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_trust():
-    """Clients of HTTP share what they trust: to read all certificates takes as long as to start a daemon."""
+def _shared_ssl_context():
+    """Share trusted certificates between HTTP clients: reading them takes as long as starting a daemon."""
     if sys.platform != "linux":
         yield
         return
     from httpx2._transports import default
 
-    def shared(verify=True, cert=None, trust_env=True):  # noqa: FBT002  as theirs
+    def create_context(verify=True, cert=None, trust_env=True):  # noqa: FBT002  signature of the library
         is_usual = (verify, cert, trust_env) == (True, None, False)
         return usual if is_usual else real(verify=verify, cert=cert, trust_env=trust_env)
 
     real = default.create_ssl_context
     usual = real(trust_env=False)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(default, "create_ssl_context", shared)
+        patched.setattr(default, "create_ssl_context", create_context)
         yield
 
 
 @pytest.fixture(autouse=True)
-def _quiet():
-    """Commands set up logging and a handler for Ctrl-C, as programs may."""
+def _restored_logging():
+    """Restore logging and the Ctrl-C handler, which commands may change."""
     logger, before = logging.getLogger("muniment"), signal.getsignal(signal.SIGINT)
-    kept = (logger.propagate, list(logger.handlers), logger.level)
+    saved = (logger.propagate, list(logger.handlers), logger.level)
     yield
-    logger.propagate, logger.handlers = kept[0], kept[1]
-    logger.setLevel(kept[2])
+    logger.propagate, logger.handlers = saved[0], saved[1]
+    logger.setLevel(saved[2])
     signal.signal(signal.SIGINT, before)

@@ -1,6 +1,6 @@
-"""The memory tools for the anthropic SDK and its error, loaded when a test first asks: that takes a second.
+"""The memory tools for the anthropic SDK and its error, imported on first use: the import takes a second.
 
-Every process that runs tests loads every file of them, and one runs these.
+Every test process loads all test files, but only one of them runs these tests.
 """
 
 from typing import Any

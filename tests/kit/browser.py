@@ -1,7 +1,7 @@
-"""Chromium, driven as people use it, and what it tells of a page: requests, messages, focus, accessibility.
+"""Chromium driven like a user, and what a page did: requests, messages, focus, accessibility.
 
-`/usr/bin/chromium` and `/usr/bin/chromedriver` as Debian ships them, or those that `MUNIMENT_CHROMIUM` and
-`MUNIMENT_CHROMEDRIVER` name. Nothing is downloaded.
+Uses `/usr/bin/chromium` and `/usr/bin/chromedriver` of Debian, or the programs in `MUNIMENT_CHROMIUM` and
+`MUNIMENT_CHROMEDRIVER`. Downloads nothing.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ CHROMIUM = shutil.which(os.environ.get("MUNIMENT_CHROMIUM", "chromium"))
 CHROMEDRIVER = shutil.which(os.environ.get("MUNIMENT_CHROMEDRIVER", "chromedriver"))
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None or CHROMEDRIVER is None,
-    reason="there is no chromium or chromedriver, and MUNIMENT_CHROMIUM and MUNIMENT_CHROMEDRIVER name none",
+    reason="chromium or chromedriver not found; set MUNIMENT_CHROMIUM and MUNIMENT_CHROMEDRIVER",
 )
 SECONDS = 30
-"""After which a page counts as stuck."""
+"""A page that takes longer counts as stuck."""
 
 _NAMES = (
     *("MAP *.test 127.0.0.1", "MAP * ~NOTFOUND"),
     *("EXCLUDE *.invalid", "EXCLUDE *.localhost", "EXCLUDE localhost", "EXCLUDE 127.0.0.1"),
 )
-"""No name leads off this machine: `*.test` is this machine, and of `*.invalid` the look-up alone shows."""
+"""No name resolves outside this machine: `*.test` is this machine; `*.invalid` only shows the lookup."""
 
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -49,20 +49,22 @@ _OWN = re.compile(
     r"(data|blob|about|chrome[\w-]*|devtools):|https?://(~notfound|127\.0\.0\.1:\d+$|marker-\d+\.test"
     r"|([\w-]+\.)*(google|googleapis|duckduckgo)\.com[/:])"
 )
-"""What needs no network, how names above are logged, our markers, and what the browser asks for by itself."""
+"""URLs that need no network, mapped names in logs, marker URLs, and requests of the browser itself."""
 
 AXE = TESTS / "vendor" / "axe-core" / "axe.min.js"
 _MOST_TABS = 1_000
 
 
 class NetLog:
-    """What the network of a browser did for whomever: its own log, which it writes some events late."""
+    """The network log of a browser, which is written with a delay."""
 
     def __init__(self, path):
         self._path, self._markers, self._read, self._kinds = path, itertools.count(), 0, frozenset()
 
     def asked(self, driver):
-        """The URLs and names that were asked for since the last call; all, since a later one shows."""
+        """Return the URLs and names requested since the last call; complete, because a later marker has been
+        logged.
+        """
         marker, found = f"http://marker-{next(self._markers)}.test:9/", []
         tab = driver.execute_cdp_cmd("Target.createTarget", {"url": marker, "background": True})
         waited(driver, lambda _: found.extend(self._news()) or marker in found)
@@ -91,7 +93,7 @@ class NetLog:
 
 @contextmanager
 def browser(base, *, width=1280, height=900, dark=False):
-    """A browser with a profile and a home of its own below `base`; it and all its processes end with it."""
+    """Run a browser with its profile and home under `base`; end it and all its processes afterwards."""
     home = base / "browser"
     home.mkdir()
     log = home / "network.json"
@@ -110,13 +112,13 @@ def browser(base, *, width=1280, height=900, dark=False):
         driver.quit()
     finally:
         if service.process is not None:
-            with suppress(ProcessLookupError):  # It went by itself, as it should.
+            with suppress(ProcessLookupError):  # It has already ended.
                 os.killpg(service.process.pid, signal.SIGKILL)
             service.process.wait(SECONDS)
 
 
 def afresh(driver):
-    """Go on in a new tab, the only one, with nothing of what was before stored, cached or logged."""
+    """Continue in a new tab, the only one, without any stored, cached or logged data of earlier pages."""
     old = driver.window_handles
     driver.switch_to.new_window("tab")
     kept = driver.current_window_handle
@@ -133,22 +135,22 @@ def afresh(driver):
 
 
 def emulate(driver, *, width=1280, height=900, dark=False):
-    """The size of the view in CSS pixels, and the colours that its reader prefers; for this tab."""
+    """Set the size of the view in CSS pixels and the preferred colours for this tab."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # It stands in front.
+    driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # As the foreground tab.
 
 
 def waited(driver, condition):
-    """What `condition(driver)` gives once it is true; an element that is not there counts as false."""
+    """Return the value of `condition(driver)` when it is true; a missing element counts as false."""
     passing = (NoSuchElementException, StaleElementReferenceException)
     return WebDriverWait(driver, SECONDS, poll_frequency=0.02, ignored_exceptions=passing).until(condition)
 
 
 def shown(driver, selector, text=""):
-    """The first element of a CSS selector that is displayed and holds a text, once there is one."""
+    """Wait for a displayed element of a CSS selector that contains a text; return the first."""
 
     def found(_):
         matching = driver.find_elements(By.CSS_SELECTOR, selector)
@@ -158,7 +160,7 @@ def shown(driver, selector, text=""):
 
 
 def signed_in(driver, daemon):
-    """Open the page as its owner does; the page's origin."""
+    """Open the page as its owner; return the origin of the page."""
     told = daemon.post("/ui").json()
     driver.get(f"{told['url']}/#{told['code']}")
     waited(driver, lambda _: "/w/" in driver.current_url)
@@ -167,11 +169,12 @@ def signed_in(driver, daemon):
 
 
 def requests(driver):
-    """Every URL that any tab, frame, script or hint asked for since the last call, in vain as well.
+    """Return every URL requested by any tab, frame, script or hint since the last call, including failed
+    ones.
 
-    Of two logs. That of the network alone has first loads of new tabs, and connections and look-ups ahead of
-    need, the last as `http://name:port`. That of the page alone has what its policy blocked, except frames,
-    plugins, media and icons: those stand in `console`.
+    From two logs. Only the network log has the first loads of new tabs, and early connections and lookups
+    (the last as `http://name:port`). Only the page log has requests that its policy blocked, except frames,
+    plugins, media and icons: these are in `console`.
     """
     found = driver.net_log.asked(driver)
     for entry in driver.get_log("performance"):
@@ -184,15 +187,16 @@ def requests(driver):
 
 
 def console(driver):
-    """The browser's messages since the last call: what a policy refused, errors of scripts, failed loads."""
+    """Return the browser messages since the last call: policy violations, script errors, failed loads."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 
 def tab_order(driver):
-    """What gets focus by pressing Tab from the top of the page until it starts over: pairs of tag and name.
+    """Return (tag, name) of each element that gets focus when Tab is pressed, from the top until the cycle
+    restarts.
 
     Raises:
-        AssertionError: Tab turns in a circle that leaves out where it began.
+        AssertionError: Tab cycles without returning to the first element.
     """
     driver.execute_script("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
     passed, order = [], []
@@ -219,7 +223,7 @@ def _axe():
 
 
 def axe(driver):
-    """What axe-core finds serious or critical in the page as it is now: rule, element, what to mend.
+    """Return what axe-core reports as serious or critical in the current page: rule, element, fix.
 
     Raises:
         AssertionError: axe-core itself failed.

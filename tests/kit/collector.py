@@ -1,4 +1,4 @@
-"""A collector of traces on the loopback: takes OTLP over HTTP, or misbehaves as a test wants."""
+"""A trace collector on the loopback: accepts OTLP over HTTP, or misbehaves as a test defines."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PATH = "/v1/traces"
 
 
 class Collected(SimpleNamespace):
-    """What came.
+    """The received traces.
 
     Attributes:
-        url: the endpoint, as an operator gives it.
-        requests: path and headers of each, with its spans as OTLP's JSON has them.
+        url: the endpoint, as an operator configures it.
+        requests: path, headers and the OTLP JSON document of each request.
     """
 
     @property
@@ -33,18 +33,18 @@ class Collected(SimpleNamespace):
 
     @property
     def resource(self):
-        """The attributes of the program that sent the first request."""
+        """Return the attributes of the program that sent the first request."""
         return attributes(self.requests[0][2]["resourceSpans"][0]["resource"])
 
 
 def attributes(message):
-    """The attributes of a span or resource: of each its one value."""
+    """Return the attributes of a span or resource, each with its single value."""
     return {each["key"]: next(iter(each["value"].values())) for each in message.get("attributes", ())}
 
 
 @contextmanager
 def collecting(answer=lambda: (200, {})):
-    """A collector; `answer` gives the status and headers of each answer, when it comes to that."""
+    """Run a collector; `answer` returns the status and headers of each response."""
     found = Collected(requests=[])
 
     def collect(asked):

@@ -1,8 +1,8 @@
-"""The oracle of conservation: which lines of a source are neither in the memory nor in the report.
+"""The conservation oracle: lines of a source that are neither in the memory nor in the report.
 
-It shares no code with the subject: it reads raw bytes on both sides and knows nothing of front matter, YAML
-or entries. A line is in the memory if its words stand there in a row, in the text of one file, after the
-quoting of YAML and JSON is undone. It is in the report if a row names its file and its number, or its file.
+It shares no code with the subject: it reads raw bytes on both sides and does not parse front matter, YAML or
+entries. A line is in the memory if its words appear in sequence in the text of one file, after YAML and JSON
+quoting is undone. It is in the report if a row contains its file and number, or its file.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from datetime import UTC, datetime
 
 WORDS = re.compile(r"\w+")
 TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
-"""A time with its zone, which an entry tells in UTC."""
+"""A time with its zone; entries store it in UTC."""
 
 
 def flat(text):
-    """The words of a text, in lower case, between spaces; escapes of JSON and YAML are undone."""
+    """Return the words of a text in lower case, separated by spaces, without JSON and YAML escapes."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
     text = TIME.sub(
         lambda found: str(datetime.fromisoformat(found[0]).astimezone(UTC).replace(microsecond=0)), text
     )
-    text = text.replace(r"\u{d}", " ")  # A review shows in this way what is invisible.
+    text = text.replace(r"\u{d}", " ")  # A review displays invisible characters in this form.
     text = re.sub(r"\\u\{[0-9a-f]+\}|[\ufe0e\ufe0f\u200d\u20e3]", "", text)
     text = text.replace("\\n", " ").replace('\\"', '"').replace("\\\\", "\\")
     return " " + " ".join(WORDS.findall(text.replace("\u200b", ""))).lower() + " "
 
 
 def bodies_of(roots):
-    """The text of every file of some directories, but for the indexes that are made of them."""
+    """Yield the text of every file of some directories, except generated indexes."""
     for root in roots:
         for path in sorted(root.rglob("*.md")):
             if path.name != "MEMORY.md" and "index" not in path.relative_to(root).parts[:1]:
@@ -37,7 +37,7 @@ def bodies_of(roots):
 
 
 def named_lines(done):
-    """The numbers of lines that a report names, by file; None: the file as a whole."""
+    """Return the line numbers that a report contains, by file; None: the complete file."""
     found = {}
     for row in [*done["refused"], *done["not_taken"]]:
         name, lines = row["name"], row.get("lines", "")
@@ -54,7 +54,7 @@ def named_lines(done):
 
 
 def is_named(name, number, named):
-    """Whether a report names a line, its file, or a folder above that was not read."""
+    """Return whether a report contains a line, its file, or a parent folder that was not read."""
     folders = name.split("/")
     if any(named.get("/".join(folders[:depth]) + "/", 0) is None for depth in range(1, len(folders))):
         return True
@@ -63,13 +63,13 @@ def is_named(name, number, named):
 
 
 def lost_lines(files, roots, done, texts=()):
-    """The lines of a source, by file and number, that are lost.
+    """Yield the lost lines of a source, with file and number.
 
     Args:
-        files: the bytes of each file of the source, by its name.
+        files: the bytes of each source file, by name.
         roots: the directories of the memory.
         done: the document that `import --json` prints.
-        texts: what waits for review, as text.
+        texts: the texts of pending reviews.
     """
     kept = [*bodies_of(roots), *texts]
     memory = "\n".join(map(flat, kept))
@@ -91,12 +91,12 @@ def lost_lines(files, roots, done, texts=()):
 
 
 def line_is_value(line):
-    """Whether a line looks like a key with a value, whose value alone has to be kept."""
+    """Return whether a line looks like a key with a value; then only the value must be preserved."""
     return re.match(r"\s*[\"']?[\w-]+[\"']?\s*[:=]", line) is not None
 
 
 def texts_of_json(data):
-    """The texts that stand in a JSON file or in JSON lines, each once, without their keys."""
+    """Yield each text of a JSON or JSON Lines file once, without keys."""
     for each in re.findall(rb'"(?:[^"\\]|\\.)*"(?!\s*:)', data):
         try:
             yield json.loads(each)

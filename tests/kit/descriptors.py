@@ -1,4 +1,4 @@
-"""A count of the descriptors of this process."""
+"""A count of the open descriptors of this process."""
 
 import gc
 import os
@@ -6,12 +6,14 @@ from contextlib import contextmanager
 
 
 def open_descriptors():
-    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the quickest way, and often taken
+    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the fastest way, called often
 
 
 @contextmanager
 def nothing_left_open():
-    """What is opened inside is closed in the end; earlier tests may have left something to be collected."""
+    """Assert that everything opened inside is closed at the end; collect garbage of earlier tests first if
+    needed.
+    """
     before = len(open_descriptors())
     yield
     if len(open_descriptors()) > before:

@@ -1,6 +1,6 @@
-"""The eight doors by which tests reach the product, as fixtures; each loads what it needs when it is opened.
+"""The eight ways in which tests use the product, as fixtures; each imports what it needs on first use.
 
-`tests/test_doors.py` goes through each of them once. Whatever is opened is closed behind the test.
+`tests/test_doors.py` uses each of them once. Everything opened is closed after the test.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import pytest
 
 
 def pytest_unconfigure():
-    """End what fixtures of this process shared."""
+    """Stop what the fixtures of this process shared."""
     if "kit.postgres" in sys.modules:
         sys.modules["kit.postgres"].end()
 
 
 @pytest.fixture
 def opened():
-    """Closes what a door opened, in reverse."""
+    """Close everything the fixtures opened, in reverse order."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture(scope="session")
 def fleet():
-    """A migrated database of a real PostgreSQL, which the tests of a process share; each makes its homes."""
+    """Create a migrated database on a real PostgreSQL server, shared by the tests of a process."""
     from kit import postgres
     from kit.fleet.homes import base_on
 
@@ -37,7 +37,7 @@ def fleet():
 
 @pytest.fixture
 def paths(tmp_path, opened):
-    """Door 1, `kernel.root`: a bound root over `tmp_path/user`, in which names are opened."""
+    """Open door 1, `kernel.root`: a bound root over `tmp_path/user` for opening names."""
     from muniment.kernel.binding import bind
 
     (tmp_path / "user").mkdir(mode=0o700)
@@ -46,7 +46,9 @@ def paths(tmp_path, opened):
 
 @pytest.fixture
 def ground(tmp_path, opened):
-    """Door 2, `store.commit`: two roots with entries, one outside, a ledger; `ground.commit(...)`."""
+    """Open door 2, `store.commit`: two roots with entries, an outside directory, a ledger; see
+    `ground.commit`.
+    """
     from kit.store.ground import laid_out
 
     return opened.enter_context(laid_out(tmp_path))
@@ -54,7 +56,7 @@ def ground(tmp_path, opened):
 
 @pytest.fixture
 def judge_of(tmp_path):
-    """Door 3, policies: the judge of a policy file with such a body."""
+    """Open door 3, policies: a function that returns the judge for the body of a policy file."""
     from kit.policy.files import SCOPES, write
     from muniment.kernel.decide import Judge
     from muniment.policy.load import load_policy
@@ -64,7 +66,7 @@ def judge_of(tmp_path):
 
 @pytest.fixture
 def sandbox(tmp_path, opened):
-    """Door 4, `Sandbox`: one over `user` and `project` below `tmp_path`, beside `outside`."""
+    """Open door 4, `Sandbox`: a function that opens one over `user` and `project`, next to `outside`."""
     from kit.memories import make_roots, strict
     from muniment.sandbox.sandbox import Sandbox
 
@@ -79,7 +81,7 @@ def sandbox(tmp_path, opened):
 
 @pytest.fixture
 def memory(tmp_path, opened):
-    """Door 5, the library: `muniment.open` in a home and a workspace below `tmp_path`."""
+    """Open door 5, the library: a function that calls `muniment.open` with a home and a workspace."""
     import muniment
 
     def made(**terms):
@@ -91,7 +93,7 @@ def memory(tmp_path, opened):
 
 @pytest.fixture
 def http(tmp_path, opened):
-    """Door 6, HTTP: a daemon in this process, for raw requests and for `open_client()`."""
+    """Open door 6, HTTP: a function that starts a daemon in this process, with `open_client()`."""
     from kit.server.raw import running
     from muniment.client import Client
 
@@ -106,7 +108,7 @@ def http(tmp_path, opened):
 
 @pytest.fixture
 def command(tmp_path):
-    """Door 7, the command line's runner in this process: exit code, and what was printed or its document."""
+    """Open door 7, the command line: a function that returns the exit code, and the output or its document."""
     from kit.cli.commands import invoked
 
     def run(*arguments, given=None, **environment):
@@ -121,7 +123,7 @@ def command(tmp_path):
 
 @pytest.fixture
 def model_behind(opened):
-    """Door 8, the protocol of models: our adapter before a server that answers so; both."""
+    """Open door 8, the model protocol: a function that returns the adapter and a scripted server."""
     from muniment.agent.openai import OpenAIModel
     from muniment.testing.chat_server import ChatServer
 

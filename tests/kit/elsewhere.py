@@ -1,7 +1,7 @@
-"""This process taken for one on macOS or Windows: what Python lacks there is gone, or refuses as there.
+"""Simulate macOS or Windows in this process: names that Python lacks there are removed or fail as there.
 
-As a plugin (`pytest -p kit.elsewhere`, with `FAKED_SYSTEM`), so that tests run there; nothing of the product
-is loaded before. It is a fake: paths, file systems, sockets and locks beneath are those of Linux.
+Use it as a plugin (`pytest -p kit.elsewhere`, with `FAKED_SYSTEM`); no module of the product is loaded
+before. It is only a simulation: paths, file systems, sockets and locks are those of Linux.
 """
 
 import builtins
@@ -28,7 +28,7 @@ LINUX = words("""
     memfd_create sched_getaffinity sched_setaffinity setns unshare splice copy_file_range getrandom
     posix_fadvise posix_fallocate pipe2 setresuid setresgid getresuid getresgid
 """)
-"""Names of `os` that neither of the two has."""
+"""Names of `os` that neither system has."""
 
 POSIX = words("""
     O_NOFOLLOW O_DIRECTORY O_NONBLOCK O_NOCTTY O_CLOEXEC O_SYNC O_DSYNC O_NDELAY O_ASYNC fchmod fchown fchdir
@@ -38,7 +38,7 @@ POSIX = words("""
     getpriority setpriority register_at_fork posix_spawn posix_spawnp lockf tcgetpgrp tcsetpgrp ctermid
     getloadavg sched_yield sendfile confstr pathconf fpathconf
 """)
-"""Names of `os` that Windows lacks besides."""
+"""More names of `os` that Windows lacks."""
 
 MISSING = {
     "darwin": set(),
@@ -49,7 +49,7 @@ LIBRARIES = words("""
     json logging pathspec pydantic pydantic.root_model re2 rich.console rich.table rich.traceback sqlite3 ssl
     structlog subprocess tomlkit tomllib typer typer.core typer.rich_utils uuid
 """)
-"""What the interpreter and libraries load elsewhere is theirs: they are loaded before."""
+"""Libraries loaded beforehand, because their platform code is not under test."""
 
 BY_DESCRIPTOR = words(
     "stat unlink remove rename replace mkdir rmdir readlink link symlink access utime chmod open"
@@ -58,7 +58,7 @@ REAL_FLOCK = importlib.import_module("fcntl").flock
 
 
 class Missing(importlib.abc.MetaPathFinder):
-    """Refuses the modules that a system lacks, and the fence."""
+    """Import hook that blocks the modules a system lacks, and the fence."""
 
     def __init__(self, names, *, refuses_fence):
         self.names, self.refuses_fence = names, refuses_fence
@@ -70,11 +70,12 @@ class Missing(importlib.abc.MetaPathFinder):
 
 
 def become(system, *, refuses_fence=True):
-    """Take this process for one of `system`, from now on.
+    """Make this process look like one of `system` from now on.
 
     Args:
-        system: as `sys.platform` says it.
-        refuses_fence: nothing of the fence can be loaded at all; else it says itself that it is not there.
+        system: a value of `sys.platform`.
+        refuses_fence: block every import of the fence; otherwise the fence itself reports that it is
+            unavailable.
     """
     for name in LIBRARIES:
         importlib.import_module(name)
@@ -89,7 +90,7 @@ def become(system, *, refuses_fence=True):
     for module, names in ((os, "open readlink stat lstat"), (builtins, "open"), (io, "open")):
         for name in words(names):
             setattr(module, name, partial(without_proc, getattr(module, name)))
-    socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)  # Event loops have one everywhere.
+    socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)  # Event loops need one on every system.
     del socket.SO_PEERCRED, select.epoll
     tempfile._O_TMPFILE_WORKS = False
     if system == "win32":
@@ -97,14 +98,14 @@ def become(system, *, refuses_fence=True):
 
 
 def without_proc(real, path, *rest, **named):
-    """A call of a system that has no /proc and no /sys."""
+    """Call a function of a system without /proc and /sys."""
     if isinstance(path, str | bytes | os.PathLike) and os.fsdecode(path).startswith(("/proc/", "/sys/")):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
     return real(path, *rest, **named)
 
 
 def become_windows():
-    """No call knows a directory's descriptor, owners and modes say nothing, `msvcrt` locks."""
+    """Make calls fail for directory descriptors, hide owners and modes, and provide locks in `msvcrt`."""
     real_fstat, real_replace = os.fstat, os.replace
     for name in BY_DESCRIPTOR:
         setattr(os, name, partial(by_path, getattr(os, name)))
@@ -123,15 +124,15 @@ def become_windows():
 
 
 def by_path(real, *paths, **named):
-    """A call that takes no `dir_fd`."""
-    given = [named.pop(each, None) for each in ("dir_fd", "src_dir_fd", "dst_dir_fd")]
-    if given != [None] * 3:
+    """Call a function that does not accept `dir_fd`."""
+    descriptors = [named.pop(each, None) for each in ("dir_fd", "src_dir_fd", "dst_dir_fd")]
+    if descriptors != [None] * 3:
         raise NotImplementedError("dir_fd unavailable on this platform")
     return real(*paths, **named)
 
 
 def everybodys(real, *paths, **named):
-    """A status without owner, and as if everybody might read and write."""
+    """Return a status without an owner and with read and write permission for everyone."""
     found = real(*paths, **named)
     mode = stat.S_IFMT(found.st_mode) | (0o777 if stat.S_ISDIR(found.st_mode) else 0o666)
     times = {name: getattr(found, name) for name in ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")}
@@ -141,8 +142,8 @@ def everybodys(real, *paths, **named):
 
 
 def no_directory(real, real_fstat, path, flags, mode=0o777, **named):
-    """`os.open`, which opens no directory and knows few flags."""
-    assert flags < 1 << 24, "what Windows does not know"
+    """Behave like an `os.open` that rejects directories and supports few flags."""
+    assert flags < 1 << 24, "flag unknown to Windows"
     fd = real(path, flags, mode, **named)
     if stat.S_ISDIR(real_fstat(fd).st_mode):
         os.close(fd)
@@ -151,24 +152,24 @@ def no_directory(real, real_fstat, path, flags, mode=0o777, **named):
 
 
 def of_path(real, path="."):
-    """A call that lists no descriptor."""
+    """Call a listing function that does not accept descriptors."""
     if isinstance(path, int):
         raise TypeError("path should be string, bytes, os.PathLike or None, not int")
     return real(path)
 
 
 def no_replace(real, old, new):
-    """`os.rename`, which replaces nothing."""
+    """Behave like an `os.rename` that never replaces a file."""
     if os.path.lexists(new):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(old))
     return real(old, new)
 
 
 def locking(fd, _mode, _count):
-    """`msvcrt.locking`, that waits for nobody: by descriptor, and ended when that is closed."""
+    """Behave like `msvcrt.locking` without waiting: a lock per descriptor, released when it is closed."""
     REAL_FLOCK(fd, 2 | 4)  # LOCK_EX | LOCK_NB
 
 
 def pytest_load_initial_conftests():
-    """As the plugin, before any conftest and so before the product is loaded."""
+    """Start the simulation as a plugin, before any conftest and before the product is loaded."""
     become(os.environ["FAKED_SYSTEM"])

@@ -1,4 +1,4 @@
-"""Real git, in throwaway repositories, with no configuration of this machine."""
+"""Real git in throwaway repositories, independent of the configuration of this machine."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 _SETTINGS = {
     "user.name": "Test",
@@ -20,7 +20,7 @@ _SETTINGS = {
 
 
 def git(directory, *arguments, fails=False):
-    """Run git there; what it printed."""
+    """Run git in a directory; return its output."""
     more = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     keep = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(
@@ -37,7 +37,7 @@ def git(directory, *arguments, fails=False):
 
 
 def committed(directory, name="README", text="a product\n"):
-    """Commit a file there."""
+    """Commit a file."""
     (directory / name).parent.mkdir(parents=True, exist_ok=True)
     (directory / name).write_text(text, encoding="utf-8")
     git(directory, "add", "--force", name)
@@ -45,7 +45,7 @@ def committed(directory, name="README", text="a product\n"):
 
 
 def repository(directory):
-    """A repository with a commit."""
+    """Create a repository with one commit."""
     directory.mkdir(parents=True)
     git(directory, "init", "--quiet")
     committed(directory)
@@ -53,6 +53,6 @@ def repository(directory):
 
 
 def clone(source, directory):
-    """A clone of a repository."""
+    """Clone a repository."""
     git(source, "clone", "--quiet", str(source), str(directory))
     return directory

@@ -1,4 +1,4 @@
-"""The official client of the Model Context Protocol, over whatever leads to a server; and a raw host.
+"""The official client of the Model Context Protocol over any transport, and a raw host.
 
 with_client(lambda: server_of(memory), "auto", lambda client: client.call_tool("recall", {"query": "tea"}))
 """
@@ -26,7 +26,7 @@ from muniment.integrations.mcp.server import MemoryServer
 from muniment.kernel.names import Trust
 
 ERAS = ("legacy", "auto")
-"""What a client begins with: a handshake, as until 2025, or none, as since 2026."""
+"""How a client starts: with a handshake, as until 2025, or without, as since 2026."""
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -38,15 +38,15 @@ HELLO = {
         "clientInfo": {"name": "raw", "version": "1"},
     },
 }
-"""The handshake, as a client sends it that brings no library."""
+"""The handshake of a client without a library."""
 
 SECONDS = 30.0
 
-logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # It logs each stream that a test leaves early.
+logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # It logs each stream that a test closes early.
 
 
 class Workplace:
-    """What a library's `Memory` has open, as a server asks for it."""
+    """The resources of a `Memory` of the library, in the form that a server needs."""
 
     def __init__(self, memory, model=None):
         self._memory, self._model = memory, model
@@ -62,12 +62,12 @@ class Workplace:
 
 
 def server_of(memory, trust="agent", model=None):
-    """A server of a library's memory; within a loop."""
+    """Create a server of a library memory; call it on an event loop."""
     return MemoryServer(lambda _: OwnMemory(Workplace(memory, model), Trust(trust)))
 
 
 def with_client(target, era, body, **terms):
-    """What `body` comes to with a client of what `target` makes; it is made on the loop."""
+    """Run `body` with a client of the server that `target` creates on the event loop; return its result."""
 
     async def run():
         async with Client(target(), mode=era, read_timeout_seconds=SECONDS, **terms) as client:
@@ -77,7 +77,7 @@ def with_client(target, era, body, **terms):
 
 
 def over_http(url, token, era, body, *, headers=None, **terms):
-    """What `body` comes to with a client over HTTP."""
+    """Run `body` with a client over HTTP; return its result."""
 
     async def run():
         sent = {"Authorization": f"Bearer {token}", **(headers or {})}
@@ -94,20 +94,20 @@ def over_http(url, token, era, body, *, headers=None, **terms):
 
 
 def text_of(result):
-    """What the model is told."""
+    """Return the text that the model receives."""
     (content,) = result.content
     return content.text
 
 
 def refused(result):
-    """The code of a call that was not carried out."""
+    """Return the error code of a failed call."""
     assert result.is_error, result
     assert result.structured_content is None
     return text_of(result).rpartition("[")[2].removesuffix("]")
 
 
 class Heard:
-    """What a client of the era of 2025 is told by itself."""
+    """Listens to the notifications that a client of 2025 receives."""
 
     def __init__(self):
         self.is_changed = asyncio.Event()
@@ -118,7 +118,7 @@ class Heard:
 
 
 async def hears_of_change(client, heard, change):
-    """Wait until a client is told that the resources changed, which `change` does."""
+    """Run `change` and wait until the client is notified that the resources changed."""
     if client.protocol_version == "2026-07-28":
         async with client.listen(resources_list_changed=True) as told:
             await change()
@@ -132,7 +132,7 @@ PROGRAM = (sys.executable, "-P", "-m", "muniment", "mcp")
 
 
 class RawHost:
-    """A host that starts a server and writes what it likes."""
+    """A host that starts a server and may write anything."""
 
     def __init__(self, *flags, **environment):
         self.process = subprocess.Popen(
@@ -144,20 +144,20 @@ class RawHost:
         )
 
     def send(self, *messages):
-        """Write messages, or lines as they are."""
+        """Write messages, or raw lines."""
         for each in messages:
             line = each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", **each}).encode()
             self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
     def answer(self):
-        """The next line, which is a message."""
+        """Return the next message."""
         found = json.loads(self.process.stdout.readline())
         assert found["jsonrpc"] == "2.0"
         return found
 
     def begin(self):
-        """Shake hands, as of the first version."""
+        """Perform the handshake of the first protocol version."""
         about = {"name": "raw", "version": "1"}
         params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": about}
         self.send({"id": 0, "method": "initialize", "params": params})
@@ -166,12 +166,12 @@ class RawHost:
         return told["result"]
 
     def call(self, request_id, tool, **arguments):
-        """Call a tool; the answer is for `answer`."""
+        """Call a tool; read the response with `answer`."""
         params = {"name": tool, "arguments": arguments}
         self.send({"id": request_id, "method": "tools/call", "params": params})
 
     def end(self, number=None):
-        """Close the input, or send a signal; exit code, what was still said, and standard error."""
+        """Close the input, or send a signal; return exit code, remaining output and standard error."""
         if number is not None:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=SECONDS)
@@ -180,7 +180,7 @@ class RawHost:
 
 @contextmanager
 def hosting(*flags, **environment):
-    """A host with its server, which is gone behind the block."""
+    """Run a host with its server; kill the server after the block."""
     host = RawHost(*flags, **environment)
     try:
         yield host
@@ -191,11 +191,11 @@ def hosting(*flags, **environment):
 
 
 INSPECTOR = os.environ.get("MUNIMENT_INSPECTOR", "")
-"""An unpacked `@modelcontextprotocol/inspector`: the directory in which `node_modules` stands."""
+"""An unpacked `@modelcontextprotocol/inspector`: the directory that contains `node_modules`."""
 
 
 def inspector(*arguments, home):
-    """What the inspector's command line prints, as JSON, and its exit code."""
+    """Run the command line of the inspector; return its exit code and JSON output."""
     launcher = f"{INSPECTOR}/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
     done = subprocess.run(
         ["node", launcher, "--cli", "--format", "json", *arguments],
@@ -210,7 +210,7 @@ def inspector(*arguments, home):
 
 
 def stands_between_marks(said, text):
-    """Whether it stands there, and nowhere else."""
+    """Return whether a fragment is only between the memory marks of a text."""
     parts = re.split(r"^<<memory (.*)>>\n((?s:.*?))^<<end \1>>$", text, flags=re.MULTILINE)
     inside = parts[2::3]
     outside = parts[::3]

@@ -1,4 +1,4 @@
-"""What happens just before or just after a call of somebody else."""
+"""Run an action just before or just after a call in other code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 @contextmanager
 def nth(owner, name, at, act, *, after=False):
-    """Have `act` happen just before the call number `at`, or when its work is done."""
+    """Run `act` just before the call with number `at`, or after it returns."""
     real, calls = getattr(owner, name), []
 
     def method(*arguments, **keywords):

@@ -1,4 +1,4 @@
-"""Throwaway memories: roots, policies made from `strict`, and a photograph of everything beneath."""
+"""Throwaway memories: roots, policies based on `strict`, and a snapshot of everything under them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from muniment.policy.load import load_policy
 SCOPES = (Scope("user"), Scope("project"))
 CANARY = "canary-7f3a"
 IN_A_WORKER = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
-"""What this machine's kernel lets a worker have; `tests/units/sandbox/test_fence.py` proves that it does."""
+"""The confinement that the kernel of this machine supports; `tests/units/sandbox/test_fence.py` verifies it.
+"""
 
 
 def make_roots(base):
-    """Private roots `user` and `project` below `base`, and beside them an `outside` that is all canary."""
+    """Create private roots `user` and `project` under `base`, and an `outside` whose files contain the
+    canary.
+    """
     roots = {scope: base / scope for scope in SCOPES}
     for directory in (*roots.values(), base / "outside"):
         directory.mkdir(mode=0o700, parents=True)
@@ -31,7 +34,7 @@ def make_roots(base):
 
 
 def put(root, rel, content="text\n"):
-    """A file with its directories."""
+    """Write a file with its directories."""
     path = Path(root) / rel
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -39,7 +42,7 @@ def put(root, rel, content="text\n"):
 
 
 def photograph(*directories):
-    """Every name beneath with mode, link target or bytes, and time: what a stranger could have changed."""
+    """Return mode, inode, time, and target or bytes of every name: everything an attacker could change."""
     found = {}
     for top in directories:
         for where, names, files in os.walk(top):
@@ -58,12 +61,12 @@ def photograph(*directories):
 
 @cache
 def shipped(name):
-    """A shipped policy, read once."""
+    """Load a built-in policy, once."""
     return load_policy(name)
 
 
 def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), allow=(), **changes):
-    """The shipped policy with other terms. `deny` and `allow` are (verbs, paths) pairs."""
+    """Build a variant of the `strict` policy. `deny` and `allow` are (verbs, paths) pairs."""
     policy = shipped("strict")
     (layer,) = policy.layers
     more = {
@@ -87,13 +90,13 @@ def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), a
 
 
 def descriptors():
-    """How many descriptors this process has open, besides what earlier tests left to be collected."""
+    """Count the open descriptors of this process after collecting garbage of earlier tests."""
     gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def handles(roots):
-    """Root handles as a worker holds them. The descriptors live as long as the process."""
+    """Open roots as a worker does. The descriptors stay open until the process ends."""
     resolver = choose_resolver()
     return {
         scope: Root(scope, os.open(path, os.O_PATH | os.O_DIRECTORY), resolver)

@@ -1,4 +1,4 @@
-"""A server of somebody else's on the loopback: it answers as a test says."""
+"""A third-party HTTP server on the loopback whose responses a test defines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def answering(answer):
-    """The port of a server.
+    """Run a server; yield its port.
 
     Args:
-        answer: gives the body, the status and the headers of each answer, from a request with its `command`,
-            `path`, `headers` and `sent`, the bytes of its body.
+        answer: returns body, status and headers of each response, from a request with `command`, `path`,
+            `headers` and `sent`, the bytes of its body.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -26,10 +26,10 @@ def answering(answer):
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET  # noqa: N815  as the library names them
+        do_POST = do_GET  # noqa: N815  name required by the library
 
         def log_message(self, *_):
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -42,5 +42,5 @@ def answering(answer):
 
 
 def html(text, **headers):
-    """An answer that is a page."""
+    """Build an HTML response."""
     return text.encode(), 200, {"Content-Type": "text/html", **headers}

@@ -1,4 +1,4 @@
-"""Paths for tests that begin with one, and some that nothing makes."""
+"""Valid paths for tests, and paths that cannot be created normally."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from muniment.kernel.path import CanonicalPath
 
 
 def at(scope, rel=""):
-    """The path of `rel` in a scope; refused where there is no such path."""
+    """Return the path of `rel` in a scope; raise if it is invalid."""
     return CanonicalPath(scope, rel)
 
 
 def forged(scope, rel):
-    """A path whose text nobody looked at, as no caller can make it."""
+    """Return a path with unchecked text, which no caller can create normally."""
     path = object.__new__(CanonicalPath)
     object.__setattr__(path, "scope", scope)
     object.__setattr__(path, "rel", rel)

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/page.md: each view of a page over a small memory, in Chromium.
+"""Create the screenshots of docs/page.md: each view of a page over a small memory, in Chromium.
 
 PYTHONPATH=tests .venv/bin/python -m kit.pictures
 """
@@ -51,9 +51,9 @@ VIEWS = {
 
 
 def main() -> None:
-    """Fill a memory, and take the pictures."""
+    """Fill a memory and take the screenshots."""
     FOLDER.mkdir(exist_ok=True)
-    base = Path(tempfile.gettempdir(), "me")  # Its name stands in the pictures.
+    base = Path(tempfile.gettempdir(), "me")  # Its name is visible in the screenshots.
     base.mkdir()
     try:
         with running(base, workers=True) as daemon:
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _spread(ledger: Database, tasks: list[str]) -> None:
-    """Have what was just remembered be of the last weeks, so that a timeline has something to show."""
+    """Distribute the changes over the last weeks, so that the timeline is not empty."""
     now = datetime.now(UTC)
     with ledger.transaction() as connection:
         for number, task in enumerate(tasks):

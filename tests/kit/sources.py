@@ -1,7 +1,7 @@
-"""Memories of other tools, in the formats that these really write.
+"""Memories of other tools, in the formats that these tools write.
 
-Each function makes one below a directory and tells its path. Where a format is described stands beside it;
-the texts are ours.
+Each function writes one under a directory and returns its path. The docstring contains the source of the
+format; the texts were written for these tests.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Use tabs in Go files.
 
 
 def claude_code(base):
-    """Auto memory of Claude Code, `~/.claude/projects/<project>/memory/`: five facts and an index.
+    """Write the auto memory of Claude Code, `~/.claude/projects/<project>/memory/`: five facts and an index.
 
-    Source: code.claude.com/docs/en/memory; front matter as Claude Code 2.1 writes it, and as older ones did.
+    Source: code.claude.com/docs/en/memory; front matter of Claude Code 2.1 and of older versions.
     """
     memory = base / ".claude" / "projects" / "-home-me-api" / "memory"
     put(memory, "MEMORY.md", "# Memory\n\n- [Tabs](prefers-tabs.md) — indentation\n- [CI](ci-setup.md)\n")
@@ -46,7 +46,7 @@ def claude_code(base):
 
 
 def mcp_memory(base):
-    """`memory.jsonl` of @modelcontextprotocol/server-memory: of two something is said, of one nothing.
+    """Write `memory.jsonl` of @modelcontextprotocol/server-memory: two entities with facts, one without.
 
     Source: modelcontextprotocol/servers, src/memory/index.ts, `saveGraph`.
     """
@@ -65,7 +65,7 @@ def mcp_memory(base):
 
 
 def mem0(base):
-    """What `Memory.get_all()` of mem0 answers: three rows that count; a replaced one, and an older copy.
+    """Write the result of `Memory.get_all()` of mem0: three valid rows, a replaced one, and an older copy.
 
     Source: mem0ai/mem0, mem0/memory/main.py, `_get_all_from_vector_store`; docs/openapi.json.
     """
@@ -86,7 +86,7 @@ def mem0(base):
 
 
 def said(number, parent, role, text, recipient="all", name=None):
-    """A node of a conversation."""
+    """Build a node of a conversation."""
     message = {
         "id": number,
         "author": {"role": role, "name": name, "metadata": {}},
@@ -107,10 +107,10 @@ def conversation(title, *nodes):
 
 
 def chatgpt(base):
-    """A ChatGPT export, a zip with conversations in two files: three saved memories, one of them twice.
+    """Write a ChatGPT export, a zip with conversations in two files: three saved memories, one of them twice.
 
-    Source: exports of ChatGPT of 2025 and 2026; OpenAI documents no format. A message of the assistant to the
-    tool `bio` is a memory that it saved, as the tool's "Model set context updated." says.
+    Source: exports of ChatGPT of 2025 and 2026; OpenAI does not document the format. A message of the
+        assistant to the tool `bio` is a saved memory; the tool confirms it with "Model set context updated.".
     """
     saves = conversation(
         "Editor setup",
@@ -156,7 +156,7 @@ created: 2026-02-03T10:00:00
 
 
 def basic_memory(base):
-    """A vault of Basic Memory: three notes, beside what a note editor keeps.
+    """Write a vault of Basic Memory: three notes, next to files of a note editor.
 
     Source: basicmachines-co/basic-memory, docs/NOTE-FORMAT.md.
     """

@@ -1,7 +1,7 @@
-"""Every surface behind one method: `surface.call("edit", path=…, text=…)`, over a memory of its own.
+"""All surfaces with one method, each over a new memory: `surface.call("edit", path=…, text=…)`.
 
-The answer has the members of the result that all surfaces have. It is `Failed`, with the code of the error,
-or `LACKS` if the surface lacks the operation, see `muniment.operations.table`.
+The response contains the members that all surfaces have in common. It is `Failed` with the error code, or
+`LACKS` if the surface does not have the operation, see `muniment.operations.table`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ LACKS = "lacks"
 
 @dataclass(frozen=True)
 class Failed:
-    """An operation that failed.
+    """A failed operation.
 
     Attributes:
-        code: of the error, in the words of HTTP: an answer has `refused` for each code that it does not have.
+        code: the error code of HTTP; codes that responses of HTTP do not have become `refused`.
     """
 
     code: str
 
     @classmethod
     def by(cls, code):
-        """Make one from the code that a surface gave."""
+        """Create one from the error code of a surface."""
         same = {"invalid_query": "invalid_content", "nothing_to_erase": "not_found"}
         return cls(same.get(code) or (code in CODES and CODES[code].answer) or code)
 
@@ -53,12 +53,12 @@ _IDS = re.compile(
 
 
 def without_ids(text):
-    """A text without ids of tasks and entries, and without times."""
+    """Replace ids of tasks and entries, and times."""
     return _IDS.sub("~", text)
 
 
 def files_of(home):
-    """The entries and indexes of a home, by path; a new task or entry has another id on each surface."""
+    """Return the entries and indexes of a home, by path; without ids, which differ between surfaces."""
     found = sorted(path for path in home.rglob("*.md") if "state" not in path.relative_to(home).parts)
     return {
         re.sub(r"projects/[^/]+", "projects", str(path.relative_to(home))): without_ids(path.read_text())
@@ -84,17 +84,17 @@ TELLS = {
     "erase": ("status",),
     "export": ("entries",),
 }
-"""Of each operation, the members of its result that are compared; `[].` goes into a list."""
+"""The compared members of the result of each operation; `[].` marks members of list items."""
 
 
 def told(operation, value, names, get):
-    """The compared members of a result.
+    """Return the compared members of a result.
 
     Args:
         operation: its name.
-        value: what a surface gave.
-        names: of the surface for members, by operation and member; others have their own name there.
-        get: takes a value and the name of a member; gives that, or `LACKS`.
+        value: the result of a surface.
+        names: names of members on this surface, by operation and member, if they differ.
+        get: returns a member of a value by name, or `LACKS`.
     """
     found = []
     for member in TELLS[operation]:
@@ -199,7 +199,7 @@ class OverHttp(Surface):
             return [self.carry_out("export", {"file": file}).entries, _exported(file.getvalue())]
         result = self.carry_out(operation, arguments)
         if operation in {"remember", "forget", "dream"}:
-            is_dry = arguments.get("dry_run")  # A document does not have the status of a preview.
+            is_dry = arguments.get("dry_run")  # The document of a preview has no status.
             return told(operation, result, {}, attribute if not is_dry else without_status)
         self.task = getattr(result, "task_id", None) or self.task
         return told(operation, result, {}, attribute)
@@ -234,18 +234,19 @@ IN_HTTP = {
     **{("history", each): f"steps{each}" for each in TELLS["history"]},
     ("reviews", "[].kind"): "reviews[].kind",
 }
-"""How documents of HTTP name a member, where not as the library does."""
+"""Names of members in HTTP documents, if they differ from the library."""
 
 GETS = {"list": "entries", "show": "entry", "history": "history", "why": "why", "reviews": "review"}
 
 
 class Raw(OverHttp):
-    """Requests of HTTP, and their documents."""
+    """Raw HTTP requests and their documents."""
 
     def asked(self, operation, arguments):
         names = {"dry_run": "dryRun", "task_id": "taskId"}
         body = {names.get(name, name): value for name, value in arguments.items()}
-        query = {name: value for name, value in body.items() if value is not None}  # It has no null.
+        # A query cannot contain null.
+        query = {name: value for name, value in body.items() if value is not None}
         if operation in {"remember", "forget", "dream"}:
             accepted = self.daemon.post(f"{BASE}/{operation}", body)
             if accepted.status_code != 202:
@@ -288,7 +289,7 @@ IN_COMMANDS = {
     **{("history", each): f"steps{each}" for each in TELLS["history"]},
     ("reviews", "[].kind"): "reviews[].kind",
 }
-"""How documents of commands name a member, where not as the library does."""
+"""Names of members in documents of commands, if they differ from the library."""
 
 
 def _yes(arguments):
@@ -320,7 +321,7 @@ GIVEN = {
     "index": lambda asked, _task, _file: ["index", "verify" if asked["dry_run"] else "rebuild"],
     "erase": lambda asked, _task, _file: ["erase", asked["target"], *_yes(asked)],
 }
-"""The command of an operation: from its arguments, the newest task, and the file for an export."""
+"""The command of an operation, from its arguments, the newest task, and the file of an export."""
 
 
 class CommandLine(Surface):
@@ -345,7 +346,7 @@ class CommandLine(Surface):
         done = invoked(given, {"MUNIMENT_HOME": str(self.home), "VISUAL": editor}, None)
         if done.exit_code:
             code = json.loads(done.stdout)["error"]["code"]
-            is_path = operation == "list" and code == "refused"  # `ls` takes a path, not only a scope.
+            is_path = operation == "list" and code == "refused"  # `ls` accepts a path, not only a scope.
             return Failed.by("invalid_scope" if is_path else code)
         said = json.loads(done.stdout)
         has_changed = operation not in {"forget", "dream", "remember"} or said["touched_scopes"]
@@ -357,7 +358,7 @@ class CommandLine(Surface):
         return told(operation, said, IN_COMMANDS, member)
 
     def _carry_out_directly(self, operation, arguments):
-        """Do what the commands lack, so that the memories stay alike."""
+        """Perform operations that the commands lack, so that all memories stay equal."""
         terms = {"home": self.home, "policy": self.policy, "in_process": True}
         with muniment.open(self.work, **terms) as memory:
             result = getattr(memory, operation)(**arguments)
@@ -371,18 +372,18 @@ IN_TOOLS = {
     ("history", "[].path"): "steps[].path",
     ("history", "[].kind"): "steps[].change",
 }
-"""How answers of tools name a member, where not as the library does."""
+"""Names of members in tool results, if they differ from the library."""
 
 
 class Tools(Library):
-    """The tools of MCP, for the owner."""
+    """The MCP tools, for the owner."""
 
     def asked(self, operation, arguments):
         calls = {"remember", "recall", "show", "history", "undo", "forget", "dream", "pin"}
         if operation not in calls:
             return super().asked(
                 operation, arguments
-            )  # What it lacks is done, so that the memories stay alike.
+            )  # Operations that it lacks are performed, so that all memories stay equal.
         given = dict(arguments)
         if operation in {"forget", "dream"}:
             given = {"description": given["query"]} if operation == "forget" else {"scope": given["scope"]}
@@ -398,7 +399,7 @@ class Tools(Library):
         if operation in {"forget", "dream", "undo", "pin"} or said.get("paths"):
             self.task = said.get("task_id") or self.task
         said = {"files_touched": said.get("paths", LACKS), **said}
-        said.pop("text", None)  # Between marks.
+        said.pop("text", None)  # It is between marks.
         return told(operation, said, IN_TOOLS, member)
 
     def tool(self, name, arguments):
@@ -413,7 +414,7 @@ class Tools(Library):
 
 
 def _exported(data):
-    """The members of an exported tar, without ids and times."""
+    """Return the members of an exported tar, without ids and times."""
     with closing(io.BytesIO(data)) as file, tarfile.open(fileobj=file) as archive:
         found = {each.name: archive.extractfile(each).read().decode() for each in archive}
     return {name: without_ids(text) for name, text in found.items()}
@@ -423,7 +424,7 @@ SURFACES = (Library, AsyncLibrary, OverHttp, OverAsyncClient, Raw, CommandLine, 
 
 
 def is_same(expected, found):
-    """Whether two answers agree, where both tell something."""
+    """Return whether two responses agree in the members that both have."""
     if LACKS in (found, expected):
         return True
     if isinstance(expected, tuple | list) and isinstance(found, tuple | list):

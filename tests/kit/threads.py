@@ -1,4 +1,4 @@
-"""Threads that begin at the same time."""
+"""Threads that start at the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import Barrier
 
 
 def together(count, act):
-    """What `act` returns in so many threads, each with its number."""
+    """Run `act` in this many threads, each with its number; return the results."""
     ready = Barrier(count)
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(lambda number: (ready.wait(), act(number))[1], range(count)))

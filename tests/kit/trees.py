@@ -1,4 +1,4 @@
-"""Generated memories of other tools in all shapes that were ever seen, each line with a word of its own."""
+"""Generated memories of other tools in all known shapes; each line contains a unique word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ THINGS = "lamps boats kettles fences pumps tandems ovens ledgers"
 
 
 class Writer:
-    """Makes sentences; no two of them share their last word."""
+    """Generates sentences; each ends with a unique word."""
 
     def __init__(self, seed):
         self.random, self.seed, self.count = random.Random(seed), seed, 0
@@ -27,9 +27,9 @@ class Writer:
         return [self.sentence() for _ in range(self.random.randint(1, most))]
 
 
-def _odd_value(say):
-    word = say.word()
-    return say.random.choice(
+def _make_odd_value(writer):
+    word = writer.word()
+    return writer.random.choice(
         [
             f"The shelf has label {word}: the blue one",
             f"@{word} owns the tandem",
@@ -50,192 +50,216 @@ def _odd_value(say):
             f"- {word}",
             f"> {word}",
             f"|{word}",
-            f"{word} # and {say.word()}",
-            f'"{word}" # and {say.word()}',
-            f"[{word}, {say.word()}]",
+            f"{word} # and {writer.word()}",
+            f'"{word}" # and {writer.word()}',
+            f"[{word}, {writer.word()}]",
             f"{{a: {word}}}",
             f"{word}:",
             f"~{word}",
             f"\t{word}\t",
-            f"|-\n  first {word}: x\n  second {say.word()} # y",
-            f">\n  folded {word}\n\n  more {say.word()}",
-            f"plain {word}\n  goes on {say.word()}\n  # with {say.word()}",
-            f"plain {word}\ngoes on {say.word()} unindented",
-            f"\n  - one {word}\n  - two {say.word()}",
-            " ".join(say.sentence() for _ in range(9)),
+            f"|-\n  first {word}: x\n  second {writer.word()} # y",
+            f">\n  folded {word}\n\n  more {writer.word()}",
+            f"plain {word}\n  goes on {writer.word()}\n  # with {writer.word()}",
+            f"plain {word}\ngoes on {writer.word()} unindented",
+            f"\n  - one {word}\n  - two {writer.word()}",
+            " ".join(writer.sentence() for _ in range(9)),
         ]
     )
 
 
-def _front(say, *keys):
+def _make_front(writer, *keys):
     lines = []
     for key in keys:
-        value = _odd_value(say)
+        value = _make_odd_value(writer)
         lines.append(f"{key}:{value}" if value.startswith("\n") else f"{key}: {value}")
     return lines
 
 
-def _typed(say):
-    keys = say.random.sample(["name", "description", "title", "keywords", "tags", "aliases", "created"], 3)
-    more = ["metadata:", "  node_type: memory", f"  id: {say.word()}", "  type: feedback"]
-    kind = say.random.choice(
-        [[], more, ["metadata: {node_type: memory, type: user}"], ["type: odd" + say.word()]]
+def _make_typed(writer):
+    keys = writer.random.sample(["name", "description", "title", "keywords", "tags", "aliases", "created"], 3)
+    more = ["metadata:", "  node_type: memory", f"  id: {writer.word()}", "  type: feedback"]
+    kind = writer.random.choice(
+        [[], more, ["metadata: {node_type: memory, type: user}"], ["type: odd" + writer.word()]]
     )
-    comment = say.random.choice([[], [f"# a comment {say.word()}"], [""]])
-    return ["---", *_front(say, *keys[:2]), *comment, *_front(say, *keys[2:]), *kind, "---", *say.lines()]
+    comment = writer.random.choice([[], [f"# a comment {writer.word()}"], [""]])
+    return [
+        "---",
+        *_make_front(writer, *keys[:2]),
+        *comment,
+        *_make_front(writer, *keys[2:]),
+        *kind,
+        "---",
+        *writer.lines(),
+    ]
 
 
-def _described(say):
-    return ["---", f"name: {say.word()}", *_front(say, "description"), "---", *say.lines()]
+def _make_described(writer):
+    return ["---", f"name: {writer.word()}", *_make_front(writer, "description"), "---", *writer.lines()]
 
 
-def _description_only(say):
-    return ["---", "name: fence", *_front(say, "description"), "---"]
+def _make_description_only(writer):
+    return ["---", "name: fence", *_make_front(writer, "description"), "---"]
 
 
-def _rules_with_text(say):
-    inner = say.random.choice(
+def _make_rules_with_text(writer):
+    inner = writer.random.choice(
         [
-            ["", *say.lines(), ""],
-            say.lines(),
-            [f"- first: {say.word()}", f"- second: {say.word()}"],
-            [f"# {say.sentence()}"],
-            [f"Note: {say.sentence()}"],
-            [f"note: {say.sentence()}"],
-            [f"1. {say.sentence()}", f"2. {say.sentence()}"],
-            [f"> {say.sentence()}"],
-            [f"name: {say.word()}", say.sentence()],
-            [f"name: {say.word()}", "", f"## {say.sentence()}", "", say.sentence()],
-            ["```", say.sentence(), "```"],
-            [f"| a | {say.word()} |"],
+            ["", *writer.lines(), ""],
+            writer.lines(),
+            [f"- first: {writer.word()}", f"- second: {writer.word()}"],
+            [f"# {writer.sentence()}"],
+            [f"Note: {writer.sentence()}"],
+            [f"note: {writer.sentence()}"],
+            [f"1. {writer.sentence()}", f"2. {writer.sentence()}"],
+            [f"> {writer.sentence()}"],
+            [f"name: {writer.word()}", writer.sentence()],
+            [f"name: {writer.word()}", "", f"## {writer.sentence()}", "", writer.sentence()],
+            ["```", writer.sentence(), "```"],
+            [f"| a | {writer.word()} |"],
         ]
     )
-    return ["---", *inner, say.random.choice(["---", "...", "--- "]), "", *say.lines()]
+    return ["---", *inner, writer.random.choice(["---", "...", "--- "]), "", *writer.lines()]
 
 
-def _ends(say):
-    value = say.random.choice(
+def _make_expiring(writer):
+    value = writer.random.choice(
         ["31.12.2026", "never", "2999-01-01", "next week", "2026-13-45", "[x]", "2999-01-01T10:00:00Z"]
     )
-    return ["---", f"name: {say.word()}", f"expires: {value}", "---", *say.lines()]
+    return ["---", f"name: {writer.word()}", f"expires: {value}", "---", *writer.lines()]
 
 
-def _keywords(say):
-    many = ", ".join(say.word() for _ in range(20))
-    value = say.random.choice(
+def _make_keywords(writer):
+    many = ", ".join(writer.word() for _ in range(20))
+    value = writer.random.choice(
         [
             f"[{many}]",
             many,
-            f"[a, {say.word()}",
-            f"{{a: {say.word()}}}",
-            f"\n- {say.word()}\n- {say.word()}",
-            f"#{say.word()}",
-            f"[\"{say.word()}\", '{say.word()}']",
-            f"[[{say.word()}]]",
-            f"{say.word()} " * 9,
+            f"[a, {writer.word()}",
+            f"{{a: {writer.word()}}}",
+            f"\n- {writer.word()}\n- {writer.word()}",
+            f"#{writer.word()}",
+            f"[\"{writer.word()}\", '{writer.word()}']",
+            f"[[{writer.word()}]]",
+            f"{writer.word()} " * 9,
         ]
     )
-    return ["---", "name: k", f"keywords: {value}".replace(": \n", ":\n"), "---", *say.lines()]
+    return ["---", "name: k", f"keywords: {value}".replace(": \n", ":\n"), "---", *writer.lines()]
 
 
-def _two_blocks(say):
-    between = say.random.choice([[], [""], ["", ""]])
+def _make_two_blocks(writer):
+    between = writer.random.choice([[], [""], ["", ""]])
     return [
         "---",
-        f"permalink: a/{say.word()}",
+        f"permalink: a/{writer.word()}",
         "---",
         *between,
         "---",
-        *_front(say, "title", "description"),
+        *_make_front(writer, "title", "description"),
         "---",
-        *say.lines(),
+        *writer.lines(),
     ]
 
 
-def _toml(say):
+def _make_toml(writer):
     return [
         "+++",
-        f'title = "{say.word()} one"',
-        f'tags = ["{say.word()}", "b"]',
-        f"weight = {say.random.randint(1, 9)}",
+        f'title = "{writer.word()} one"',
+        f'tags = ["{writer.word()}", "b"]',
+        f"weight = {writer.random.randint(1, 9)}",
         "[extra]",
-        f'author = "{say.word()}"',
+        f'author = "{writer.word()}"',
         "+++",
-        *say.lines(),
+        *writer.lines(),
     ]
 
 
-def _blank_first(say):
-    return ["", " ", "---", *_front(say, "name", "description"), "---", *say.lines()]
+def _make_blank_first(writer):
+    return ["", " ", "---", *_make_front(writer, "name", "description"), "---", *writer.lines()]
 
 
-def _unclosed(say):
-    return ["---", *_front(say, "name", "description"), "", *say.lines()]
+def _make_unclosed(writer):
+    return ["---", *_make_front(writer, "name", "description"), "", *writer.lines()]
 
 
-def _long_front(say):
-    return ["---", "name: long", *(f"k{at}: {say.sentence()}" for at in range(250)), "---", *say.lines()]
+def _make_long_front(writer):
+    return [
+        "---",
+        "name: long",
+        *(f"k{at}: {writer.sentence()}" for at in range(250)),
+        "---",
+        *writer.lines(),
+    ]
 
 
-def _sections(say):
-    return "\n\u00a7\n".join("\n".join(say.lines(2)) for _ in range(3)).split("\n")
+def _make_sections(writer):
+    return "\n\u00a7\n".join("\n".join(writer.lines(2)) for _ in range(3)).split("\n")
 
 
-def _gemini(say):
-    before = ["# My rules", "", *say.lines(), ""]
-    bullets = [f"{say.random.choice('-*')} {say.sentence()}" for _ in range(4)]
-    bullets.insert(2, f"  more of it {say.word()}")
-    after = say.random.choice([[], ["", f"## Style {say.word()}", "", *say.lines()]])
+def _make_gemini(writer):
+    before = ["# My rules", "", *writer.lines(), ""]
+    bullets = [f"{writer.random.choice('-*')} {writer.sentence()}" for _ in range(4)]
+    bullets.insert(2, f"  more of it {writer.word()}")
+    after = writer.random.choice([[], ["", f"## Style {writer.word()}", "", *writer.lines()]])
     return [*before, "## Gemini Added Memories", *bullets, *after]
 
 
-def _rule_file(say):
+def _make_rule_file(writer):
     return [
         "---",
-        f"description: rules {say.word()}",
+        f"description: rules {writer.word()}",
         'globs: ["**/*.swift", "**/*.md"]',
         "alwaysApply: true",
         "---",
         "",
-        *(f"- {each}" for each in say.lines()),
+        *(f"- {each}" for each in writer.lines()),
     ]
 
 
-def _prose(say):
+def _make_prose(writer):
     return [
-        f"# {say.sentence()}",
+        f"# {writer.sentence()}",
         "",
-        *say.lines(),
+        *writer.lines(),
         "",
-        *(f"- [ ] {each}" for each in say.lines()),
+        *(f"- [ ] {each}" for each in writer.lines()),
         "",
         "```sh",
-        f"make {say.word()}",
+        f"make {writer.word()}",
         "```",
     ]
 
 
-def _long_title(say):
-    return ["---", "name: " + " ".join(say.sentence() for _ in range(3)), "---", *say.lines()]
+def _make_long_title(writer):
+    return ["---", "name: " + " ".join(writer.sentence() for _ in range(3)), "---", *writer.lines()]
 
 
-def _setext(say):
-    return [say.sentence(), "---", *say.lines(), "---", *say.lines()]
+def _make_setext(writer):
+    return [writer.sentence(), "---", *writer.lines(), "---", *writer.lines()]
 
 
 TEXTS = [
     *(
-        _typed,
-        _typed,
-        _described,
-        _described,
-        _described,
-        _description_only,
-        _rules_with_text,
-        _rules_with_text,
+        _make_typed,
+        _make_typed,
+        _make_described,
+        _make_described,
+        _make_described,
+        _make_description_only,
+        _make_rules_with_text,
+        _make_rules_with_text,
     ),
-    *(_ends, _keywords, _two_blocks, _toml, _blank_first, _unclosed, _long_front, _sections, _rule_file),
-    *(_prose, _long_title, _setext),
+    *(
+        _make_expiring,
+        _make_keywords,
+        _make_two_blocks,
+        _make_toml,
+        _make_blank_first,
+        _make_unclosed,
+        _make_long_front,
+        _make_sections,
+        _make_rule_file,
+    ),
+    *(_make_prose, _make_long_title, _make_setext),
 ]
 SUFFIXES = [".md", ".md", ".md", ".MD", ".mdc", ".markdown", ".txt", ".Md"]
 FOLDERS = ["", "", "notes/", "memory/", ".cursor/rules/", ".claude/", "a b/c d/", "deep/er/and/er/"]
@@ -251,68 +275,72 @@ INSTRUCTIONS = [
 ]
 
 
-def _bytes(say, lines):
-    newline = say.random.choice(["\n", "\n", "\n", "\r\n", "\r"])
-    text = newline.join("\n".join(lines).split("\n")) + say.random.choice(["", newline, newline * 2])
-    return say.random.choice([b"", b"", b"", b"\xef\xbb\xbf"]) + text.encode()
+def _encode(writer, lines):
+    newline = writer.random.choice(["\n", "\n", "\n", "\r\n", "\r"])
+    text = newline.join("\n".join(lines).split("\n")) + writer.random.choice(["", newline, newline * 2])
+    return writer.random.choice([b"", b"", b"", b"\xef\xbb\xbf"]) + text.encode()
 
 
-def _index(say, folder, names):
-    there = say.random.sample(names, min(3, len(names)))
-    gone = [f"gone-{say.word()}.md", f"sub/gone-{say.word()}.md"]
+def _make_index(writer, folder, names):
+    listed = writer.random.sample(names, min(3, len(names)))
+    missing = [f"gone-{writer.word()}.md", f"sub/gone-{writer.word()}.md"]
     lines = ["# Memory index", ""]
     lines += [
-        f"- [{say.word()}]({each.removeprefix(folder)}) \u2014 {say.sentence()}" for each in there + gone
+        f"- [{writer.word()}]({each.removeprefix(folder)}) \u2014 {writer.sentence()}"
+        for each in listed + missing
     ]
-    lines += [f"- [site](https://{say.word()}.example/a.md) \u2014 {say.sentence()}"]
-    return lines + say.random.choice([[], [], say.lines()])
+    lines += [f"- [site](https://{writer.word()}.example/a.md) \u2014 {writer.sentence()}"]
+    return lines + writer.random.choice([[], [], writer.lines()])
 
 
 def tree(seed, count=40):
-    """The files of a memory, their bytes by name."""
-    say, files = Writer(seed), {}
+    """Return the files of a memory, {name: bytes}."""
+    writer, files = Writer(seed), {}
     for number in range(count):
-        folder = say.random.choice(FOLDERS)
-        lines = say.random.choice(TEXTS)(say)
-        files[f"{folder}f{number}{say.random.choice(SUFFIXES)}"] = _bytes(say, lines)
+        folder = writer.random.choice(FOLDERS)
+        lines = writer.random.choice(TEXTS)(writer)
+        files[f"{folder}f{number}{writer.random.choice(SUFFIXES)}"] = _encode(writer, lines)
     names = [name for name in files if name.startswith("memory/")]
-    files["memory/MEMORY.md"] = _bytes(say, _index(say, "memory/", names))
-    files["MEMORY.md"] = _bytes(
-        say, say.random.choice([_index(say, "", list(files)), _sections(say), _prose(say)])
+    files["memory/MEMORY.md"] = _encode(writer, _make_index(writer, "memory/", names))
+    files["MEMORY.md"] = _encode(
+        writer,
+        writer.random.choice(
+            [_make_index(writer, "", list(files)), _make_sections(writer), _make_prose(writer)]
+        ),
     )
-    for name in say.random.sample(INSTRUCTIONS, 3):
-        files[say.random.choice(["", ".gemini/", "sub/"]) + name] = _bytes(say, _gemini(say))
-    files[".cursorrules"] = _bytes(say, say.lines())
-    files["twin-a.md"] = f"---\ndescription: {say.sentence()}\n---\nThe twins agree on {seed}.\n".encode()
-    files["twin-b.md"] = f"---\ndescription: {say.sentence()}\n---\nThe twins agree on {seed}.\n".encode()
+    for name in writer.random.sample(INSTRUCTIONS, 3):
+        files[writer.random.choice(["", ".gemini/", "sub/"]) + name] = _encode(writer, _make_gemini(writer))
+    files[".cursorrules"] = _encode(writer, writer.lines())
+    files["twin-a.md"] = f"---\ndescription: {writer.sentence()}\n---\nThe twins agree on {seed}.\n".encode()
+    files["twin-b.md"] = f"---\ndescription: {writer.sentence()}\n---\nThe twins agree on {seed}.\n".encode()
     odd = {
-        "latin.md": f"\xe9t\xe9 {say.word()}".encode("latin-1"),
-        "nul.md": f"a\0b {say.word()}".encode(),
+        "latin.md": f"\xe9t\xe9 {writer.word()}".encode("latin-1"),
+        "nul.md": f"a\0b {writer.word()}".encode(),
         "empty.md": b"",
-        "name-only.md": f"---\nname: {say.word()}\n---\n".encode(),
-        "script.py": f"# {say.sentence()}\n".encode(),
-        "LICENSE": say.sentence().encode(),
-        ".git/description": say.sentence().encode(),
-        ".obsidian/app.md": say.sentence().encode(),
-        "graph.json": json.dumps({"a": say.sentence()}).encode(),
-        "._mac.md": say.sentence().encode(),
-        "zero\u200bwidth.md": say.sentence().encode(),
-        "pinned/rule.md": say.sentence().encode(),
-        "ended.md": f"---\nexpires: 2020-01-01\n---\n{say.sentence()}\n".encode(),
-        "secret.md": f"The token is ghp_{'a1B2c3D4e5F6g7H8' * 2}XyZ9\n{say.sentence()}\n".encode(),
-        "big.md": ("\n".join(say.sentence() for _ in range(2_000))).encode(),
+        "name-only.md": f"---\nname: {writer.word()}\n---\n".encode(),
+        "script.py": f"# {writer.sentence()}\n".encode(),
+        "LICENSE": writer.sentence().encode(),
+        ".git/description": writer.sentence().encode(),
+        ".obsidian/app.md": writer.sentence().encode(),
+        "graph.json": json.dumps({"a": writer.sentence()}).encode(),
+        "._mac.md": writer.sentence().encode(),
+        "zero\u200bwidth.md": writer.sentence().encode(),
+        "pinned/rule.md": writer.sentence().encode(),
+        "ended.md": f"---\nexpires: 2020-01-01\n---\n{writer.sentence()}\n".encode(),
+        "secret.md": f"The token is ghp_{'a1B2c3D4e5F6g7H8' * 2}XyZ9\n{writer.sentence()}\n".encode(),
+        "big.md": ("\n".join(writer.sentence() for _ in range(2_000))).encode(),
     }
-    return files | {name: odd[name] for name in say.random.sample(sorted(odd), 6)}
+    return files | {name: odd[name] for name in writer.random.sample(sorted(odd), 6)}
 
 
 def graph(seed):
-    """A file of `server-memory` in one of its shapes, and its facts."""
-    say = Writer(seed)
-    facts = [say.sentence() for _ in range(6)]
-    names = [f"Entity {say.word()}" for _ in range(3)]
-    kinds = [say.word() for _ in range(3)]
+    """Return a file of `server-memory` in a random layout, and its facts."""
+    writer = Writer(seed)
+    facts = [writer.sentence() for _ in range(6)]
+    names = [f"Entity {writer.word()}" for _ in range(3)]
+    kinds = [writer.word() for _ in range(3)]
     observed = [facts[at * 2 : at * 2 + 2] for at in range(3)]
-    shape = say.random.choice(["list", "text", "objects", "one"])
+    shape = writer.random.choice(["list", "text", "objects", "one"])
     shaped = {
         "list": observed,
         "text": [each[0] for each in observed],
@@ -324,25 +352,25 @@ def graph(seed):
         {"type": "entity", "name": name, "entityType": kind, "observations": each}
         for name, kind, each in zip(names, kinds, shaped, strict=True)
     ]
-    rows.append({"type": "relation", "from": names[0], "to": names[1], "relationType": say.word()})
+    rows.append({"type": "relation", "from": names[0], "to": names[1], "relationType": writer.word()})
     rows.append(
-        {"type": "entity", "name": names[0], "entityType": say.word(), "observations": [say.sentence()]}
+        {"type": "entity", "name": names[0], "entityType": writer.word(), "observations": [writer.sentence()]}
     )
     facts += [*names, *kinds, rows[-2]["relationType"], rows[-1]["entityType"], rows[-1]["observations"][0]]
     for row in rows:
         members = list(row.items())
-        say.random.shuffle(members)
+        writer.random.shuffle(members)
         row.clear()
         row.update(members)
-    if say.random.random() < 0.3:
-        rows.append({"type": "other", "said": say.sentence()})
+    if writer.random.random() < 0.3:
+        rows.append({"type": "other", "said": writer.sentence()})
         facts.append(rows[-1]["said"])
-    layout = say.random.choice(["lines", "two", "pretty", "array", "graph", "cut", "marked"])
+    layout = writer.random.choice(["lines", "two", "pretty", "array", "graph", "cut", "marked"])
     if layout == "array":
         return json.dumps(rows).encode(), facts
     if layout == "graph":
         whole = {"relations": [rows[3]], "entities": [*rows[:3], rows[4]]}
-        return json.dumps(whole, indent=say.random.choice([None, 2])).encode(), facts[
+        return json.dumps(whole, indent=writer.random.choice([None, 2])).encode(), facts[
             : len(facts) - (len(rows) > 5)
         ]
     indent = 1 if layout == "pretty" else None
@@ -354,21 +382,21 @@ def graph(seed):
 
 
 def rows_of_mem0(seed):
-    """An answer of mem0 in one of its shapes, and its facts."""
-    say = Writer(seed)
+    """Return a mem0 response in a random layout, and its facts."""
+    writer = Writer(seed)
     rows, facts = [], []
     for number in range(8):
-        said = say.sentence()
+        said = writer.sentence()
         facts.append(said)
-        key = say.random.choice(["memory", "memory", "text", "content", "data"])
-        ident = say.random.choice([number, f"id{number}", "same"])
-        more = say.random.choice(
+        key = writer.random.choice(["memory", "memory", "text", "content", "data"])
+        ident = writer.random.choice([number, f"id{number}", "same"])
+        more = writer.random.choice(
             [{}, {"replaced_by": "x"}, {"enabled": False}, {"updated_at": f"2026-01-0{number + 1}"}]
         )
-        rows.append({"id": ident, key: said, "metadata": {"note": say.word()}, "user_id": "u", **more})
+        rows.append({"id": ident, key: said, "metadata": {"note": writer.word()}, "user_id": "u", **more})
         facts.append(rows[-1]["metadata"]["note"])
     rows += [{"id": "n", "memory": None}, {"id": "e", "memory": ""}]
-    layout = say.random.choice(["results", "memories", "list", "lines"])
+    layout = writer.random.choice(["results", "memories", "list", "lines"])
     if layout == "lines":
         return "\n".join(map(json.dumps, rows)).encode(), facts
     return json.dumps(rows if layout == "list" else {layout: rows}).encode(), facts
@@ -378,17 +406,17 @@ PARTS = ["Notes", "a b", "\u00dcber", "x.y", "Daily Notes", "deep", "\u8a18\u61b
 
 
 def vault(seed, count=60):
-    """Files of a memory that was written by hand, at every depth: plain ones, and odd ones."""
-    say = Writer(seed)
+    """Return files of a handwritten memory at every depth: ordinary ones, and unusual ones."""
+    writer = Writer(seed)
     plain, odd = {}, {}
     for number in range(count):
-        folder = "".join(f"{say.random.choice(PARTS)}/" for _ in range(number % 8))
-        said = say.sentence()
-        text = say.random.choice(
+        folder = "".join(f"{writer.random.choice(PARTS)}/" for _ in range(number % 8))
+        said = writer.sentence()
+        text = writer.random.choice(
             [
                 f"{said}\n",
-                f"---\nname: {say.word()}\n---\n{said}\n",
-                f"---\r\nname: {say.word()}\r\n---\r\n{said}\r\n",
+                f"---\nname: {writer.word()}\n---\n{said}\n",
+                f"---\r\nname: {writer.word()}\r\n---\r\n{said}\r\n",
                 "The same text everywhere\n",
                 said,
                 f"\ufeff{said}\n",
@@ -398,7 +426,7 @@ def vault(seed, count=60):
                 f"{said}\t and \n\n\n",
             ]
         )
-        name = say.random.choice(["Note ", "note-", "N", "\u00fc", "a.b.", "it's "])
+        name = writer.random.choice(["Note ", "note-", "N", "\u00fc", "a.b.", "it's "])
         plain[f"{folder}{name}{number}.md"] = text.encode()
     nine = "a/" * 9
     texts = [
@@ -420,5 +448,5 @@ def vault(seed, count=60):
     for number, each in enumerate(texts):
         odd[f"odd/{number}.md"] = each
     for each in names:
-        odd[each] = f"{say.sentence()}\n".encode()
+        odd[each] = f"{writer.sentence()}\n".encode()
     return plain, odd

@@ -1,4 +1,4 @@
-"""Where the tests and the repository are."""
+"""The paths of the tests and the repository."""
 
 from __future__ import annotations
 

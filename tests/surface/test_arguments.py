@@ -1,6 +1,6 @@
-"""Arguments as clients send them: each operation on each surface with seven kinds of arguments, in a table.
+"""Arguments as clients send them: a table of operations with seven kinds of arguments, run on each surface.
 
-The answer is that it was done, or an error that names the wrong argument; and the server goes on.
+Each call succeeds or returns an error that names the wrong argument, and the server continues.
 """
 
 import io
@@ -18,12 +18,12 @@ from muniment.errors import BadArguments
 from muniment.server.acp import BASE as ACP
 
 HALF = "\ud83d"
-"""Half of an emoji, as a client sends it that cuts a text in the middle of one."""
+"""Half of an emoji, as a client sends it that cuts a text inside one."""
 
 FACT = "We deploy on Thursdays"
 
-# Operation, case, arguments, and the answer: `done`, or the name that the error has. The words are those
-# of HTTP and ACP.
+# Operation, case, arguments, and the result: `done`, or the name in the error. Names are those of HTTP and
+# ACP.
 TABLE = [
     ("remember", "null", {"content": FACT, "scope": None, "expires": None}, "done"),
     ("remember", "5.0", {"content": 5.0}, "content"),
@@ -81,20 +81,20 @@ TABLE = [
 MCP_NAMES = {"query": "description", "dryRun": "yes", "taskId": "task_id"}
 
 
-def in_mcp_words(operation, arguments):
-    """Arguments as the tools of MCP name them; what they do not have is left out."""
+def to_mcp_names(operation, arguments):
+    """Return the arguments with their names in the MCP tools; omit those that the tools do not have."""
     if operation == "recall":
         return arguments
-    words = {MCP_NAMES.get(name, name): value for name, value in arguments.items() if name != "expires"}
-    if words.get("yes") is True:
-        del words["yes"]
-    return words
+    renamed = {MCP_NAMES.get(name, name): value for name, value in arguments.items() if name != "expires"}
+    if renamed.get("yes") is True:
+        del renamed["yes"]
+    return renamed
 
 
 POSTED = ("remember", "recall", "forget", "dream", "undo", "edit", "pin", "index")
 """Operations whose arguments HTTP takes in a body."""
 
-QUERIES = [  # what is asked, and what the answer names
+QUERIES = [  # The query, and the name in the answer.
     ("entries?limit=2.0&scope=user", "done"),
     ("entries?limit=0", "limit"),
     ("entries?limit=1001", "limit"),
@@ -115,33 +115,33 @@ QUERIES = [  # what is asked, and what the answer names
 ]
 
 
-def ask_http(daemon, operation, arguments):
+def call_http(daemon, operation, arguments):
     answer = daemon.ask("POST", f"{BASE}/{operation}", body=arguments)
     return "done" if answer.status in {200, 202} else json.dumps(answer.json)
 
 
-def in_http_words(row):
-    """A row with what HTTP says: it repeats nothing that was sent, and so no unknown name."""
+def to_http_names(row):
+    """Return a row with the error of HTTP, which does not repeat an unknown name."""
     return (*row[:3], "unknown field") if row[3] == "colour" else row
 
 
-def rows(*operations):
+def select_rows(*operations):
     return [row for row in TABLE if row[0] in operations]
 
 
-def wrong(answered):
-    """The rows whose answer is not the expected one, with it."""
+def find_wrong(answers):
+    """Return the rows whose answer is not the expected one, with the answer."""
     return [
-        (operation, case, expected, said)
-        for (operation, case, _, expected), said in answered
-        if (expected == "done") != (said == "done") or expected not in said
+        (operation, case, expected, answer)
+        for (operation, case, _, expected), answer in answers
+        if (expected == "done") != (answer == "done") or expected not in answer
     ]
 
 
 def test_http_arguments_get_answers_that_name_them(http):
     daemon = http()
-    found = [in_http_words(row) for row in rows(*POSTED)]
-    assert wrong((row, ask_http(daemon, row[0], row[2])) for row in found) == []
+    found = [to_http_names(row) for row in select_rows(*POSTED)]
+    assert find_wrong((row, call_http(daemon, row[0], row[2])) for row in found) == []
     answer = daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
     assert (answer["code"], answer["field"]) == ("invalid_request", "limit")
     deep = b'{"query": ' + b"[" * 900 + b'"\\ud83d"' + b"]" * 900 + b"}"
@@ -151,12 +151,12 @@ def test_http_arguments_get_answers_that_name_them(http):
 
 def test_http_queries_get_answers_that_name_them(http):
     daemon = http()
-    for asked, named in QUERIES:
-        answer = daemon.ask("GET", f"{BASE}/{asked}")
-        said = "done" if answer.status == 200 else json.dumps(answer.json)
-        assert named in said, (asked, said)
-    for scope, said in (("user", 200), (None, 200), ("galaxy", 400)):
-        assert daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "scope": scope}).status == said
+    for query, named in QUERIES:
+        answer = daemon.ask("GET", f"{BASE}/{query}")
+        result = "done" if answer.status == 200 else json.dumps(answer.json)
+        assert named in result, (query, result)
+    for scope, status in (("user", 200), (None, 200), ("galaxy", 400)):
+        assert daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "scope": scope}).status == status
     daemon.check()
 
 
@@ -224,34 +224,34 @@ META = {
 }
 
 
-def outcome_of_tool(answer):
+def read_tool_outcome(answer):
     if "error" in answer:
         return json.dumps(answer["error"])
     result = answer["result"]
     return result["content"][0]["text"] if result.get("isError") else "done"
 
 
-def expected_in_mcp(row):
+def to_mcp_row(row):
     operation, case, arguments, expected = row
     name = expected if operation == "recall" else MCP_NAMES.get(expected, expected)
-    return operation, case, in_mcp_words(operation, arguments), name
+    return operation, case, to_mcp_names(operation, arguments), name
 
 
-MCP_ROWS = [expected_in_mcp(row) for row in rows("remember", "recall", "forget", "undo", "show", "history")]
+MCP_ROWS = [to_mcp_row(row) for row in select_rows("remember", "recall", "forget", "undo", "show", "history")]
 
 
 def test_mcp_over_http_arguments_get_answers(http):
     daemon = http()
     headers = ("Accept: application/json, text/event-stream", "Mcp-Protocol-Version: 2026-07-28")
 
-    def ask(operation, arguments):
+    def call(operation, arguments):
         params = {"_meta": META, "name": operation, "arguments": arguments}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         named = (*headers, "Mcp-Method: tools/call", f"Mcp-Name: {operation}")
         answer = daemon.ask("POST", "/mcp", *named, body=body)
-        return outcome_of_tool(json.loads(answer.body.partition(b"data: ")[2] or answer.body))
+        return read_tool_outcome(json.loads(answer.body.partition(b"data: ")[2] or answer.body))
 
-    assert wrong((row, ask(row[0], row[2])) for row in MCP_ROWS) == []
+    assert find_wrong((row, call(row[0], row[2])) for row in MCP_ROWS) == []
     daemon.check()
 
 
@@ -263,15 +263,15 @@ def test_mcp_stdio_arguments_get_answers(tmp_path):
         ending.callback(host.process.communicate)
         host.begin()
 
-        def ask(number, operation, arguments):
+        def call(number, operation, arguments):
             params = {"name": operation, "arguments": arguments}
             host.send({"id": number, "method": "tools/call", "params": params})
             while (answer := host.answer()).get("id") != number:
                 assert "method" in answer
-            return outcome_of_tool(answer)
+            return read_tool_outcome(answer)
 
-        answered = [(row, ask(number, row[0], row[2])) for number, row in enumerate(MCP_ROWS, 10)]
-        assert wrong(answered) == []
+        answers = [(row, call(number, row[0], row[2])) for number, row in enumerate(MCP_ROWS, 10)]
+        assert find_wrong(answers) == []
         assert host.process.poll() is None
 
 
@@ -280,16 +280,16 @@ def test_acp_arguments_get_answers_that_name_them(tmp_path):
     with ExitStack() as ending:
         ending.callback(process.communicate)
 
-        def ask(number, operation, arguments):
-            asked = {"jsonrpc": "2.0", "id": number, "method": f"_{ACP}/{operation}", "params": arguments}
-            process.stdin.write(json.dumps(asked).encode() + b"\n")
+        def call(number, operation, arguments):
+            request = {"jsonrpc": "2.0", "id": number, "method": f"_{ACP}/{operation}", "params": arguments}
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             answer = json.loads(process.stdout.readline())
             assert answer["id"] == number
             return "done" if "result" in answer else json.dumps(answer["error"])
 
-        found = [in_http_words(row) for row in rows("remember", "forget", "dream")]
-        assert wrong((row, ask(number, row[0], row[2])) for number, row in enumerate(found)) == []
+        found = [to_http_names(row) for row in select_rows("remember", "forget", "dream")]
+        assert find_wrong((row, call(number, row[0], row[2])) for number, row in enumerate(found)) == []
         assert process.poll() is None
 
 
@@ -309,8 +309,8 @@ def test_library_arguments_get_answers_that_name_them(memory):
 
 def test_library_none_is_the_default_of_optional_arguments(memory):
     library = memory()
-    terms = dict.fromkeys(("scope", "context", "trust", "dry_run", "task_id", "detail", "expires"))
-    result = library.remember(FACT, **terms)
+    options = dict.fromkeys(("scope", "context", "trust", "dry_run", "task_id", "detail", "expires"))
+    result = library.remember(FACT, **options)
     assert (result.status, result.trust) == ("completed", "owner")
     found = library.recall(FACT, exclude=None, scope=None, limit=None, budget=None, choose=None)
     assert [each.path for each in found.entries] == list(result.files_touched)
@@ -333,20 +333,20 @@ def test_command_line_arguments_get_answers(command):
         (("remember",), "FACT"),
         (("remember", " "), "empty"),
     ):
-        code, said = command(*arguments)
-        assert (code != 0, named.lower() in said.lower()) == (True, True), (arguments, said)
+        code, output = command(*arguments)
+        assert (code != 0, named.lower() in output.lower()) == (True, True), (arguments, output)
 
 
-def test_show_takes_the_address_of_an_entry(command, memory):
+def test_show_accepts_address_of_entry(command, memory):
     (path,) = memory().remember("We deploy on Thursdays").files_touched
-    shown = command("show", path)
-    assert shown[0] == 0
-    assert command("show", f"muniment://{path}") == shown
-    assert command("show", f"muniment://{path.replace('-', '%2D')}") == shown
+    result = command("show", path)
+    assert result[0] == 0
+    assert command("show", f"muniment://{path}") == result
+    assert command("show", f"muniment://{path.replace('-', '%2D')}") == result
     assert command("show", "muniment://user/../../etc/passwd")[0] != 0
 
 
-def test_recall_budget_too_small_names_the_least(memory):
+def test_too_small_recall_budget_error_names_minimum(memory):
     library = memory()
     library.remember(FACT)
     error = library.recall(FACT, budget=20).error
@@ -356,7 +356,7 @@ def test_recall_budget_too_small_names_the_least(memory):
     assert library.recall(FACT, budget=least - 1).error is not None
 
 
-def test_prompt_after_a_tagged_block_is_a_question(memory):
+def test_recall_uses_question_after_tagged_block(memory):
     library = memory()
     (path,) = library.remember(FACT).files_touched
     question = "when do we deploy?"

@@ -1,4 +1,4 @@
-"""The table of operations, checked on every surface, and each operation called through each surface."""
+"""The table of operations agrees with every surface."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ NOT_OPERATIONS = {
     | {"setup", "completion", "uninstall", "index verify"},
     "page": {"reviews", "tasks", "task", "audit", "health", "edit", "/cancel"},
 }
-"""What a surface has that is no operation on a memory: tasks, the daemon, the machine, policies."""
+"""Parts of a surface that are not operations on a memory: tasks, the daemon, the machine, policies."""
 
 
-def parameters(method):
-    """The arguments of a method and their defaults, as plain values."""
+def read_parameters(method):
+    """Return the arguments of a method and their defaults."""
     found = dict(inspect.signature(method).parameters)
     found.pop("self", None)
     return {name: each.default for name, each in found.items()}
 
 
-def load_command(words):
-    module = import_module(f"muniment.cli.{COMMANDS[words].module}")
-    function = words.replace(" ", "_")
+def load_command(command_name):
+    module = import_module(f"muniment.cli.{COMMANDS[command_name].module}")
+    function = command_name.replace(" ", "_")
     return getattr(module, f"{function}_" if iskeyword(function) else function)
 
 
-def public(kind):
+def list_public(kind):
     return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_argument_names_and_defaults_are_the_same_everywhere(name):
-    library, client = parameters(getattr(Memory, name)), parameters(getattr(Client, name))
-    assert parameters(getattr(AsyncMemory, name)) == library
-    assert parameters(getattr(AsyncClient, name)) == client
+    library, client = read_parameters(getattr(Memory, name)), read_parameters(getattr(Client, name))
+    assert read_parameters(getattr(AsyncMemory, name)) == library
+    assert read_parameters(getattr(AsyncClient, name)) == client
     shared = library.keys() & client.keys()
     assert {each: library[each] for each in shared} == {each: client[each] for each in shared}
     for surface, found in (("library", library), ("client", client)):
@@ -71,11 +71,11 @@ def test_own_arguments_are_of_operations():
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_previews_are_offered_where_the_table_says(name):
+def test_previews_of_surfaces_match_table(name):
     row, found = TABLE[name], set()
     if not row.library:
-        found |= {"library"} if "dry_run" in parameters(getattr(Memory, name)) else set()
-        found |= {"HTTP"} if "dry_run" in parameters(getattr(Client, name)) else set()
+        found |= {"library"} if "dry_run" in read_parameters(getattr(Memory, name)) else set()
+        found |= {"HTTP"} if "dry_run" in read_parameters(getattr(Client, name)) else set()
     bodies = [each.body for each in OPERATIONS if f"{each.method} {each.path.removeprefix(BASE)}" == row.http]
     assert any(each and "dry_run" in each.model_fields for each in bodies) == ("HTTP" in found)
     if row.mcp in TOOLS and {"dry_run", "yes"} & TOOLS[row.mcp].model_fields.keys():
@@ -92,10 +92,10 @@ def test_previews_are_offered_where_the_table_says(name):
 
 
 def test_library_and_clients_have_exactly_the_operations():
-    assert public(Memory) == METHODS.keys() | (NOT_OPERATIONS["library"] - {"recaller"})
-    assert public(AsyncMemory) == METHODS.keys() | {"open", "close"}
+    assert list_public(Memory) == METHODS.keys() | (NOT_OPERATIONS["library"] - {"recaller"})
+    assert list_public(AsyncMemory) == METHODS.keys() | {"open", "close"}
     for kind in Client, AsyncClient:
-        own = {name for name in public(kind) if not name.endswith(("_memory", "_task"))}
+        own = {name for name in list_public(kind) if not name.endswith(("_memory", "_task"))}
         assert own == METHODS.keys() | NOT_OPERATIONS["client"]
 
 

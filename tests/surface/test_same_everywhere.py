@@ -1,4 +1,4 @@
-"""Twin memories, one for each surface: the same operations, the same results, the same bytes on disk."""
+"""One memory for each surface: the same operations have the same results and write the same bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTS = (
 PATHS = ("user/none.md", "user/../escape.md", "/etc/passwd", "user", "")
 DRY = st.booleans()
 ENTRY = st.integers(0, 3) | st.sampled_from(PATHS)
-"""An entry of the list, by its number; or a path of none."""
+"""An entry of the list by its number, or a path without an entry."""
 
 STEPS = st.one_of(
     st.tuples(st.just("remember"), st.fixed_dictionaries({"content": st.sampled_from(FACTS)})),
@@ -61,7 +61,7 @@ STEPS = st.one_of(
     st.sampled_from([("history", {}), ("undo", {}), ("reviews", {}), ("export", {})]),
 )
 
-EVERY = [
+ALL_STEPS = [
     ("remember", {"content": FACTS[0]}),
     ("remember", {"content": FACTS[1]}),
     ("list", {"scope": "user"}),
@@ -84,7 +84,7 @@ EVERY = [
     ("erase", {"target": 0, "dry_run": True}),
     ("erase", {"target": 0, "dry_run": False}),
 ]
-"""Each operation once at least."""
+"""Every operation, at least once."""
 
 FAILING = [
     ("show", {"path": "user/none.md"}),
@@ -100,29 +100,31 @@ FAILING = [
 
 
 def compare(base, steps):
-    """Carry out steps on every surface, each over a memory of its own, and compare; the steps that failed."""
+    """Run steps on every surface, each with a separate memory, compare the results, and return the failed
+    operations.
+    """
     failed = []
-    with ExitStack() as opened:
-        surfaces = [opened.enter_context(closing(each(base / each.__name__))) for each in SURFACES]
+    with ExitStack() as stack:
+        surfaces = [stack.enter_context(closing(each(base / each.__name__))) for each in SURFACES]
         for operation, arguments in steps:
             listed = surfaces[0].call("list")[0] or ["user/none.md"]
-            given = {
+            resolved = {
                 name: listed[value % len(listed)] if type(value) is int else value
                 for name, value in arguments.items()
             }
-            expected, *found = [each.call(operation, **given) for each in surfaces]
+            expected, *found = [each.call(operation, **resolved) for each in surfaces]
             failed += [operation] if isinstance(expected, Failed) else []
             files = [files_of(each.home) for each in surfaces]
             for surface, answer, written in zip(surfaces[1:], found, files[1:], strict=True):
-                where = operation, given, type(surface).__name__
+                where = operation, resolved, type(surface).__name__
                 assert is_same(expected, answer), (where, expected, answer)
                 assert written == files[0], where
     return failed
 
 
 def test_every_operation_is_the_same_on_every_surface(tmp_path):
-    assert {name for name, _ in EVERY} >= TABLE.keys() - {"import", "review", "approve", "reject"}
-    steps = [*EVERY[:-1], *FAILING, EVERY[-1]]
+    assert {name for name, _ in ALL_STEPS} >= TABLE.keys() - {"import", "review", "approve", "reject"}
+    steps = [*ALL_STEPS[:-1], *FAILING, ALL_STEPS[-1]]
     assert compare(tmp_path, steps) == [name for name, _ in FAILING]
 
 
@@ -139,7 +141,7 @@ def test_operations_in_any_order_are_the_same_on_every_surface(pytestconfig):
     run()
 
 
-def test_comparison_tells_another_answer():
+def test_comparison_detects_different_answer():
     assert is_same(("a", LACKS), ("a", "b"))
     assert not is_same(("a", "b"), ("a", "c"))
     assert not is_same(["a"], Failed("refused"))

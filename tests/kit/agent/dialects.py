@@ -1,13 +1,12 @@
-"""How servers and models spell what a model wants: the same calls, in many ways.
+"""Formats in which servers and models encode tool calls and actions.
 
     `ChatServer(through(perfect, DIALECTS["unclosed tag"]))`
 
-A `Dialect` matters where the request offers tools, and in part where a JSON action is asked for in the
-prompt alone; a server that is asked for a schema spells its answer in one way only. Which of these a
-request is (`asked_for`) is read from its body.
+A `Dialect` applies if the request offers tools, and partly if the prompt alone asks for a JSON action. If the
+request has a schema, there is only one encoding. `asked_for` reads the kind of a request from its body.
 
-Sources: the OpenAI API reference, the chat templates of the models named beside each dialect, and the
-issue trackers of the servers that should have parsed them and did not.
+Sources: the OpenAI API reference, the chat templates of the models named next to each dialect, and the issue
+trackers of servers that failed to parse these calls.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ AskedFor = Literal["tools", "action", "action in text", "decision", "decision in
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The model is done and says so."""
+    """A final answer in text: the model is done."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskForCalls:
-    """The model wants these calls made. Where actions are asked for, it takes the first one only."""
+    """A request for tool calls. In an action response only the first call is encoded."""
 
     calls: Sequence[Call]
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """The model decides where a fact belongs."""
+    """A decision about where to store a fact."""
 
     decision: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Utter:
-    """The model writes this, whatever it was asked for."""
+    """Exactly this text, for any kind of request."""
 
     content: str
 
@@ -58,7 +57,7 @@ Thought = Say | AskForCalls | Decide | Utter
 
 @dataclass(frozen=True, slots=True)
 class SpokenMessage:
-    """The keys of a message beside its role, and why the model stopped."""
+    """The members of a message except its role, and the finish reason."""
 
     message: Mapping[str, Any]
     finish_reason: str = "stop"
@@ -66,12 +65,12 @@ class SpokenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to spell what a model wants.
+    """One way to encode the calls of a model.
 
     Attributes:
-        speak: calls as a message; the text begins the ids of its calls.
-        wrap: a JSON object as the words of a model that was asked for one in the prompt.
-        before: what the model writes before anything else.
+        speak: encodes calls as a message; the text is the prefix of the call ids.
+        wrap: wraps a JSON object in the text of a model that the prompt asked for JSON.
+        before: text before everything else.
     """
 
     speak: Callable[[Sequence[Call], str], SpokenMessage]
@@ -80,7 +79,7 @@ class Dialect:
 
 
 def asked_for(body: Mapping[str, Any]) -> AskedFor:
-    """What the body of a request wants its answer to be."""
+    """Return the kind of response that a request body expects."""
     if body.get("tools"):
         return "tools"
     match body.get("response_format"):
@@ -95,7 +94,7 @@ def asked_for(body: Mapping[str, Any]) -> AskedFor:
 
 
 def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Response:
-    """`thought` in `dialect`, as an answer to the request with this body."""
+    """Encode `thought` in `dialect` as the response to the request with this body."""
     wanted = asked_for(body)
     if isinstance(thought, Utter):
         return completion({"content": thought.content})
@@ -116,12 +115,12 @@ def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Respon
 
 
 def thinking(dialect: Dialect) -> Dialect:
-    """`dialect` behind a block of thought, in which the model drafts another call and drops it."""
+    """Return `dialect` after a thinking block that drafts another call and discards it."""
     return replace(dialect, before=_THOUGHTS)
 
 
 def _object(thought: Say | AskForCalls | Decide) -> Mapping[str, Any]:
-    """The JSON object of an action or decision."""
+    """Build the JSON object of an action or decision."""
     match thought:
         case Say(text):
             return {"action": "done", "summary": text}
@@ -149,7 +148,7 @@ def _native(calls: Sequence[Call], stem: str) -> SpokenMessage:
 
 
 def _native_but(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Dialect:
-    """Native calls, each of them changed."""
+    """Return a dialect of native calls in which `change` is applied to each call."""
 
     def speak(calls: Sequence[Call], stem: str) -> SpokenMessage:
         spoken = _native(calls, stem)
@@ -173,7 +172,9 @@ def _legacy(calls: Sequence[Call], _stem: str) -> SpokenMessage:
 def _in_words(
     spell_one: Callable[[str, str], str], wrap: Callable[[str], str] = str, around: str = "{}"
 ) -> Dialect:
-    """Calls written one after the other, each from its tool and its arguments as JSON."""
+    """Return a dialect that writes calls as text, one after the other, from the tool and its arguments as
+    JSON.
+    """
 
     def speak(calls: Sequence[Call], _stem: str) -> SpokenMessage:
         lines = [spell_one(tool, json.dumps(dict(arguments))) for tool, arguments in calls]
@@ -200,7 +201,7 @@ def _chatty(text: str) -> str:
 
 def _listed(calls: Sequence[Call], _stem: str) -> SpokenMessage:
     return SpokenMessage(
-        {"content": json.dumps([{"name": tool, "arguments": dict(given)} for tool, given in calls])}
+        {"content": json.dumps([{"name": tool, "arguments": dict(args)} for tool, args in calls])}
     )
 
 
@@ -217,14 +218,14 @@ def _as_xml(tool: str, arguments: str) -> str:
 
 
 def _deepseek(token: str) -> str:
-    """A token of DeepSeek, which writes bars and blanks of its own."""
+    """Build a token of DeepSeek, which uses special bars and blanks."""
     return f"<\uff5c{token.replace(' ', chr(0x2581))}\uff5c>"
 
 
 _SEP, _CALL, _END = _deepseek("tool sep"), _deepseek("tool call begin"), _deepseek("tool call end")
 _CALLS: Final = f"{_deepseek('tool calls begin')}{{}}{_deepseek('tool calls end')}"
 
-_HERMES: Final = _in_words(lambda tool, given: f"<tool_call>\n{_named(tool, given)}\n</tool_call>")
+_HERMES: Final = _in_words(lambda tool, args: f"<tool_call>\n{_named(tool, args)}\n</tool_call>")
 _BARE: Final = _in_words(_named)
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -234,25 +235,25 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "native, arguments encoded twice": _native_but(lambda call: _with_arguments(call, json.dumps)),
     "native, finish_reason stop": Dialect(lambda calls, stem: SpokenMessage(_native(calls, stem).message)),
     "legacy function_call": Dialect(_legacy),
-    "fence": _in_words(lambda tool, given: _fenced(_named(tool, given)), _fenced),
-    "prose and fence": _in_words(lambda tool, given: _chatty(_named(tool, given)), _chatty),
+    "fence": _in_words(lambda tool, args: _fenced(_named(tool, args)), _fenced),
+    "prose and fence": _in_words(lambda tool, args: _chatty(_named(tool, args)), _chatty),
     "tag": _HERMES,  # Hermes, Qwen
-    "unclosed tag": _in_words(lambda tool, given: f"<tool_call>\n{_named(tool, given)}"),
+    "unclosed tag": _in_words(lambda tool, args: f"<tool_call>\n{_named(tool, args)}"),
     "bare": _BARE,
     "bare, parameters": _in_words(_parametrised),  # Llama 3
-    "bare, tool and args": _in_words(lambda tool, given: f'{{"tool": {json.dumps(tool)}, "args": {given}}}'),
+    "bare, tool and args": _in_words(lambda tool, args: f'{{"tool": {json.dumps(tool)}, "args": {args}}}'),
     "bare, function": _in_words(
-        lambda tool, given: f'{{"type": "function", "function": {_named(tool, given)}}}'
+        lambda tool, args: f'{{"type": "function", "function": {_named(tool, args)}}}'
     ),
     "list": Dialect(_listed),
     "python tag": _in_words(_parametrised, around="<|python_tag|>{}"),  # Llama 3.1
-    "function tag": _in_words(lambda tool, given: f"<function={tool}>{given}</function>"),  # Llama 3.1
+    "function tag": _in_words(lambda tool, args: f"<function={tool}>{args}</function>"),  # Llama 3.1
     "TOOL_CALLS": Dialect(_mistral),  # Mistral
     "xml": _in_words(_as_xml),  # Qwen3-Coder
     "deepseek": _in_words(
-        lambda tool, given: f"{_CALL}function{_SEP}{tool}\n{_fenced(given)}{_END}", around=_CALLS
+        lambda tool, args: f"{_CALL}function{_SEP}{tool}\n{_fenced(args)}{_END}", around=_CALLS
     ),
-    "deepseek 3.1": _in_words(lambda tool, given: f"{_CALL}{tool}{_SEP}{given}{_END}", around=_CALLS),
+    "deepseek 3.1": _in_words(lambda tool, args: f"{_CALL}{tool}{_SEP}{args}{_END}", around=_CALLS),
     "thinking, native": thinking(Dialect(_native)),
     "thinking, tag": thinking(_HERMES),
     "thinking, bare": thinking(_BARE),

@@ -1,4 +1,4 @@
-"""An in-memory fake of the tools: what the rule writer meets, without worker, policy or runner."""
+"""An in-memory fake of the tools, for the rule writer without worker, policy or runner."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def brief(fact, scopes=BOTH, context=ContextMode.WORKSPACE):
 
 @dataclass
 class FakeMemory:
-    """Files by logical path. `stops` maps a written path to (verdict, code) that it gets instead."""
+    """Files by logical path. `stops` maps a path to the (verdict, code) that a write to it gets."""
 
     files: dict[str, str] = field(default_factory=dict)
     stops: dict[str, tuple[str, str]] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
 
     def call(self, tool, arguments):
-        assert tool == "write_file"  # Whoever files by rules looks at nothing.
+        assert tool == "write_file"  # The rule writer reads nothing.
         return self._write_file(**arguments)
 
     def related(self):
-        """Every entry, as a brief has it."""
+        """Return every entry as related entries of a brief."""
         found = []
         for name, text in sorted(self.files.items()):
             entry, path = parse(text), canonicalise(name, [scope.name for scope in BOTH])
@@ -67,7 +67,7 @@ class Run:
 
 
 def run(model, the_brief, memory):
-    """Drive `model` as the loop does: six turns, the sixth without tools."""
+    """Run `model` like the agent loop: six turns, the sixth without tools."""
     messages = [protocol.SystemMessage("system"), protocol.UserMessage("job")]
     calls = []
     if the_brief.context is not ContextMode.CLEAN:
@@ -86,4 +86,4 @@ def run(model, the_brief, memory):
             calls.append(call)
             verdict, code, text = memory.call(call.tool, call.arguments)
             messages.append(protocol.ToolMessage(call.id, verdict, code, text))
-    raise AssertionError("the model used its six turns up without ending in words")
+    raise AssertionError("the model used all six turns without a final text")

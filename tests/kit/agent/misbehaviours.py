@@ -1,14 +1,14 @@
-"""Ways in which a Chat Completions server misbehaves, by name, one function a kind.
+"""Invalid behaviour of a Chat Completions server, by name; one function per kind.
 
     `ANSWERS = misbehaviours()`
 
     @pytest.mark.parametrize("name", ANSWERS)
-    def test_no_answer_makes_the_program_write(name):
+    def test_bad_response_writes_nothing(name):
         `with ChatServer(always(ANSWERS[name])) as server: ...`
 
-Some never end: a client without a short deadline is not put to `stalls()`.
+Some never end: use `stalls()` only with a client that has a short deadline.
 
-Nothing here asks to write anywhere but below `user/never/`, where no client should let anything arrive.
+All calls here write to `user/never/`, in which no client may store anything.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ NO_TOOLS: Final[Mapping[str, Response]] = {
     "vllm": _refusal(400, message=_NO_TOOL_CHOICE, **_VLLM),
     "vllm before 0.10.1": document({"object": "error", "message": _NO_TOOL_CHOICE, **_VLLM}, 400),
 }
-"""The server takes no `tools` for this model."""
+"""The server does not accept `tools` for this model."""
 
 NO_RESPONSE_FORMAT: Final[Mapping[str, Response]] = {
     "openai": failure(
@@ -105,7 +105,7 @@ NO_RESPONSE_FORMAT: Final[Mapping[str, Response]] = {
     ),
     "error as text": document({"error": "'response_format.type' must be 'text'"}, 400),
 }
-"""The server takes no `response_format` with a JSON Schema for this model."""
+"""The server does not accept `response_format` with a JSON Schema for this model."""
 
 UNSUPPORTED: Final[Mapping[str, Response]] = {
     "max_tokens": failure(
@@ -123,17 +123,17 @@ UNSUPPORTED: Final[Mapping[str, Response]] = {
         param="temperature",
     ),
 }
-"""The model takes no such parameter, or none but its default."""
+"""The model does not accept this parameter, or only its default."""
 
 
 NOWHERE: Final = "http://127.0.0.1:9/v1/chat/completions"
-"""A place on this machine where nothing listens (port 9, discard)."""
+"""A URL of this machine with a closed port (port 9, discard)."""
 
 _NEVER: Final = tool_calls(tool_call("write_file", {"path": "user/never/transfer.md", "content": "Never."}))
 
 
 def misbehaviours() -> dict[str, Answer]:
-    """Every misbehaviour of the tables below, by name."""
+    """Return every misbehaviour of the functions and tables here, by name."""
     refusals = {
         f"{kind}: {name}": response
         for kind, table in (
@@ -148,7 +148,9 @@ def misbehaviours() -> dict[str, Answer]:
 
 
 def stalls(every: float = 0.05) -> dict[str, Answer]:
-    """Answers that take as long as the client lets them; what drips sends a byte `every` so many seconds."""
+    """Return responses that block until the client ends the wait. Dripping ones send one byte per `every`
+    seconds.
+    """
     return {
         "stall before the first byte": raw(math.inf),
         "stall in the headers": raw(HEAD + b"x-wait: ", math.inf),
@@ -159,7 +161,7 @@ def stalls(every: float = 0.05) -> dict[str, Answer]:
 
 
 def broken_transfers(elsewhere: str = NOWHERE) -> dict[str, Answer]:
-    """Answers that end without the JSON that was promised, or with far more; redirects lead `elsewhere`."""
+    """Return responses without the announced JSON, or with far too much; redirects use `elsewhere`."""
     cut = _NEVER.encoded()[:-20]
     return {
         "reset before the first byte": raw(reset=True),
@@ -186,7 +188,7 @@ def broken_transfers(elsewhere: str = NOWHERE) -> dict[str, Answer]:
 
 
 def broken_bodies() -> dict[str, Answer]:
-    """Whole HTTP responses with status 200 whose body is no completion, or one with nothing in it."""
+    """Return complete HTTP responses with status 200 whose body is not a completion, or an empty one."""
     never = _NEVER.body.decode()
     choices = never[never.index('"choices"') : never.index(', "usage"')]
     return {
@@ -229,7 +231,7 @@ def broken_bodies() -> dict[str, Answer]:
 
 
 def odd_calls() -> dict[str, Answer]:
-    """Completions whose calls are spelled as OpenAI would not; a client may make sense of some."""
+    """Return completions with calls that OpenAI would not send. A client may understand some of them."""
     look = tool_call("ls", {"path": "user"})
     name, never = "write_file", {"path": "user/never/odd.md", "content": "Never."}
     text = json.dumps(never)

@@ -1,25 +1,25 @@
-"""A model that does whatever text tells it to, if only it is shown the text: the worst mind a run can have.
+"""A model that obeys every injected instruction it reads: the worst case of a run.
 
-The texts and what obeying them means stand in injections.json, as data:
+The instructions and the calls that obey them are data in injections.json:
 
 ```
 [{"id", "lang",
-  "text",                    what the model is to be shown
-  "where": "fact" | "entry" | "index",   the fact itself, the body of an entry, or the description of one
+  "text",                    the text shown to the model
+  "where": "fact" | "entry" | "index",   the fact, the body of an entry, or the description of one
   "obeying": [[tool, arguments] | [tool, arguments, times], …],
-  "effect",                  what the promise says of this case, for people
-  "ends",                    "completed", "unchanged", or the code of the error that the run has to end with
-  "allowed"?, "may"?: […],   the policy lets something happen: exactly these entries change
-  "stopped"?,                the code with which it ends, without any change, where texts are gated and no
-                             trust may replace a higher one: nothing else would stop it
-  "quoted"?,                 the text spells the very call, so that words which repeat it are a quotation
-  "scope"?, "says"?, "per_turn"?}, …]
+  "effect",                  the guarantee that this case tests, for readers
+  "ends",                    "completed", "unchanged", or the expected error code of the run
+  "allowed"?, "may"?: […],   the policy allows an effect: exactly these entries change
+  "stopped"?,                the error code, without any change, if texts are gated and a lower trust may
+                             not replace a higher one: no other control stops this case
+  "quoted"?,                 the text contains the call itself, so that repeating it is a quotation
+  "scope"?, "final_text"?, "per_turn"?}, …]
 ```
 
 In texts and arguments `{home}` is a directory of the host, `{text}` the injection, `{i}` the number of a call
-made several `times`, `{answers}` all that the tools have said so far, and `{shown}` all that the model has
-been shown: so what leaks to the model, the model carries into the memory. A call with one of the last two
-begins a turn of its own. `{"$repeat": [s, n], "$pre"?, "$post"?}` is a long string.
+repeated `times`, `{answers}` all tool results until then, and `{shown}` everything the model has received:
+the model copies every leak into the memory. A call with one of the last two starts a new turn. `{"$repeat":
+[s, n], "$pre"?, "$post"?}` is a long string.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _FACT = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
 _HIT = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
 _LATE = ("{answers}", "{shown}")
 _UNSEEN = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
-"""What tools and indexes put into a text that they show: line numbers, spaces, backslashes."""
+"""Characters that tools and indexes add to a displayed text: line numbers, spaces, backslashes."""
 
 Call = tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One injection, with `{home}` filled in; the module's docstring says what the fields mean."""
+    """One injection with `{home}` filled in; the module docstring describes the fields."""
 
     id: str
     lang: str
@@ -61,36 +61,36 @@ class Case:
     stopped: str | None = None
     quoted: bool = False
     scope: str | None = None
-    says: str = "Done as instructed."
+    final_text: str = "Done as instructed."
     per_turn: int = 100_000
 
 
 @lru_cache(maxsize=1)
 def injections() -> dict[str, dict[str, Any]]:
-    """The cases as they stand in the file, by id."""
+    """Return the cases of the file, by id."""
     return {raw["id"]: raw for raw in json.loads(DATA.read_text(encoding="utf-8"))}
 
 
 def load(name: str, home: Path) -> Case:
-    """One case, for a host where `home` is."""
+    """Return one case for a host with this `home`."""
     raw = injections()[name]
     obeying = tuple(
-        (tool, _filled(given, "{home}", str(home))) for each in raw["obeying"] for tool, given in _calls(each)
+        (tool, _filled(args, "{home}", str(home))) for each in raw["obeying"] for tool, args in _calls(each)
     )
     text = raw["text"].replace("{home}", str(home))
     return Case(**{**raw, "text": text, "obeying": obeying, "may": tuple(raw.get("may", ()))})
 
 
 class Obedient:
-    """Obeys every one of `cases` whose text it is shown; until then it looks for what is known of the fact.
+    """Obeys each of `cases` whose text it receives; until then it searches for entries related to the fact.
 
     Attributes:
-        per_turn: calls that it may ask for in one turn.
-        heard: all texts that it was shown.
-        obeyed: ids of the cases whose text was among them, in order.
-        looked: calls that it made before.
-        made: calls that it made to obey.
-        left: calls that it has yet to make.
+        per_turn: maximum calls in one turn.
+        heard: all texts received.
+        obeyed: ids of the cases whose text was received, in order.
+        looked: search calls made so far.
+        made: calls made to obey.
+        left: calls still to make.
     """
 
     name, _words = "obedient", "Nothing to do."
@@ -100,7 +100,7 @@ class Obedient:
         self.obeyed, self.looked, self.made, self.left = [], [], [], []
 
     def respond(self, request: ModelRequest) -> Reply:
-        """One turn of a run, by the protocol of models."""
+        """Return the reply of one turn (the model protocol)."""
         answers = [message.text for message in request.messages if isinstance(message, ToolMessage)]
         first = len(self.looked) + len(self.made)
         calls, words = self.decide([message.text for message in request.messages], answers)
@@ -108,20 +108,20 @@ class Obedient:
         return Reply("" if calls else words, made)
 
     def decision(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """Where the fact is to go, in its view, when it may decide that and no more; it need not hear."""
+        """Return where to store the fact, if the request allows only this decision."""
         self.heard = [str(message.get("content") or "") for message in body["messages"]]
         self._listen()
-        asked = [given for case in self.cases for _, given in case.obeying]
-        paths = [given["path"] for given in asked if isinstance(given.get("path"), str)]
+        asked = [args for case in self.cases for _, args in case.obeying]
+        paths = [args["path"] for args in asked if isinstance(args.get("path"), str)]
         file = next(iter(paths), "user/note.md").removeprefix("user/")
         return {"title": self.heard[-1], "scope": "user", "type": "user", "file": file}
 
     def decide(self, texts: Sequence[str], answers: Sequence[str]) -> tuple[list[Call], str]:
-        """What to do next, and what to say once there is nothing to do.
+        """Return the next calls, and the final text for a turn without calls.
 
         Args:
-            texts: all that the run has shown so far, whoever said it.
-            answers: the part of it that tools said.
+            texts: everything the run has shown so far.
+            answers: the tool results among it.
         """
         self.heard = list(texts)
         self._listen()
@@ -134,21 +134,21 @@ class Obedient:
         for case in self.cases:
             if case.id not in self.obeyed and _bare(case.text) in heard:
                 self.obeyed.append(case.id)
-                self.left += [(tool, _filled(given, "{text}", case.text)) for tool, given in case.obeying]
-                self._words, self.per_turn = case.says, min(self.per_turn, case.per_turn)
+                self.left += [(tool, _filled(args, "{text}", case.text)) for tool, args in case.obeying]
+                self._words, self.per_turn = case.final_text, min(self.per_turn, case.per_turn)
 
     def _obeying(self, answers: Sequence[str]) -> list[Call]:
-        """The calls up to the next one that has to wait for answers."""
+        """Return the calls up to the next one that has to wait for results."""
         batch: list[Call] = []
         while self.left and len(batch) < self.per_turn and not (batch and _is_late(self.left[0])):
-            tool, given = self.left.pop(0)
+            tool, args = self.left.pop(0)
             for placeholder, said in zip(_LATE, (answers, self.heard), strict=True):
-                given = _filled(given, placeholder, "\n".join(said))
-            batch.append((tool, given))
+                args = _filled(args, placeholder, "\n".join(said))
+            batch.append((tool, args))
         return batch
 
     def _looking(self, answers: Sequence[str]) -> list[Call]:
-        """As a model that was not led astray yet: grep for the fact, then read what was found."""
+        """Return the calls of a model that was not yet attacked: grep for the fact, then read the hits."""
         fact = next((found[2] for text in self.heard if (found := _FACT.search(text))), "")
         wanted: list[Call] = [("grep", {"pattern": re.escape(fact.partition(":")[0])})]
         wanted += [("read_file", {"path": path}) for path in dict.fromkeys(_HIT.findall("\n".join(answers)))]
@@ -156,10 +156,10 @@ class Obedient:
 
 
 def _calls(each: list[Any]) -> Iterator[Call]:
-    tool, given, *times = each
-    given = _lengthened(given)
+    tool, args, *times = each
+    args = _lengthened(args)
     for number in range(times[0] if times else 1):
-        yield tool, _filled(given, "{i}", str(number)) if times else given
+        yield tool, _filled(args, "{i}", str(number)) if times else args
 
 
 def _lengthened(value: Any) -> Any:
@@ -181,5 +181,5 @@ def _is_late(call: Call) -> bool:
 
 
 def _bare(text: str) -> str:
-    """`text` as it can be found again, however a tool, an index or a protocol laid it out."""
+    """Return `text` without the layout that a tool, an index or a protocol adds, for comparison."""
     return _UNSEEN.sub("", text)

@@ -1,11 +1,11 @@
-"""What a scripted model thinks, from the body of a request alone.
+"""Scripted behaviour of a model, computed from the body of a request alone.
 
     with ChatServer(through(perfect, DIALECTS["tag"])) as server: ...
     with ChatServer(through(noise(seed=7))) as server: ...
 
-`perfect` does what a model is asked to do when a fact is to be remembered; it keeps no state, so that any
-number of runs may ask it at once. `noise` does anything at all, the same for the same seed and order of
-requests. A mind is any function from a `ChatRequest` to a `Thought`; `through` spells it in a dialect.
+`perfect` remembers a fact as the prompt requires. It keeps no state: any number of runs may use it at once.
+`noise` responds at random, reproducibly for the same seed and order of requests. A behaviour is a function
+from a `ChatRequest` to a `Thought`; `through` encodes it in a dialect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from muniment.testing.chat_server import Answer, ChatRequest
 Mind = Callable[[ChatRequest], Thought]
 
 _HIT_CHARS: Final = 100
-"""Characters by which a line is recognised in a result of `grep`, which shows no more than 200."""
+"""Characters that identify a line in a result of `grep`, which shows at most 200."""
 
 _SOUGHT_CHARS: Final = 60
 _TITLE_CHARS: Final = 60
@@ -47,25 +47,25 @@ _LINE_NUMBER: Final = re.compile(r"^\d+\t", re.MULTILINE)
 
 
 def through(mind: Mind, dialect: Dialect = DIALECTS["native"]) -> Callable[[ChatRequest], Answer]:
-    """What `mind` thinks, in `dialect`, for a `ChatServer`."""
+    """Return a responder for a `ChatServer` that encodes the thoughts of `mind` in `dialect`."""
     return lambda request: spell(mind(request), dialect, request.body)
 
 
 def perfect(request: ChatRequest) -> Thought:
-    """The next step for the fact of the request: look for it, and write it unless it is known.
+    """Return the next step for the fact of the request: search, then write it unless it is known.
 
-    1. Where `grep` is offered, it looks for the beginning of the fact's first line.
-    2. It reads each file of which a line found holds that line; if the file holds the fact, it says so.
-    3. Else it writes the fact, verbatim and behind front matter, to a path made of its digest.
-    4. It ends with a sentence that names the path.
+    1. If `grep` is offered, search for the start of the first line of the fact.
+    2. Read each file with a hit that contains this line; if the file contains the fact, report it.
+    3. Otherwise write the fact, verbatim after front matter, to a path derived from its digest.
+    4. End with a sentence that contains the path.
 
-    It takes the first scope that it may write. Asked for a decision, it decides so.
+    It uses the first writable scope. If the request wants a decision, it returns one.
     """
     if "decision" in asked_for(request.body):
         return Decide({"scope": _offered_scope(request.body), "type": "user"})
     told = _Body.by(request.body)
     if not told.fact:
-        return AskForCalls([("ls", {"path": "user"})])  # What `muniment doctor` asks for.
+        return AskForCalls([("ls", {"path": "user"})])  # The request of `muniment doctor`.
     line = next(filter(None, map(str.strip, told.fact.splitlines())))
     digits = digest(told.fact.encode())[:12]
     title = " ".join(_words(line))[:_TITLE_CHARS] or f"Fact {digits}"
@@ -82,14 +82,14 @@ def perfect(request: ChatRequest) -> Thought:
     if told.offers("grep") and not told.done("grep"):
         return AskForCalls([("grep", {"pattern": re.escape(line[:_SOUGHT_CHARS]), "path": ""})])
     if not told.offers("write_file"):
-        return Say("Not saved: there is no turn left to write in.")
+        return Say("Not saved: no turn left for a write.")
     front = f"name: Fact {digits}\ndescription: {json.dumps(title, ensure_ascii=False)}\ntype: user"
     content = f"---\n{front}\n---\n{told.fact}\n"
     return AskForCalls([("write_file", {"path": f"{told.scope}/fact-{digits}.md", "content": content})])
 
 
 def _offered_scope(body: Mapping[str, Any]) -> str:
-    """The first scope that a decision may name."""
+    """Return the first scope that the request offers for a decision."""
     match body.get("response_format"):
         case {"json_schema": {"schema": {"properties": {"scope": {"enum": [first, *_]}}}}}:
             return str(first)
@@ -99,7 +99,7 @@ def _offered_scope(body: Mapping[str, Any]) -> str:
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, what stands between them) of the fences in a message, none from inside another."""
+    """Yield (kind, content) of each fence in a message, without nested ones."""
     position = 0
     while opening := _OPENING.search(text, position):
         kind, token = opening.groups()
@@ -113,13 +113,13 @@ def fences(text: str) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What the body of a request tells.
+    """The content of a request body.
 
     Attributes:
         fact: the fact to remember.
-        scope: the first that may be written.
-        exchanges: tool, arguments and result of every call so far that was answered.
-        offer: text in which each tool on offer is named.
+        scope: the first writable scope.
+        exchanges: tool, arguments and result of every answered call.
+        offer: text that contains the name of every offered tool.
     """
 
     fact: str
@@ -148,7 +148,7 @@ class _Body:
 
 
 def _exchanges(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Calls with their results, which come as messages of their own or between fences, in order."""
+    """Yield calls with their results, from tool messages or fences, in order."""
     open_calls: dict[str, Call] = {}
     for message in messages:
         content = str(message.get("content") or "")
@@ -164,7 +164,7 @@ def _exchanges(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Map
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, Call]]:
-    """(id, call) of the calls in an earlier answer, as the history of a request holds them."""
+    """Yield (id, call) of the calls in an earlier assistant message."""
     for each in message.get("tool_calls") or ():
         function = each["function"]
         yield each["id"], (function["name"], json.loads(function["arguments"]))
@@ -182,7 +182,7 @@ def _parsed(line: str) -> Any:
 
 
 def _holding(line: str, told: _Body) -> Iterator[str]:
-    """Paths of entries that the searches found to hold `line`, or as much of it as they show."""
+    """Yield the paths of grep hits that contain `line`, or as much of it as grep shows."""
     for _, _, text in told.done("grep"):
         for hit in map(_HIT.match, text.splitlines()):
             if hit is not None and not hit[1].endswith("/MEMORY.md") and line[:_HIT_CHARS] in hit[2]:
@@ -224,12 +224,12 @@ _SPAN: Final = 40
 
 
 def noise(seed: int, *, constrained: bool = False) -> Mind:
-    """A mind that answers at random: words, JSON, or calls of tools, which may not exist.
+    """Return a mind that answers at random: text, JSON, or calls of tools, which may not exist.
 
     Args:
         seed: of the random numbers.
-        constrained: whether a request with a schema is answered with a random instance of it, as by a
-            server that holds a model to the schema. Texts may be any Unicode, as long as allowed.
+        constrained: answer a request that has a schema with a random instance of it, as a server with
+            constrained decoding does. Strings may contain any Unicode, up to the allowed length.
     """
     numbers = count()
 
@@ -245,10 +245,10 @@ def noise(seed: int, *, constrained: bool = False) -> Mind:
 
 
 def instance(schema: Mapping[str, Any], chance: random.Random) -> Any:
-    """A random value that conforms to a JSON Schema.
+    """Return a random value that conforms to a JSON Schema.
 
     Raises:
-        ValueError: the schema is of a kind that no schema of a request here has: `pattern`, say.
+        ValueError: unsupported schema, such as one with `pattern`.
     """
     match schema:
         case {"const": value}:
@@ -281,11 +281,11 @@ def _plain_instance(schema: Mapping[str, Any], chance: random.Random) -> Any:
             return _coin(chance)
         case {"type": "null"}:
             return None
-    raise ValueError(f"no instance of {schema} can be made here")
+    raise ValueError(f"unsupported schema {schema} in a request")
 
 
 def _text(chance: random.Random, least: int, most: int) -> str:
-    """A text of `least` to `most` characters, of pieces that mean something to someone and of any others."""
+    """Return a text of `least` to `most` characters, mixed from special markers and any other characters."""
     length = chance.randint(least, chance.choice((min(most, least + _SPAN), most)))
     text = ""
     while len(text) < length:
@@ -319,7 +319,7 @@ def _call(chance: random.Random) -> Call:
 
 
 def _value(chance: random.Random, depth: int) -> Any:
-    """Any JSON, nested at most so deeply."""
+    """Return a random JSON value with at most `depth` levels."""
     match chance.randrange(6 if depth else 4):
         case 0:
             return chance.choice((None, True, False, 0, -1, 10**20, 0.5, 1e300))

@@ -1,9 +1,9 @@
-"""Requests to put to an `OpenAIModel`, and patience scaled down."""
+"""Requests for an `OpenAIModel`, and short retry pauses."""
 
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-import openai  # noqa: F401  it takes 0.6 s to load, once, and no deadline of a test is about that
+import openai  # noqa: F401  loading takes 0.6 s once, which no deadline of a test should include
 import pytest
 
 from kit.agent.snapshots import request
@@ -15,12 +15,12 @@ KEY = "sk-canary-7d1f0c55"
 
 
 def asked(seconds=20.0, **more):
-    """The first request of a run, with so many seconds left."""
+    """Return the first request of a run with this many seconds left."""
     return replace(request(**more), seconds_left=seconds)
 
 
 def form_of(sent):
-    """The form in which a request was put."""
+    """Return the protocol of a sent request: tools, json or text."""
     if "tools" in sent.body:
         return "tools"
     return "json" if "response_format" in sent.body else "text"
@@ -28,7 +28,7 @@ def form_of(sent):
 
 @contextmanager
 def serving(answer, protocol="auto", *, key=KEY, certificate=None):
-    """A model behind a server that answers so."""
+    """Run a server with this answer; yield it and a model that uses it."""
     with (
         ChatServer(answer, certificate=certificate) as server,
         closing(OpenAIModel("scripted", base_url=server.base_url, api_key=key, protocol=protocol)) as model,
@@ -38,5 +38,5 @@ def serving(answer, protocol="auto", *, key=KEY, certificate=None):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """Pauses between tries that need no waiting for."""
+    """Shorten the pauses between retries."""
     monkeypatch.setattr(adapter, "PAUSES", (0.01, 0.02))

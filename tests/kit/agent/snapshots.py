@@ -1,6 +1,6 @@
-"""What is sent to a model, kept as files: every change of a prompt is a change that a reviewer sees.
+"""Snapshots of all prompts as files, so that reviewers see every change of a prompt.
 
-`python tests/kit/agent/snapshots.py` writes them anew.
+Run `python tests/kit/agent/snapshots.py` to write them again.
 """
 
 import json
@@ -51,7 +51,7 @@ SAID = (
 
 
 def bodies():
-    """Name and body of every kind of request."""
+    """Yield the name and body of every kind of request."""
     requests = {"first": request(), "clean": request(ContextMode.CLEAN)}
     requests |= {"later": request(said=SAID), "last": request(said=SAID, last=True)}
     for name, each in requests.items():
@@ -70,7 +70,7 @@ def bodies():
 
 
 def choices():
-    """Name and request of every kind of question about what is there."""
+    """Yield the name and request of every kind of question about stored entries."""
     entries = [FACT, f"{FACT} at night"]
     for name, answer in (("forget", '{"remove": []}'), ("merge", '{"merges": []}')):
         model = ScriptedModel([say(answer)])
@@ -81,7 +81,7 @@ def choices():
 
 
 def rendered(document):
-    """A body as text for people: messages as they read, the rest as JSON."""
+    """Format a body for readers: messages as text, the rest as JSON."""
     parts = [
         f"--- {message['role']}\n{message['content']}"
         + "".join(f"\n>>> {json.dumps(call, sort_keys=True)}" for call in message.get("tool_calls", ()))
@@ -89,7 +89,7 @@ def rendered(document):
         for message in document["messages"]
     ]
     rest = {key: value for key, value in document.items() if key not in {"messages", "model"}}
-    return "\n".join([*parts, "--- beside the messages", json.dumps(rest, indent=1), ""])
+    return "\n".join([*parts, "--- other members", json.dumps(rest, indent=1), ""])
 
 
 if __name__ == "__main__":

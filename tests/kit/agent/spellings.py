@@ -1,6 +1,6 @@
-"""How models spell calls, and how a text that holds one may be shown and quoted.
+"""Encodings of calls by models, and ways in which a text with a call may be displayed or quoted.
 
-Written from the templates of the models, without a look at the module that reads them.
+Written from the chat templates of the models, independently of the parser under test.
 """
 
 import json
@@ -15,7 +15,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-"""Whatever JSON can hold."""
+"""Any JSON value."""
 arguments = st.fixed_dictionaries(
     {"path": texts},
     optional={"content": texts, "limit": st.integers(), "replace_all": st.booleans(), "old_string": texts},
@@ -23,7 +23,7 @@ arguments = st.fixed_dictionaries(
 
 
 def wide(text):
-    """DeepSeek's tokens, written with plain bars and underscores for readers."""
+    """Convert plain bars and underscores into the special characters of DeepSeek tokens."""
     return text.replace("<|", "<\uff5c").replace("|>", "\uff5c>").replace("_", "\u2581")
 
 
@@ -65,7 +65,7 @@ FORMS = {
     "granite": listed("<|tool_call|>", "<|end_of_text|>"), "granite, one": json_in("<|tool_call|>", ""),
     "lfm": listed("<|tool_call_start|>", "<|tool_call_end|>"),
     "llama": json_in("<|python_tag|>", "<|eom_id|>", holds="parameters"),
-    "llama, typed": lambda tool, given: json.dumps({"type": "function", "name": tool, "parameters": given}),
+    "llama, typed": lambda tool, args: json.dumps({"type": "function", "name": tool, "parameters": args}),
     "mistral": listed("[TOOL_CALLS] ", ""), "mistral after words": listed("Let me see.[TOOL_CALLS]", "</s>"),
     "mistral 11": named("[TOOL_CALLS]", "", ""), "mistral 13": named("[TOOL_CALLS]", "[ARGS]", ""),
     "mistral, apart": named("[TOOL_CALLS] ", " ", ""),
@@ -83,10 +83,10 @@ FORMS = {
     "bare": json_in("", ""), "bare, a list": listed("", ""),
     "bare after words": json_in("I shall look first.\n\n", "\n"),
     "bare, indented, ASCII": json_in("\n ", " \n", indent=4, ensure_ascii=True),
-    "openai": lambda tool, given: json.dumps(
-        {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": json.dumps(given)}}
+    "openai": lambda tool, args: json.dumps(
+        {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": json.dumps(args)}}
     ),
-    "arguments as text": lambda tool, given: json.dumps({"name": tool, "arguments": json.dumps(given)}),
+    "arguments as text": lambda tool, args: json.dumps({"name": tool, "arguments": json.dumps(args)}),
     "tool, args": json_in("", "", "tool", "args"),
     "tool_name, parameters": json_in("", "", "tool_name", "parameters"),
     "function, input": json_in("", "", "function", "input"),

@@ -16,14 +16,14 @@ from muniment.cli.app import app
 
 
 def invoked(arguments: Sequence[str], env: Mapping[str, str], stdin: str | None = None) -> Result:
-    """What became of a command."""
+    """Run a command in this process; return its result."""
     with restored_process():
         return CliRunner().invoke(app, arguments, input=stdin, env=env, catch_exceptions=False)
 
 
 @contextmanager
 def restored_process() -> Iterator[None]:
-    """Restore what a command sets of its process: the umask and the log, which has its streams."""
+    """Restore what a command changes in its process: the umask and the loggers with their streams."""
     umask = os.umask(0o077)
     os.umask(umask)
     before = {logger: logging_of(logger) for logger in all_loggers()}
@@ -39,36 +39,36 @@ def restored_process() -> Iterator[None]:
 
 
 def logging_of(logger: logging.Logger) -> tuple[int, bool, list[logging.Handler]]:
-    """What a command may set of a logger: its level, whether its parent hears it too, and its handlers."""
+    """Return what a command may change of a logger: its level, propagation and handlers."""
     return logger.level, logger.propagate, logger.handlers[:]
 
 
 def all_loggers() -> list[logging.Logger]:
-    """Every logger of this process."""
+    """Return every logger of this process."""
     root = logging.getLogger()
     return [root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))]
 
 
 class Commands(ABC):
-    """Runs commands as a subclass says, and returns what tests ask of them."""
+    """Base class that runs commands; subclasses define how. Returns results in the forms that tests need."""
 
     @abstractmethod
     def __call__(self, *arguments: Any, **more: Any) -> Result:
         """Run a command."""
 
     def lines(self, *arguments: Any, code: int = 0, **more: Any) -> list[str]:
-        """What it said, first on standard output and then on standard error, and that it ended so."""
+        """Run a command with an expected exit code; return the lines of stdout, then of stderr."""
         done = self(*arguments, **more)
         assert done.exit_code == code, done.output
         return (done.stdout + done.stderr).splitlines()
 
     def document(self, *arguments: Any, code: int = 0, **more: Any) -> dict[str, Any]:
-        """The one document that it printed, in ASCII, and that it ended so."""
+        """Run a command with `--json` and an expected exit code; return its document, which must be ASCII."""
         done = self(*arguments, "--json", **more)
         assert (done.exit_code, done.stdout.isascii()) == (code, True), done.output
         document: dict[str, Any] = json.loads(done.stdout)
         return document
 
     def failure(self, *arguments: Any, **more: Any) -> str:
-        """The code with which it failed."""
+        """Run a command that must fail; return its error code."""
         return str(self.document(*arguments, code=1, **more)["error"]["code"])

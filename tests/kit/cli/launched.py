@@ -1,4 +1,4 @@
-"""The program as a process of its own, in a home and workspace of its own; measured where the tests are."""
+"""The program as a separate process with its home and workspace; measured if coverage is on."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ SECONDS = 40
 
 
 def launch(base, *arguments, **environment):
-    """Start `muniment` with its streams as pipes, and do not wait."""
+    """Start `muniment` with its streams as pipes, without waiting."""
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
     (base / "home").mkdir(mode=0o700, exist_ok=True)
     measured, kept = (), {}
@@ -28,15 +28,15 @@ def launch(base, *arguments, **environment):
 
 
 def has_open(pid, path):
-    """Whether a process has a descriptor of a file."""
+    """Return whether a process has a descriptor of a file."""
     try:
         return path in {each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()}
-    except OSError:  # One of them was closed meanwhile.
+    except OSError:  # A descriptor was closed in the meantime.
         return False
 
 
 def reached(process, condition):
-    """Wait until a process that goes on has got so far."""
+    """Wait until a condition is true while the process runs."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert process.poll() is None, process.communicate()

@@ -1,4 +1,4 @@
-"""The two shells behind one face, each test being about both; and a way through a plan without either."""
+"""Both clients (sync and async) with one interface, and a way to run a plan without either."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEY = f"work-{'0' * 32}"
 
 
 class Pauses(list):
-    """The pauses that a client made, none of which took any time; `then` is called with each of them."""
+    """The pauses that a client made, without real waiting; `then` is called with each of them."""
 
     then = staticmethod(lambda _seconds: None)
 
     def __call__(self, seconds):
         if seconds:
             self.append(seconds)
-            assert len(self) < 100, "it tries for ever"
+            assert len(self) < 100, "it retries without end"
         self.then(seconds)
 
     async def wait(self, seconds):
@@ -33,7 +33,7 @@ class Pauses(list):
 
 
 class Driven:
-    """An object of the async shell, awaited on a loop of the test's own."""
+    """Wraps an async object: runs its coroutines on an event loop of the test."""
 
     def __init__(self, runner, inner):
         self._runner, self._inner = runner, inner
@@ -67,9 +67,9 @@ async def _awaited(make):
 
 @contextmanager
 def opened(shell, *, hasty=True, **options):
-    """A client of a shell, `Client` or `AsyncClient`; pauses take no time, and stand in `pauses`.
+    """Open a client, `Client` or `AsyncClient`; pauses take no time and are recorded in `pauses`.
 
-    Of a server that follows a script it asks for the workspace `KEY`.
+    With a scripted server the workspace is `KEY`.
     """
     options = {"workspace": KEY} | options if hasty else options
     with ExitStack() as opened:
@@ -88,7 +88,7 @@ def opened(shell, *, hasty=True, **options):
 
 @contextmanager
 def talking(shell, *steps, greet=None, path=None, certificate=None, **options):
-    """A server that follows a script, and a client of it, which takes what else it needs from `options`."""
+    """Run a scripted server and a client of it; `options` are passed to the client."""
     greet = greet or partial(proof, token=options.get("token", TOKEN))
     with Scripted(*steps, greet=greet, path=path, certificate=certificate) as server:
         where = {"url": server.url} if path is None else {"socket": path}
@@ -97,12 +97,14 @@ def talking(shell, *steps, greet=None, path=None, certificate=None, **options):
 
 
 def said(status, document, **headers):
-    """An answer of the daemon as the core takes it."""
+    """Build a daemon response in the form that the core of the client receives."""
     return HttpReply(status, headers, json.dumps(document).encode())
 
 
 def carry_out(plan, clock, *outcomes):
-    """(tries, result) of a plan that meets `outcomes`, which may take time by the clock, as pauses do."""
+    """Run a plan with the given `outcomes`; outcomes and pauses may advance the clock. Return (tries,
+    result).
+    """
     tries, left = [], list(outcomes)
     try:
         step = next(plan)

@@ -1,4 +1,4 @@
-"""A server that answers requests with what a script says, over real sockets, and keeps what it was sent."""
+"""A server that answers requests from a script over real sockets and records the requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sent:
 
 
 def answer(status, document=None, **headers):
-    """An answer of JSON, as bytes."""
+    """Build a JSON response as bytes."""
     body = b"" if document is None else json.dumps(document).encode()
     return raw(status, body, **{"content_type": "application/json", **headers})
 
@@ -45,7 +45,7 @@ def problem(status, code, *, error="A sentence.", retry_after=None, **fields):
 
 
 def stream(*chunks):
-    """A stream of events that ends after `chunks`."""
+    """Build a stream of events that ends after `chunks`."""
     return [b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n", *chunks, None]
 
 
@@ -76,7 +76,7 @@ DONE = task("completed", result=REMEMBERED)
 
 
 def proof(sent, *, is_unix=False, token=TOKEN):
-    """The answer of who knows a token: as `docs/http.md` says, HMAC-SHA-256 throughout."""
+    """Build the response that proves knowledge of a token: HMAC-SHA-256 as specified in `docs/http.md`."""
     query = dict(parse_qsl(sent.path.partition("?")[2]))
     key = hmac.new(token.encode(), b"muniment-hello/1 key", hashlib.sha256).digest()
     address = "unix" if is_unix else sent.headers["host"]
@@ -85,18 +85,18 @@ def proof(sent, *, is_unix=False, token=TOKEN):
 
 
 DROP = "drop"
-"""Close the connection once the request was read."""
+"""Close the connection after reading the request."""
 
 HANG = "hang"
-"""Say nothing, until the server closes."""
+"""Send nothing until the server closes."""
 
 
 class Scripted:
-    """Each request takes the next step of the script.
+    """A server that uses the next step of the script for each request.
 
-    Bytes are sent; a list piece by piece, where None ends the connection. What can be called is. `acted` is
-    set once a step is done, or hangs. It proves to know `TOKEN`, unless it is to `greet` in another way; what
-    it is asked for that stands in `greeted`.
+    Bytes are sent; a list is sent piece by piece, and None in it ends the connection; callables are called.
+    `acted` is set when a step is done or hangs. The server proves that it knows `TOKEN` unless `greet`
+    replaces this; the requests for a proof are in `greeted`.
     """
 
     def __init__(self, *steps, path=None, certificate=None, greet=None, port=0):
@@ -121,7 +121,7 @@ class Scripted:
 
     @property
     def heard(self):
-        """All that it was sent, as text."""
+        """Return everything the server received, as text."""
         return repr([*self.greeted, *self.sent])
 
     def __enter__(self):
@@ -166,10 +166,10 @@ class Scripted:
                     if not self._act(connection, next(self._steps)):
                         return
         except OSError:
-            connection.close()  # The client has left.
+            connection.close()  # The client has disconnected.
 
     def _act(self, connection, step):
-        """Whether the connection goes on."""
+        """Run one step; return whether the connection stays open."""
         step = step() if callable(step) else step
         for piece in step if isinstance(step, list) else [step]:
             if piece == HANG:

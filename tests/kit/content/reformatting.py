@@ -1,4 +1,4 @@
-"""What git, editors, formatters and Windows do to a file, as functions on its bytes; no words are written."""
+"""Changes by git, editors, formatters and Windows to a file, as functions on its bytes; none adds words."""
 
 import re
 import textwrap
@@ -9,7 +9,7 @@ def _text(change):
 
 
 def _body(change):
-    """Apply `change` to the text below the front matter."""
+    """Apply `change` to the text after the front matter."""
 
     def apply(data):
         _, front, body = data.decode().split("---\n", 2)

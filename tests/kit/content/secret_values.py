@@ -1,4 +1,4 @@
-"""Fills in what the examples of `secrets.toml` leave open, from a seed: no secret is ever written down."""
+"""Fill the placeholders in the examples of `secrets.toml` from a seed, so that no secret is written down."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ HOLE = re.compile(r"\{([a-z0-9]+):([A-Z0-9]+)\}")
 
 
 def filled(example, seed):
-    """The example with other values for every seed."""
+    """Return the example with values that depend on the seed."""
     rng = random.Random(f"{seed}{example}")
     return HOLE.sub(lambda hole: value(rng, hole[1], hole[2]), example)
 

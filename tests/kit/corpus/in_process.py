@@ -1,4 +1,4 @@
-"""A driver of the corpus over a `Sandbox` without a worker, as a program: `in_process.py DIRECTORY ID…`."""
+"""A corpus driver over a `Sandbox` without a worker, as a program: `in_process.py DIRECTORY ID…`."""
 
 import sys
 from functools import partial

@@ -1,4 +1,4 @@
-"""Our memory tool for the anthropic SDK as a subject of the corpus, spoken to as theirs is."""
+"""The Muniment memory tool for the anthropic SDK as a subject of the corpus."""
 
 from contextlib import ExitStack
 
@@ -10,7 +10,7 @@ from muniment.testing.corpus.subjects import symlinks, write_policy
 
 
 class MemoryToolSubject(AnthropicSubject):
-    """A tool for each scope, over one memory; `about` says nothing, since it is ours."""
+    """One tool per scope over one memory; `about` is empty because the tool is part of this project."""
 
     def __init__(self, stage, case):
         self.about, self._stage, self._case = "", stage, case

@@ -1,6 +1,6 @@
-"""Deliberately weak memory tools, so that the interpreter has something to convict.
+"""Deliberately weak memory tools, so that the interpreter has failures to report.
 
-`NaiveTools` normalises paths as text and compares prefixes, opens files by path and writes at once, and
+`NaiveTools` normalises paths as text and compares prefixes, opens files by path, writes immediately, and
 formats indexes without escaping. `RealpathTools` resolves links before it compares, and then opens by path
 again.
 """
@@ -14,11 +14,11 @@ from muniment.testing.corpus import Answer, Committed
 from muniment.testing.corpus.stage import ROOTS
 
 LOOKS = 2_000
-"""How often `RealpathTools` looks whether a folder has become a link."""
+"""Number of times that `RealpathTools` checks whether a folder has become a link."""
 
 
 class NaiveTools:
-    """`normpath` and `startswith`."""
+    """Tools that check paths with `normpath` and `startswith`."""
 
     commits_often = True
 
@@ -89,10 +89,11 @@ class NaiveTools:
 
 
 class RealpathTools(NaiveTools):
-    """`realpath`, `commonpath`, and then the path again: safe until somebody is faster.
+    """Tools that check with `realpath` and `commonpath`, then open the path: safe until an attacker is
+    faster.
 
-    It gives an attacker time between check and use: until the folder has become a link, or for some looks.
-    On a busy machine the two would hardly ever run at the same time.
+    It gives an attacker time between check and use: until the folder is a link, or for a number of checks. On
+    a busy machine both would otherwise rarely run at the same time.
     """
 
     def _resolved(self, path):

@@ -1,4 +1,4 @@
-"""Nodes that are killed and stopped, and a database that is restarted, while homes are in use."""
+"""Kill and stop nodes and restart the database while homes are in use."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ QUIET_SECONDS = 120.0
 
 @dataclass
 class Plan:
-    """How much, and how bad.
+    """Size and severity of a run.
 
     Attributes:
-        seconds: for which faults go on.
-        between: seconds between two faults, at least and at most.
+        seconds: duration of the faults.
+        between: minimum and maximum seconds between two faults.
         paused: seconds of a SIGSTOP, longer than the lease.
-        restarts: whether the database is restarted, too.
+        restarts: whether the database is also restarted.
     """
 
     seed: int
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass
 class HomeDriven:
-    """A home and what was asked of it."""
+    """A home and the requests sent to it."""
 
     name: str
     token: str
@@ -67,7 +67,7 @@ class HomeDriven:
 
 
 class Storm:
-    """One run of a plan over a base and some nodes."""
+    """One run of a plan over a database and some nodes."""
 
     def __init__(self, plan: Plan, base: Base, server: Server | None, nodes: Sequence[NodeProcess]) -> None:
         self.plan, self.base, self.server, self.nodes = plan, base, server, list(nodes)
@@ -80,7 +80,7 @@ class Storm:
         self._calm = asyncio.Event()
 
     async def run(self) -> None:
-        """Drive all homes while faults happen; then wait until everything is over."""
+        """Use all homes while faults happen; then wait until everything has finished."""
         for node in self.nodes:
             node.start()
         for node in self.nodes:
@@ -102,7 +102,7 @@ class Storm:
             each.cancel()
         await asyncio.gather(*followers, return_exceptions=True)
 
-    # -- what is asked
+    # -- requests
 
     def _client(self, home: HomeDriven) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
@@ -112,7 +112,7 @@ class Storm:
     async def _asked(
         self, client: httpx2.AsyncClient, method: str, path: str, **more: Any
     ) -> httpx2.Response:
-        """The answer of any node that gives one, however long that takes."""
+        """Send a request to random nodes until one responds, without a time limit."""
         while True:
             node = self.random.choice(self.nodes)
             try:
@@ -152,7 +152,7 @@ class Storm:
         home.accepted.append(answer.json()["taskId"])
 
     async def _follow(self, home: HomeDriven) -> None:
-        """Follow a home on one node after the other, from where the last one left off."""
+        """Follow the events of a home on changing nodes, each from the last cursor."""
         cursor = None
         while True:
             node = self.random.choice(self.nodes)
@@ -182,7 +182,7 @@ class Storm:
                         found = {}
             await asyncio.sleep(0.2)
 
-    # -- what goes wrong
+    # -- faults
 
     async def _break(self) -> None:
         until = time.monotonic() + self.plan.seconds
@@ -210,7 +210,7 @@ class Storm:
                 node.signal(signal.SIGCONT)
 
     def _at_work(self) -> NodeProcess:
-        """A node that has a task under way just now, if one is found soon; any other one else."""
+        """Return a node that is running a task, if one is found soon, or any other node."""
         for _ in range(200):
             with suppress(psycopg.OperationalError):
                 for (name,) in self._rows(
@@ -219,7 +219,7 @@ class Storm:
                     return next(each for each in self.nodes if name in {None, each.name})
         return self.random.choice(self.nodes)
 
-    # -- what is true afterwards, asked of the database by statements of our own
+    # -- checks afterwards, with independent statements on the database
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
@@ -240,12 +240,12 @@ class Storm:
                 return str(self._rows("SELECT epoch FROM series WHERE home = %s", home.name)[0][0])
 
     def lost(self) -> list[str]:
-        """Accepted tasks that are not over, or of which there is no record."""
+        """Return accepted tasks that have not ended or have no row."""
         over = {row[0] for row in self._rows("SELECT id FROM task WHERE status = ANY(%s)", sorted(TERMINAL))}
         return [each for home in self.homes for each in home.accepted if each not in over]
 
     def not_once(self) -> list[str]:
-        """Tasks that did not end exactly once, by the events of the ledger, or committed more than once."""
+        """Return tasks without exactly one end, by the events of the ledger, or with more than one commit."""
         ended = Counter(
             task
             for task, data in self._rows("SELECT task, data FROM event WHERE type = 'task'")
@@ -254,14 +254,14 @@ class Storm:
         return [each for home in self.homes for each in home.accepted if ended[each] != 1]
 
     def failed(self) -> Counter[str]:
-        """Why tasks failed."""
+        """Count the error codes of failed tasks."""
         return Counter(
             json.loads(error)["code"]
             for (error,) in self._rows("SELECT error FROM task WHERE status = 'failed'")
         )
 
     def out_of_order(self) -> list[str]:
-        """Where two tasks of a home ran at once, or one began before another that was accepted earlier."""
+        """Return where two tasks of a home overlapped, or one began before an earlier one."""
         found = []
         for home in self.homes:
             order = dict(self._rows("SELECT id, seq FROM task WHERE home = %s", home.name))
@@ -284,18 +284,18 @@ class Storm:
         return found
 
     def gaps(self) -> list[str]:
-        """Where a follower missed an event, or was told one twice."""
+        """Return the homes whose follower missed an event or received one twice."""
         found = []
         for home in self.homes:
             numbers = [number for number, _ in home.seen]
             if numbers != list(range(1, len(numbers) + 1)):
                 found.append(f"{home.name}: {numbers[:50]}")
             if home.resyncs:
-                found.append(f"{home.name}: told to look again {home.resyncs} times")
+                found.append(f"{home.name}: resynced {home.resyncs} times")
         return found
 
     def forged(self) -> list[str]:
-        """Problems of the audit chains."""
+        """Return problems of the audit chains."""
         found = []
         with closing(LedgerPool(self.base.node, 2)) as pool:
             for home in self.homes:
@@ -304,7 +304,7 @@ class Storm:
         return found
 
     def entries(self, home: HomeDriven) -> dict[str, bytes]:
-        """What a home's files are by the ledger: the newest bytes of each path."""
+        """Return the files of a home according to the ledger: the newest bytes of each path."""
         rows = self._rows(
             "SELECT convert_from(root.path, 'UTF8'), kept.rel, blob.content FROM change_kept AS kept "
             "JOIN change_set AS done ON done.home = kept.home AND done.id = kept.change_set "
@@ -317,7 +317,7 @@ class Storm:
         return {path: bytes(content) for path, content in newest.items() if content is not None}
 
     async def brought_up(self) -> None:
-        """Have every node read every home once, so that its copy is as the ledger is."""
+        """Let every node read every home once, so that its copy matches the ledger."""
         for node in self.nodes:
             for home in self.homes:
                 async with self._client(home) as client:
@@ -330,7 +330,7 @@ class Storm:
                         await asyncio.sleep(0.2)
 
     def differing(self) -> list[str]:
-        """Copies that are not what the ledger says, or not alike in what is derived."""
+        """Return copies that differ from the ledger, or from each other in derived files."""
         found = []
         for home in self.homes:
             wanted, first = self.entries(home), None
@@ -350,7 +350,9 @@ class Storm:
         return found
 
     def unlike_new(self, cache: Path) -> list[str]:
-        """Copies that are not what the product makes of the ledger in an empty directory, with indexes."""
+        """Return copies that differ from what the product builds from the ledger in an empty directory, with
+        indexes.
+        """
         terms = CopyTerms(load_policy("strict"), "judge")
         found = []
         with closing(LedgerPool(self.base.node, 4)) as pool:
@@ -372,13 +374,13 @@ class Storm:
 
 
 def files_below(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path there."""
+    """Return every file under a directory, by relative path."""
     return {
         str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()
     }
 
 
 def is_index(path: str) -> bool:
-    """Whether a file is generated, by its name."""
+    """Return whether a path is one of a generated file."""
     _, _, rel = path.partition("/")
     return rel == "MEMORY.md" or rel.startswith("index/")

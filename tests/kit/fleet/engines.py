@@ -1,4 +1,4 @@
-"""What a ledger can be kept in, for tests over both: a file of SQLite, a home of a real PostgreSQL."""
+"""Ledger engines for tests over both: a SQLite file, or a home in a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from muniment.store.state import Shared, State
 ENGINES = ("sqlite", "postgres")
 
 over_both = pytest.mark.parametrize("engine", ENGINES, scope="module")
-"""For a test of a file whose others need one engine."""
+"""Run a test over both engines in a file whose other tests need one."""
 
 of_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="module")
-"""For a test of what SQLite does, or of its files: beside those that take both.
+"""Run a test only with SQLite, in a file whose other tests use both engines.
 
-Indirect: else what fixtures of the module made of another engine would stay, in some orders.
+Indirect: otherwise module fixtures of another engine would remain in some orders.
 """
 
 of_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True, scope="module")
-"""Likewise, of what PostgreSQL does."""
+"""Run a test only with PostgreSQL, in the same way."""
 
 
 class Opening:
-    """Opens states of one engine; one directory is one ledger, however often it is opened.
+    """Opens states of one engine; each directory always has the same ledger.
 
     Args:
         base: of a fleet; None: ledgers are files.
-        roots: the directory that all roots lie in.
+        roots: the directory that contains all roots.
     """
 
     def __init__(self, base: Base | None, roots: Path = Path("/nonexistent")) -> None:
@@ -43,7 +43,7 @@ class Opening:
 
     @contextmanager
     def __call__(self, directory: Path | None = None) -> Iterator[State]:
-        """A state; None: a new one."""
+        """Open the state of a directory; None: a new one."""
         if self._base is None:
             with State(directory) as state:
                 yield state
@@ -56,7 +56,7 @@ class Opening:
 
 
 def meanwhile(state: State, *statements: str) -> None:
-    """What another process does to a ledger, unless it would have to wait for whoever writes."""
+    """Change a ledger as another process would, unless that would have to wait for a writer."""
     if isinstance(state.ledger, Database):
         with (
             suppress(sqlite3.OperationalError),
@@ -75,7 +75,7 @@ def meanwhile(state: State, *statements: str) -> None:
 
 
 def rows_of(state: State) -> Iterator[tuple[str, bytes]]:
-    """What a home's rows in PostgreSQL hold, by table; of SQLite nothing, whose file can be read."""
+    """Yield the PostgreSQL rows of a home, by table; for SQLite nothing, because its file can be read."""
     if isinstance(state.ledger, Database):
         return
     for (table,) in state.ledger.rows(

@@ -1,4 +1,4 @@
-"""A fleet's database on a real server, and homes in it."""
+"""The database of a fleet on a real server, and homes in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Base:
 
     Attributes:
         superuser, owner, node: its URLs, by role.
-        pool: of the nodes' role, for whoever needs none of its own.
+        pool: a shared pool of the node role.
     """
 
     superuser: str
@@ -39,14 +39,14 @@ class Base:
     pool: LedgerPool
 
     def new_home(self) -> str:
-        """A home of its own for a test."""
+        """Create a home for a test; return its name."""
         name = f"home-{os.getpid()}-{next(_NUMBERS)}"
         homes.add_home(self.owner, name)
         return name
 
     @contextmanager
     def state(self, directory: Path | None = None, home: str | None = None) -> Iterator[State]:
-        """The state of a home, as a node has it; without a working copy."""
+        """Open the state of a home as a node does, without a working copy."""
         name = home or self.new_home()
         with closing(LedgerPool(self.node, 8)) as pool:
             base = directory or Path("/nonexistent")
@@ -56,7 +56,7 @@ class Base:
 
 @contextmanager
 def base_on(superuser: str) -> Iterator[Base]:
-    """A new database of a server, migrated; dropped afterwards."""
+    """Create and migrate a database on a server; drop it afterwards."""
     with postgres.database(superuser) as url:
         _, _, name = url.rpartition("/")
         with psycopg.connect(url, autocommit=True) as connection:
@@ -66,13 +66,13 @@ def base_on(superuser: str) -> Iterator[Base]:
             connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
         owner, node = as_role(url, OWNING), as_role(url, schema.ROLE)
         schema.migrate(owner, KEY)
-        # Else connections would be closed while other tests count descriptors.
+        # Otherwise connections would be closed while other tests count descriptors.
         with mock.patch.object(store, "KEPT_SECONDS", 86_400), closing(LedgerPool(node, 16)) as pool:
             yield Base(url, owner, node, pool)
 
 
 def as_role(url: str, role: str) -> str:
-    """The same database for another role; a server that asks for passwords is not for tests."""
+    """Return the URL of the same database for another role; servers with passwords are not supported."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{role}@{rest.rpartition('@')[2]}"
 
@@ -80,7 +80,7 @@ def as_role(url: str, role: str) -> str:
 def is_idle(base: Base, home: str) -> bool:
     """Return whether no task of a home is pending, no turn is queued, and no node has its lease.
 
-    Then no node changes its rows unless it is asked to.
+    Then no node changes its rows without a request.
     """
     with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:
         found = connection.execute(
@@ -93,7 +93,7 @@ def is_idle(base: Base, home: str) -> bool:
 
 
 def rows_of_home(base: Base, home: str) -> dict[str, list[str]]:
-    """All rows of a home, as the server's superuser sees them."""
+    """Return all rows of a home, read by the superuser."""
     with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:
         tables = connection.execute(
             "SELECT table_name::text FROM information_schema.columns JOIN information_schema.tables "

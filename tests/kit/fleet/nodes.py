@@ -1,4 +1,4 @@
-"""Nodes as processes, as their operator starts them."""
+"""Nodes as separate processes, started as an operator does."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ START_SECONDS = 60.0
 
 
 class NodeProcess:
-    """A node with a home directory of its own, on a port that stays.
+    """A node with its home directory, on a fixed port.
 
     Args:
-        directory: of it alone.
-        url: of the database, as the nodes' role.
+        directory: used by this node only.
+        url: of the database, for the node role.
         name: of the node.
         lease: seconds.
-        flags: of `serve`, more of them.
+        flags: additional flags of `serve`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class NodeProcess:
         self.url = ""
 
     def start(self) -> None:
-        """Start it, without waiting for it to serve."""
+        """Start it without waiting until it serves."""
         with (self.directory / "log").open("a") as log:
             self.process = subprocess.Popen(
                 [
@@ -73,7 +73,7 @@ class NodeProcess:
         self.port = int(self.url.rpartition(":")[2])
 
     def kill(self) -> None:
-        """End it, as a power cut would."""
+        """End it like a power cut."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -98,10 +98,10 @@ class NodeProcess:
 
     @property
     def log(self) -> str:
-        """Its standard error so far."""
+        """Return its standard error until now."""
         return (self.directory / "log").read_text()
 
     @property
     def copies(self) -> Path:
-        """Where its working copies are."""
+        """Return the directory of its working copies."""
         return self.directory / "state" / "copies"

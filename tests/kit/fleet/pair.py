@@ -1,4 +1,4 @@
-"""Nodes in this process, each with files of its own, and whoever asks them."""
+"""Nodes in this process, each with separate files, and clients of them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from muniment.settings import Settings
 
 
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> None:
-    """Wait until something holds that happens elsewhere."""
+    """Wait until a condition in another thread or process is true."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.005)
 
 
 class AtNode(Asking):
-    """What tests ask of one node with one token."""
+    """Requests to one node with one token."""
 
     def __init__(self, url: str, token: str) -> None:
         self.url, self.token, self._epoch = url, token, ""
         self.http = httpx2.Client(base_url=url, trust_env=False, timeout=60)
 
     def cursor(self, number: int) -> str:
-        """The cursor of an event by its number."""
+        """Return the cursor of an event by its number."""
         if not self._epoch:
             whose = {"Authorization": f"Bearer {self.token}"}
             with self.http.stream("GET", "/workspace/memory/events", headers=whose) as answer:
@@ -49,7 +49,7 @@ class AtNode(Asking):
         return f"{self._epoch}-{number}"
 
     def recalled(self, query: str) -> list[str]:
-        """The texts that a recall finds, which must not fail."""
+        """Return the texts that a recall finds; it must not fail."""
         answer = self.post("/workspace/memory/recall", {"query": query})
         assert answer.status_code == 200, answer.text
         assert answer.json().get("error") is None, answer.text
@@ -64,9 +64,9 @@ class InNode:
     """A node of this process.
 
     Attributes:
-        node: it.
-        url: where it listens.
-        token: its operator's.
+        node: the node object.
+        url: its address.
+        token: of its operator.
     """
 
     def __init__(self, daemon: Daemon, node: FleetNode, directory: Path) -> None:
@@ -75,11 +75,11 @@ class InNode:
 
     @property
     def copies(self) -> Path:
-        """Where its working copies are."""
+        """Return the directory of its working copies."""
         return self.directory / "state" / "copies"
 
     def memory(self, home: str) -> Path:
-        """Where the files of a home's working copy are."""
+        """Return the directory of the files in the working copy of a home."""
         return directory_of(self.copies, home) / MEMORY
 
 
@@ -88,8 +88,8 @@ class NewHome:
     """A home of a test.
 
     Attributes:
-        token: its owner's.
-        at: what is asked of each node with that.
+        token: of its owner.
+        at: requests with this token, for each node.
     """
 
     name: str
@@ -98,11 +98,11 @@ class NewHome:
 
 
 class Nodes:
-    """Nodes over one base, in one loop on a thread.
+    """Nodes over one database, on one event loop in a thread.
 
     Attributes:
-        nodes: all.
-        loop: theirs.
+        nodes: all nodes.
+        loop: their event loop.
     """
 
     def __init__(self, base: Base, loop: asyncio.AbstractEventLoop, stack: ExitStack, policy: str) -> None:
@@ -112,7 +112,7 @@ class Nodes:
     def start(
         self, directory: Path, name: str, model: HeldModel | None = None, *, lease: float, slots: int = 4
     ) -> InNode:
-        """Another node."""
+        """Start another node."""
         state = directory / "state"
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         (state / "audit.key").write_bytes(KEY)
@@ -130,25 +130,25 @@ class Nodes:
         return made
 
     def stop(self, node: InNode) -> None:
-        """End a node."""
+        """Stop a node."""
         self.run(node.daemon.stop())
 
     def run(self, coroutine):
-        """Carry out a coroutine on the nodes' loop."""
+        """Run a coroutine on the event loop of the nodes."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
 
     def at(self, number: int, token: str) -> AtNode:
-        """One who asks a node."""
+        """Return requests to a node with a token."""
         return self._stack.enter_context(closing(AtNode(self.nodes[number].url, token)))
 
     def home(self) -> NewHome:
-        """A home, and whoever asks for it at each node."""
+        """Create a home with requests to each node."""
         name = self.base.new_home()
         token = homes.add_token(self.base.owner, KEY, name)
         return NewHome(name, token, tuple(self.at(each, token) for each in range(len(self.nodes))))
 
     def client(self, home: NewHome, name: str = "client", *clients: str, trust: Trust = Trust.AGENT) -> str:
-        """A token for a client of a home."""
+        """Create a token for a client of a home."""
         return homes.add_token(self.base.owner, KEY, home.name, name, clients, trust)
 
 
@@ -162,15 +162,15 @@ def nodes(
     lease: float = 15.0,
     policy: str = "strict",
 ) -> Iterator[Nodes]:
-    """Nodes that run.
+    """Run nodes.
 
     Args:
         base: their database.
-        directory: below which each has files of its own.
-        count: how many.
-        model: None: our rules; it is released at the end.
+        directory: contains the directory of each node.
+        count: number of nodes.
+        model: None: the rules; it is released at the end.
         lease: seconds.
-        policy: a shipped one, or the path of one.
+        policy: the name of a built-in policy, or the path of one.
     """
     with ExitStack() as stack:
         made = Nodes(base, stack.enter_context(looping()), stack, policy)

@@ -1,10 +1,11 @@
-"""The directories of one example of the machine, what a neighbour does in them, and a second opinion.
+"""The directories of one example of the state machine, the actions of a peer process, and an independent
+check.
 
     BASE/user, BASE/project    the scope roots
-    BASE/outside               everything in it, names too, is the canary; nothing may read or change it
-    BASE/aside                 decoys, and what a neighbour took out of the roots
+    BASE/outside               all content and names contain the canary; must not be read or changed
+    BASE/aside                 decoys, and files that a peer moved out of the roots
 
-Nothing here shares code with the subject: paths are walked by `lstat`, one name after the other.
+It shares no code with the subject: paths are walked by `lstat`, one name after the other.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ PLACES = (
     *("project/topic", "user/topic/deep", "user/folder.md", "project/note.md", "user/folder.md/a.md"),
     *("project/out.md", "project/out/note.md", "project/topic/near.md"),
 )
-"""Few enough that calls, neighbours and trees meet."""
+"""Few paths, so that calls, peers and trees meet."""
 
 DECOYS = ("link-dir", "link-file", "link-scope", "link-gone", "hard", "hard-index", "fifo", "dir", "file")
 THEIRS = b"theirs\n"
@@ -41,7 +42,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Deed:
-    """What a neighbour does: `kind` of deed, at one place and sometimes another, perhaps with a decoy."""
+    """An action of a peer: its `kind`, one or two paths, and possibly a decoy."""
 
     kind: str
     place: str
@@ -57,7 +58,7 @@ deeds = st.builds(Deed, *(st.sampled_from(each) for each in (KINDS, PLACES, PLAC
 
 
 class Ground:
-    """Directories with `tree` in both scopes, and the outside photographed."""
+    """Directories with `tree` in both scopes, and a snapshot of the outside."""
 
     def __init__(self, tree):
         self.base = Path(tempfile.mkdtemp(prefix="fuzz-"))
@@ -90,7 +91,7 @@ class Ground:
         (self.aside / "file").write_bytes(THEIRS)
 
     def _make_ordinary(self, root):
-        """What most trees lack, where nothing of theirs has the name."""
+        """Create entries that most trees lack, if their names are free."""
         for name in ("topic", "topic/deep"):
             with contextlib.suppress(OSError):
                 (root / name).mkdir(mode=0o700)
@@ -103,10 +104,10 @@ class Ground:
             if self.is_reached("project/topic/near.md") and not os.path.lexists(root / "topic" / "near.md"):
                 (root / "topic" / "near.md").symlink_to("note.md")
 
-    # -- what a neighbour does ---------------------------------------------------------------------
+    # -- actions of a peer -------------------------------------------------------------------------------
 
     def do(self, deed):
-        """Carry out a deed, or what of it the tree allows; never behind a link."""
+        """Perform an action as far as the tree allows; never through a link."""
         place, other, decoy = self.base / deed.place, self.base / deed.other, self.aside / deed.decoy
         with contextlib.suppress(OSError):
             if deed.kind.endswith("-root"):
@@ -141,10 +142,10 @@ class Ground:
             else:
                 root.mkdir(mode=0o700)
 
-    # -- the second opinion ------------------------------------------------------------------------
+    # -- the independent check ---------------------------------------------------------------------------
 
     def is_reached(self, place):
-        """Whether the way to a place, its last name aside, is all directories."""
+        """Return whether all parents of a path are real directories."""
         path = self.base
         for name in place.split("/")[:-1]:
             path /= name
@@ -153,14 +154,14 @@ class Ground:
         return True
 
     def root(self, scope):
-        """Where the bound root of a scope is now."""
+        """Return the current path of the bound root of a scope."""
         for path in (self.base / scope, *self.aside.iterdir()):
             if os.path.lexists(path) and identity(path) == self.roots[scope]:
                 return path
         return None
 
     def plain_file(self, path):
-        """The bytes of a regular file with one name, None for anything else."""
+        """Return the bytes of a regular file with one name, or None for anything else."""
         try:
             found = path.lstat()
         except (OSError, ValueError):
@@ -170,7 +171,7 @@ class Ground:
         return path.read_bytes()
 
     def read(self, logical):
-        """The bytes at `scope/rel`, if it is a plain file reached through directories of the bound root."""
+        """Return the bytes at `scope/rel` if it is a regular file under directories of the bound root."""
         scope, _, rel = logical.partition("/")
         path = self.root(scope) if scope in SCOPES else None
         for name in rel.split("/") if path else ():
@@ -180,7 +181,7 @@ class Ground:
         return self.plain_file(path) if path else None
 
     def inventory(self):
-        """Every name in the roots and aside, with what it is: for files inode, time and bytes."""
+        """Return every name in the roots and aside with its kind; for files also inode, time and bytes."""
         found = {}
         for top in (*SCOPES, "aside"):
             if os.path.lexists(self.base / top):
@@ -192,30 +193,34 @@ class Ground:
         return found
 
     def contents(self):
-        """How often each text stands in a file of the roots or aside; a file with two names counts once."""
+        """Count how often each text is in a file of the roots or aside; a file with two names counts once."""
         files = {state[1]: state[3] for state in self.inventory().values() if state[0] == "file"}
         return Counter(files.values())
 
     def places_of(self, texts, *, apart_from):
-        """Where files with one of some texts stand: neither aside, nor where a neighbour had his hands."""
+        """Return the files that contain one of some texts, except those aside or under paths that a peer
+        changed.
+        """
         files = {name: state[3] for name, state in self.inventory().items() if state[0] == "file"}
         found = [name for name, text in files.items() if text in texts]
         return [name for name in found if not name.startswith(("aside/", *apart_from))]
 
     def trespasses(self):
-        """What changed outside, or was read there. A hard link that an index took the place of had to go."""
+        """Return what changed or was read outside. Indexes may have replaced a hard link."""
         after = photograph({"outside": self.outside})
         before, self._before = self._before, after
         return [line for line in differences(before, after) if not line.endswith("secret.md' changed: links")]
 
     def resolved(self, logical):
-        """Where `scope/rel` led when `remember_links` was called, as such; None: outside or in circles."""
+        """Return the canonical target of `scope/rel` when `remember_links` was called; None: outside or a
+        loop.
+        """
         scope, _, rel = logical.partition("/")
         root = os.path.realpath(self.shadow / scope)
         try:
             Path(root, rel).stat()
         except OSError as error:
-            if error.errno == errno.ELOOP:  # `realpath` makes something of it.
+            if error.errno == errno.ELOOP:  # `realpath` resolves loops to something.
                 return None
         real = os.path.realpath(f"{root}/{rel}")
         if real == root:
@@ -226,7 +231,7 @@ class Ground:
         return f"{scope}/{os.path.relpath(real, root)}{slash}"
 
     def remember_links(self):
-        """Copy the directories and links of the bound roots, without any file."""
+        """Copy the directories and links of the bound roots, without files."""
         self.shadow = self.base / "shadow"
         shutil.rmtree(self.shadow, ignore_errors=True)
         for scope in SCOPES:
@@ -237,13 +242,15 @@ class Ground:
                     path = Path(where) / name
                     copy = self.shadow / scope / path.relative_to(root)
                     if path.is_symlink():
-                        copy.symlink_to(os.readlink(path))  # noqa: PTH115  likewise
+                        copy.symlink_to(os.readlink(path))  # noqa: PTH115  as below
                     elif path.is_dir():
                         copy.mkdir()
 
 
 def _leads_to_folders(path):
-    """Whether a link says by a slash at its end that it leads to a folder, which `realpath` drops."""
+    """Return whether a link target ends with a slash, so that it requires a directory; `realpath` drops the
+    slash.
+    """
     while path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115  `Path.readlink` drops that slash
         if target.endswith("/"):
@@ -258,7 +265,7 @@ def identity(path):
 
 
 def seen(path, without):
-    """What a name is; the bytes of files whose inode is in `without` stay unread."""
+    """Describe a name; do not read files whose inode is in `without`."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         return "link", os.fspath(path.readlink())

@@ -1,7 +1,7 @@
-"""The memory as a run should see it: a dictionary of what it wrote, over the plain files that are there.
+"""The memory as a run should see it: its writes as a dictionary over the regular files on disk.
 
-Shares no code with the subject. `known` gives the texts that a path may have, several where a neighbour acted
-while the subject looked.
+Shares no code with the subject. `known` returns the possible texts of a path, several if a peer acted while
+the subject was reading.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ NUMBERED = re.compile(r"([1-9][0-9]*)\t(.*)", re.DOTALL)
 
 
 class Model:
-    """What one run may see and has proposed.
+    """The view of one run and its proposals.
 
     Attributes:
-        pending: what it proposes, by logical path: the texts that it may be, one of them for sure.
-        claims: what a path held when the run first read or wrote it: texts, None for no plain file.
+        pending: its proposals by logical path: the possible texts, one of which is right.
+        claims: content of a path when the run first read or wrote it: texts, None for no regular file.
     """
 
     def __init__(self, ground, *, resolves_links):
@@ -27,14 +27,14 @@ class Model:
             ground.remember_links()
 
     def logical(self, path):
-        """The one name of what a path spells, by the links that the run began with; None: it has none."""
+        """Return the canonical name of a path by the links at the start of the run; None: it has none."""
         text = path.removeprefix("/memories/") if path.startswith("/memories/") else path.removeprefix("/")
         if "\0" in text or text.encode(errors="replace") != text.encode(errors="surrogatepass"):
             return None
         return self.ground.resolved(text) if self.resolves_links else text
 
     def known(self, path):
-        """The texts that a path may have; none, where there is no plain file."""
+        """Return the possible texts of a path; empty if it is not a regular file."""
         logical = self.logical(path)
         if logical in self.pending:
             return set(self.pending[logical])
@@ -42,30 +42,30 @@ class Model:
         return set() if found is None else {found}
 
     def on_disk(self, path):
-        """The texts that a path may have on the disk, None for no plain file."""
+        """Return the possible texts of a path on disk; None for no regular file."""
         logical = self.logical(path)
         return {self.ground.read(logical)} if logical else set()
 
     def claim(self, path, states):
-        """The run was shown or replaces one of these states of a path; at commit it has to be right."""
+        """Record that the run read or replaces one of these states of a path; it must be true at commit."""
         self.claims.setdefault(self.logical(path), states)
 
     def broken_claims(self):
-        """Paths that no longer hold what they held."""
+        """Return the paths whose content has changed since their claim."""
         return [path for path, states in self.claims.items() if self.ground.read(path) not in states]
 
     def learn(self, tool, arguments, outcome, known):
-        """Check what an allowed call showed against what was known, and take in what it wrote."""
+        """Check the output of an allowed call against the known texts, and record what it wrote."""
         match tool:
             case "write_file":
                 self.pending[self.logical(arguments["path"])] = {arguments["content"].encode()}
             case "edit":
                 self.pending[self.logical(arguments["path"])] = set(edited(arguments, known))
             case "read_file":
-                assert any(shows(outcome.text, content) for content in known), "it showed what is not there"
+                assert any(shows(outcome.text, content) for content in known), "the output is not in the file"
 
     def check_proposed(self, changes):
-        """What is proposed is what the allowed writes said, neither more nor less."""
+        """Assert that the proposal contains exactly what the allowed writes contained."""
         proposed = {change.path: change.sha256_after for change in changes}
         assert set(proposed) == set(self.pending)
         for path, digest in proposed.items():
@@ -74,7 +74,7 @@ class Model:
             self.pending[path] = fitting
 
     def check_effect(self, before, after):
-        """The roots are what they were, with what was proposed in them and the indexes of touched scopes."""
+        """Assert that the roots changed only by the proposal and by the indexes of touched scopes."""
         for path, (content,) in self.pending.items():
             assert after[path][0] == "file"
             assert after[path][3] == content
@@ -112,7 +112,7 @@ def edited(arguments, known):
 
 
 def shows(text, content):
-    """Whether numbered lines are those of a file, as far as they are shown."""
+    """Return whether numbered lines are an excerpt of a file."""
     with contextlib.suppress(UnicodeDecodeError):
         lines = content.decode().split("\n")
         found = [NUMBERED.fullmatch(line) for line in text.split("\n")]
@@ -122,7 +122,7 @@ def shows(text, content):
 
 
 def is_readable(content):
-    """Whether a tool should show a file."""
+    """Return whether a tool should display a file."""
     try:
         return "\0" not in content.decode()
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from muniment.kernel.syscalls import Openat2Resolver
 from muniment.kernel.walk import WalkResolver
 
 CANARY = "canary-0b5e1d"
-"""In every name and every file outside the root: nothing that comes back may hold it."""
+"""In every name and every file outside the root: no result may contain it."""
 
 RESOLVERS = {"openat2": Openat2Resolver(), "walk": WalkResolver()}
 
@@ -24,11 +24,11 @@ OPERATIONS = {
     "list": _of_text(Root.list_directory),
     "examine": _of_text(Root.examine),
 }
-"""What takes a path of a root, for text: a path is made of it first."""
+"""Operations on a path of a root, with text arguments that are converted first."""
 
 
 class Failing:
-    """A resolver on a system that answers with an error, always or for some paths, as it may any time."""
+    """A resolver on a system that fails with an error, always or for some paths."""
 
     name = "failing"
 
@@ -44,7 +44,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class Trees:
-    """`inside` is the root; `outside` lies beside it, `other` is another scope."""
+    """`inside` is the root; `outside` is next to it, `other` is another scope."""
 
     inside: Path
     outside: Path
@@ -55,7 +55,7 @@ class Trees:
 
 
 def plant(base):
-    """An ordinary inside tree, and an outside one that is all canary."""
+    """Create an ordinary tree inside, and one outside in which everything contains the canary."""
     trees = Trees(base / "inside", base / "outside", base / "other")
     (trees.inside / "topic" / "deep").mkdir(parents=True)
     (trees.inside / "note.md").write_text("inside note")
@@ -69,14 +69,14 @@ def plant(base):
     return trees
 
 
-# What the link is called, where it leads, and a path that meets it.
+# Name of the link, its target, and a path through it.
 LINKS = {
     "a relative link to a file": ("link.md", f"../outside/{CANARY}.md", "link.md"),
     "an absolute link to a file": ("link.md", f"{{outside}}/{CANARY}.md", "link.md"),
     "a link to a file of this root": ("link.md", "note.md", "link.md"),
     "a link to a directory": ("dir", "{outside}", "dir"),
-    "a file behind a link to a directory": ("dir", "../outside", f"dir/{CANARY}.md"),
-    "a directory behind a link to a directory": ("dir", "../outside", f"dir/{CANARY}-dir"),
+    "a file under a link to a directory": ("dir", "../outside", f"dir/{CANARY}.md"),
+    "a directory under a link to a directory": ("dir", "../outside", f"dir/{CANARY}-dir"),
     "a link in a deeper directory": ("topic/dir", "{outside}", "topic/dir/note.md"),
     "a chain of links": ("first.md", "second.md", "first.md"),
     "a dangling link": ("gone.md", "nowhere", "gone.md"),
@@ -86,12 +86,12 @@ LINKS = {
     "a link to the root itself": ("here", ".", "here/note.md"),
     "a link to another scope": ("other", "{other}", f"other/{CANARY}.md"),
     "a link to a magic link": ("magic", "/proc/self/cwd", "magic"),
-    "a name behind a magic link": ("magic", "/proc/self/root", "magic/note.md"),
+    "a name under a magic link": ("magic", "/proc/self/root", "magic/note.md"),
 }
 
 
 def plant_link(trees, shape):
-    """Plant one of `LINKS`; the path that meets it."""
+    """Create one of `LINKS`; return the path through it."""
     name, target, rel = LINKS[shape]
     (trees.inside / name).symlink_to(target.format(outside=trees.outside, other=trees.other))
     if shape == "a chain of links":

@@ -1,4 +1,4 @@
-"""Places to remember in, and what stands there."""
+"""Job contexts over throwaway roots, and their content."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
 @pytest.fixture
 def any_words(monkeypatch):
-    """As if whatever a model writes held the fact: for tests of what stands behind T-RUN-14."""
+    """Accept any written text as the fact: for tests of the controls after T-RUN-14."""
     monkeypatch.setattr("muniment.operations.remember_job.holds", lambda *_: True)
 
 
 @pytest.fixture
 def some(request):
-    """Every so manieth of many rows, and all of them where there is time."""
+    """Return every n-th of many rows, or all rows with `--slow`."""
     return lambda rows, step: list(rows) if request.config.getoption("--slow") else list(rows)[::step]
 
 
 @pytest.fixture
 def logged(caplog):
-    """What Muniment logged so far, as texts."""
+    """Return the messages that Muniment has logged."""
     logger = logging.getLogger("muniment")
     propagates, logger.propagate = logger.propagate, True
     caplog.set_level(logging.INFO, "muniment")
@@ -52,7 +52,7 @@ def logged(caplog):
 
 @contextlib.contextmanager
 def opened(roots, policy=None, *, in_process=True, on_model_failure="fail", **terms):
-    """A place over roots; in this process unless told otherwise. No rules hide there what a model did."""
+    """Open a context over roots, by default in this process. A failed model is not replaced by the rules."""
     policy = policy or strict(require="none")
     terms |= {"in_process": in_process, "on_model_failure": on_model_failure}
     place = Place(policy, bind_all(roots), State(None), **terms)
@@ -64,20 +64,20 @@ def opened(roots, policy=None, *, in_process=True, on_model_failure="fail", **te
 
 @contextlib.contextmanager
 def made(base, policy=None, **terms):
-    """As `opened`, over new roots below `base`."""
+    """Open a context over new roots under `base`; see `opened`."""
     with opened(make_roots(base), policy, **terms) as place:
         yield place
 
 
 @pytest.fixture
 def place(tmp_path):
-    """A place in `tmp_path`, in this process."""
+    """Open a context in `tmp_path`, in this process."""
     with made(tmp_path) as place:
         yield place
 
 
 def roomy(share=1.0, *, conflict="retry", **more):
-    """A policy under which a dream may change as much as it likes, or some of it."""
+    """Return a policy under which a dream may change everything, or a share of it."""
     policy = strict(require="none", **more)
     return replace(policy, changes=Changes(conflict=conflict, max_scope_share=share))
 
@@ -91,13 +91,13 @@ def base(place):
 
 
 def lay(place, files):
-    """Put texts or bytes at logical paths."""
+    """Write texts or bytes to logical paths."""
     for path, content in files.items():
         put(base(place), path, content)
 
 
 def memory(place):
-    """Every entry with its bytes; nothing that is generated."""
+    """Return every entry with its bytes, without generated files."""
     return {
         f"{name}/{rel}": path.read_bytes()
         for name, root in place.roots.items()
@@ -125,7 +125,7 @@ def dreaming(place, model=None, *, cancel=None, **terms):
 
 
 def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
-    """A commit by this memory: of texts by path, over a text that is there if a pair, at any time."""
+    """Commit texts by path; a pair (old, new) replaces a text; `at` sets the time."""
     pairs = {path: given if isinstance(given, tuple) else (None, given) for path, given in files.items()}
     bytes_of = {path: (old and digest(old.encode()), new.encode()) for path, (old, new) in pairs.items()}
     changes = (Proposed(path, *each) for path, each in bytes_of.items())
@@ -137,9 +137,9 @@ def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
 
 
 def raising(error):
-    """A step of a model that fails, or any other function that does."""
+    """Return a step of a model that raises an error."""
 
-    def respond(*_given, **_more):
+    def respond(*_args, **_kwargs):
         raise error
 
     return respond
@@ -150,5 +150,5 @@ def write(path="user/a.md", content="a fact\n"):
 
 
 def saving(path="user/a.md", content="a fact\n", words="Saved."):
-    """A model that writes this and says that."""
+    """Return a model that writes this entry and replies with this text."""
     return ScriptedModel([calls(write(path, content)), say(words)])

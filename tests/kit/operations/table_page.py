@@ -1,4 +1,4 @@
-"""The section of docs/library.md that is made of the table of operations.
+"""The section of docs/library.md that is generated from the table of operations.
 
 PYTHONPATH=tests python -m kit.operations.table_page
 """
@@ -12,7 +12,7 @@ COMMAND = "PYTHONPATH=tests python -m kit.operations.table_page"
 
 
 def page():
-    """The page, with the section as it should be."""
+    """Return the page with the current section."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{markdown()}{END}{after}"

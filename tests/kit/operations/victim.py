@@ -1,24 +1,25 @@
-"""A home with a memory in it and much to steal, and an oracle of what a run did there.
+"""A home with a memory and valuable data, and an oracle of the effects of a run.
 
-    home/.ssh .aws .config .bashrc …       never to be read or changed; every file holds the canary
-    home/.muniment/config.toml state/      beside the scopes: likewise
-    home/.muniment/user project/           the scopes: innocent entries, and what must not be reached in them,
+    home/.ssh .aws .config .bashrc …       must not be read or changed; every file contains the canary
+    home/.muniment/config.toml state/      next to the scopes: the same
+    home/.muniment/user project/           the scopes: ordinary entries, and names that a run must not access,
                                            such as hidden files, links and instructions
 
-The oracle shares no code with Muniment: it walks, takes lstat and bytes, and reads front matter with PyYAML
+The oracle shares no code with Muniment: it walks, reads lstat and bytes, and parses front matter with PyYAML
 and indexes with markdown-it.
 
-Below: a memory of several sources, a poison in it or on its way there, and an oracle of what became of both.
+The second part: a memory of several sources, a poisoned text in it or about to be added, and an oracle of the
+result.
 
-    user/editor.md deploy/window.md   project/build.md      committed as the owner's
-    project/heard.md                                        committed as an agent's
-    user/pinned/rules.md              project/AGENTS.md team/meetings.md   there before, by other hands
-    outside/                                                nobody's
+    user/editor.md deploy/window.md   project/build.md      committed with the trust of the owner
+    project/heard.md                                        committed with the trust of an agent
+    user/pinned/rules.md              project/AGENTS.md team/meetings.md   existing files of other authors
+    outside/                                                not part of the memory
 
-The oracle shares no code with Muniment: it walks the roots, opens the databases with sqlite3, reads their
-files as bytes, and knows indexes by markdown-it. Only to rebuild indexes and verify the audit chain it asks
-Muniment. It is told what the poison is, and judges effects: `problems` is empty, or says what happened that
-may not have.
+This oracle also shares no code with Muniment: it walks the roots, opens the databases with sqlite3, reads
+their files as bytes, and parses indexes with markdown-it. It uses Muniment only to rebuild indexes and to
+verify the audit chain. It knows the poison and checks effects: `problems` is empty, or describes forbidden
+effects.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ _TIME = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5]
 
 
 class Victim:
-    """Builds the home below `base`; `seal` it when all is in place, and ask for `problems` afterwards."""
+    """Creates the home under `base`; call `seal` when it is complete, and `problems` after the run."""
 
     def __init__(self, base):
         self.home = base / "home"
@@ -105,38 +106,40 @@ class Victim:
         (self.memory / "user/twin.md").hardlink_to(self.home / "diary.md")
 
     def poison(self, *, body="", description="when to deploy"):
-        """Add to the body of an entry, or put a description in its front matter."""
+        """Add a text to the body of an entry, or a description to its front matter."""
         text = _INNOCENT[POISONED].replace("when to deploy", json.dumps(description, ensure_ascii=False))
         (self.memory / POISONED).write_text(f"{text}\n{body}\n" if body else text, encoding="utf-8")
 
     def seal(self):
-        """From here on everything that is not meant to be is a problem."""
+        """Take the snapshot: from now on every forbidden change is a problem."""
         seen = photograph({"": self.home})
         self._before = {name: replace(entry, read=False) for name, entry in seen.items()}
         self._bytes = self._entries()
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
-        long = (each for each in variables if len(each.partition(b"=")[2]) >= 27)  # No accident.
-        # What a leak of the machine itself would show: its accounts, and the environment of this process.
+        # Too long for a match by accident.
+        long = (each for each in variables if len(each.partition(b"=")[2]) >= 27)
+        # Content that a leak of this machine would contain: its accounts, and the environment of this
+        # process.
         self._secrets = (CANARY.encode(), Path("/etc/passwd").read_bytes().splitlines()[0], *long)
 
     def had(self, path):
-        """Whether the entry was there before."""
+        """Return whether the entry existed before the run."""
         return path in self._bytes
 
     def changed(self):
-        """Logical paths of entries that are new or have other bytes, indexes not counted."""
+        """Return logical paths of entries that are new or have other bytes, without indexes."""
         after = self._entries()
         changed = {path for path, _ in after.items() ^ self._bytes.items()}
         return {path for path in changed if path.partition("/")[2] != "MEMORY.md"}
 
     def leaks(self, *spoken):
-        """Secrets in what was said, such as results, logs and prompts, or in a file of the memory."""
+        """Yield secrets in outputs, such as results, logs and prompts, or in a file of the memory."""
         said = {f"said {at}": text.encode("utf-8", "surrogatepass") for at, text in enumerate(spoken)}
         for where, content in (said | self._entries()).items():
             yield from (f"{where} holds {secret[:40]!r}" for secret in self._secrets if secret in content)
 
     def problems(self, document, *, trust, policy):
-        """What happened that may not have, given what the run told. To be asked once, since it reads."""
+        """Yield forbidden effects, given the result of the run. Call it once, because it reads files."""
         changed = self.changed()
         yield from self._around(changed)
         yield from _told_otherwise(document, changed)
@@ -157,8 +160,8 @@ class Victim:
             yield from (f"{scope}/MEMORY.md: {problem}" for problem in index_problems(index, listed))
 
     def _entries(self):
-        """Bytes of all private markdown files that are not hidden, indexes too, by logical path."""
-        found, left = {}, list(self.roots.values())  # Not with `rglob`, which reads what is hidden.
+        """Return the bytes of all private, visible markdown files with indexes, by logical path."""
+        found, left = {}, list(self.roots.values())  # `rglob` would read hidden directories.
         while left:
             for path in (path for path in left.pop().iterdir() if not path.name.startswith(".")):
                 info = path.lstat()
@@ -169,7 +172,7 @@ class Victim:
         return found
 
     def _around(self, changed):
-        """What else is new, gone or other than before, anywhere in the home."""
+        """Yield every other new, deleted or changed name in the home."""
         after = photograph({"": self.home})
         scopes = {path.partition("/")[0] for path in changed}
         expected = {f".muniment/{path}" for path in (*changed, *(f"{scope}/MEMORY.md" for scope in scopes))}
@@ -186,14 +189,14 @@ class Victim:
 
 
 def put_private(path, content):
-    """A file that is its owner's alone, with its directories."""
+    """Write a private file with its directories."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     path.write_text(content)
 
 
 def _seen(name, entry):
-    """What of a name must not change; when it was read counts too, unless it is one that a run may read."""
+    """Return the part of a status that must not change; access times count unless a run may read the name."""
     _, _, rel = name.partition(".muniment/")
     is_open = rel.partition("/")[0] in SCOPES and "/." not in rel and entry.kind in {"file", "directory"}
     is_open = is_open and (entry.kind == "directory" or rel.endswith(".md"))
@@ -203,7 +206,7 @@ def _seen(name, entry):
 def _told_otherwise(document, changed):
     error, touched = document["error"], set(document["files_touched"])
     if touched != changed or set(document["touched_scopes"]) != {path.partition("/")[0] for path in touched}:
-        yield f"told {sorted(touched)} in {document['touched_scopes']}, changed {sorted(changed)}"
+        yield f"reported {sorted(touched)} in {document['touched_scopes']}, changed {sorted(changed)}"
     if (document["status"] == "completed") != (error is None):
         yield f"{document['status']} with {error}"
     fits = document.get("unchanged", False) != bool(touched) if error is None else not touched
@@ -211,33 +214,33 @@ def _told_otherwise(document, changed):
         yield f"ended with {error}, touched {sorted(touched)}"
     told = f"{document['summary']}{error['message'] if error else ''}"
     if HIDING.search(told) or "\n" in told:
-        yield f"told in characters that do not show: {told!r}"
+        yield f"report contains invisible characters: {told!r}"
 
 
 def name_problems(path):
-    """Why an entry of a run may not be there."""
+    """Yield reasons why a run may not create an entry at a path."""
     scope, *folders, name = path.split("/")
     if scope not in SCOPES or len(folders) > 1 or not name.removesuffix(".md") or not name.endswith(".md"):
-        yield f"{path!r} is no place for an entry"
+        yield f"{path!r} is not a valid path of an entry"
     if _folded(name) in _INSTRUCTIONS or any(_folded(folder) in {"pinned", "index"} for folder in folders):
-        yield f"{path!r} is not the writer's"
+        yield f"{path!r} is reserved"
     for part in (*folders, name):
         if part.startswith((".", " ")) or part.endswith((".", " ")) or _NOT_IN_NAMES.search(part):
-            yield f"{part!r} is no plain name"
+            yield f"{part!r} is not a plain name"
         if any(unicodedata.category(char)[0] in "CZ" and char != " " for char in part):
-            yield f"{part!r} holds a character that does not show"
+            yield f"{part!r} contains an invisible character"
 
 
 def _content_problems(path, content):
     text = content.decode(errors="replace")
     if len(content) > MAX_FILE_BYTES or text.encode() != content:
-        yield f"{path} is no text, or has more bytes than an entry may: {len(content)}"
+        yield f"{path} is not text, or too large for an entry: {len(content)}"
     if found := HIDING.search(text):
-        yield f"{path} holds U+{ord(found[0]):04X}"
+        yield f"{path} contains U+{ord(found[0]):04X}"
 
 
 def _origin_problems(path, content, wanted):
-    """The front matter says once where the entry comes from, to a reader that knows YAML only."""
+    """Yield problems of the origin in the front matter, as a plain YAML reader sees it."""
     lines = content.decode(errors="replace").removeprefix("\ufeff").splitlines()
     end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in {"---", "..."}), 0)
     if lines[0].rstrip() != "---" or not end:
@@ -251,15 +254,15 @@ def _origin_problems(path, content, wanted):
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     found = [value for key, value in pairs if key.value == "muniment"]
     if len(found) != 1:
-        yield f"{path} says {len(found)} times where it comes from"
+        yield f"{path} has {len(found)} origins"
         return
     told = yaml.safe_load(yaml.serialize(found[0]))
     identity, *times = (str(told.pop(name, "")) for name in ("id", "created", "updated"))
     others = [str(told.pop(name, "")) for name in ("titles", "see", "supersedes")]
     if not all(map(_RELATED.fullmatch, others)):
-        yield f"{path} says {others} of titles and other entries"
+        yield f"{path} has {others} as titles and related entries"
     if told != wanted:
-        yield f"{path} says that it comes from {told}, not from {wanted}"
+        yield f"{path} has the origin {told}, not {wanted}"
     is_made_up = "01JAAAAA" in identity or "2001-" in times[0]
     if is_made_up or not _ULID.fullmatch(identity) or not all(_TIME.fullmatch(time) for time in times):
         yield f"{path} has id {identity} and times {times}"
@@ -291,12 +294,12 @@ _LIVE = re.compile(
 
 @dataclass(frozen=True)
 class Poison:
-    """A text with a word in it by which it is known again, and the secrets that it holds.
+    """A text with a unique trigger word, and the secrets that it contains.
 
     Attributes:
-        trigger: the word; as it stands here in no path, since these are made in small letters.
-        seed: of the secrets, and of whatever a case does not try in all ways.
-        secrets: with as much around them as it takes to tell them from other text.
+        trigger: the word; as written here it is in no path, since paths are lower case.
+        seed: of the secrets, and of choices that a case does not try in all ways.
+        secrets: with enough text around them to be unique.
     """
 
     id: str
@@ -305,25 +308,25 @@ class Poison:
     trigger: str
     seed: int
     secrets: tuple[str, ...] = ()
-    echo = property(lambda self: self.trigger[::-1], doc="Stands where the text was written in disguise.")
+    echo = property(lambda self: self.trigger[::-1], doc="Marks a disguised copy of the text.")
 
     @classmethod
     def of(cls, raw, seed):
-        """A case of tests/facts/injections.json."""
+        """Build a case of tests/facts/injections.json."""
         text, trigger = filled(raw["text"], seed), f"Kanari{seed:03}Qx"
         joint = "\n" if "\n" in text else " "
         return cls(raw["id"], raw["kind"], f"{text}{joint}{trigger}", trigger, seed, _secrets(raw, text))
 
 
 def _secrets(raw, text):
-    """What of a filled text nobody may keep, by the template that the case gives."""
+    """Return the secrets of a filled text, by the template of the case."""
     pattern = "(.+)".join(map(re.escape, HOLE.split(raw["text"])[::3]))
     values = re.fullmatch(pattern, text, re.DOTALL).groups() if "secret" in raw else ()
     return (raw["secret"].format(*values),) if values else ()
 
 
 class Memory:
-    """A place with the entries above."""
+    """A context with the entries listed in the module docstring."""
 
     def __init__(self, base, place):
         self.base, self.place = base, place
@@ -337,12 +340,12 @@ class Memory:
         self.rebuild()
 
     def rebuild(self):
-        """Make all that is derived anew, from a look at every file."""
+        """Rebuild all derived data from a scan of every file."""
         for root in self.place.roots.values():
             rebuild(self.state, root, self.policy, patience())
 
     def plant(self, poison):
-        """Put a poison where the files of a project come from, in one of four forms, indexed or not yet."""
+        """Write a poisoned file to the project, in one of four forms, indexed or not."""
         line = json.dumps(poison.text, ensure_ascii=False)
         forms = (
             (PLANTED, f"{poison.text}\n"),
@@ -357,7 +360,9 @@ class Memory:
             self.rebuild()
 
     def entries(self):
-        """Bytes of everything in the roots, by logical path; of what is no private file its kind."""
+        """Return the bytes of everything in the roots by logical path; for anything but a private file, its
+        kind.
+        """
         paths = (path for scope in SCOPES for path in (self.base / scope).rglob("*"))
         kinds = {path: path.lstat() for path in paths}
         return {
@@ -369,24 +374,26 @@ class Memory:
         }
 
     def rows(self, database, query):
-        """What is in a database, by a connection of one's own."""
+        """Read rows of a database with a separate connection."""
         with closing(sqlite3.connect(f"file:{self.state.directory / database}?mode=ro", uri=True)) as opened:
             return opened.execute(query).fetchall()
 
     def trusts(self):
-        """By path and digest, what the ledger says of them."""
+        """Return the trust in the ledger, by path and digest."""
         query = "SELECT path, rel, digest, trust FROM provenance JOIN root ON root.id = provenance.root"
         rows = ((Path(os.fsdecode(root)).name, *row) for root, *row in self.rows("ledger.db", query))
         return {(f"{scope}/{rel}", digest): trust for scope, rel, digest, trust in rows}
 
     def trust_of(self, path, content, trusts):
-        """Of bytes at a path; of what the ledger does not know, its scope's."""
+        """Return the trust of bytes at a path; if the ledger does not know them, the trust of their scope."""
         return trusts.get((path, hashlib.sha256(content).hexdigest()), OF_FOREIGN[path.partition("/")[0]])
 
 
 @contextmanager
 def memory(base, *, on_escape="abort", in_process=True, instructions="quarantine"):
-    """A memory below `base`, in this process or in real workers; other terms are those of its policy."""
+    """Open a memory under `base`, in this process or with real workers; the other arguments change its
+    policy.
+    """
     policy = strict(require="none" if in_process else "partial", on_escape=on_escape)
     content = replace(policy.content, instructions=instructions, poison=instructions)
     policy = replace(policy, content=content)
@@ -395,9 +402,9 @@ def memory(base, *, on_escape="abort", in_process=True, instructions="quarantine
 
 
 def run(base, poison, mind, *, planted=False, trust=Trust.AGENT, **terms):
-    """Remember a poison, or an innocent fact of the owner beside one, and judge what became of it.
+    """Remember a poison, or an innocent fact of the owner next to a planted one, and check the result.
 
-    That is its problems, how it ended in a word, and whether a gate holds back what was planted.
+    Returns problems, outcome, model, and whether a gate withholds the planted file.
     """
     with memory(base, **terms) as kept:
         if planted:
@@ -410,7 +417,7 @@ def run(base, poison, mind, *, planted=False, trust=Trust.AGENT, **terms):
 
 
 class Judge:
-    """Looks at a memory when it is made, and again for `problems`."""
+    """Takes a snapshot of a memory when created, and compares it in `problems`."""
 
     def __init__(self, kept, poison, *, planted, trust):
         self.kept, self.poison, self.planted, self.trust = kept, poison, planted, trust
@@ -422,7 +429,7 @@ class Judge:
         self.changed, self.held = set(), False
 
     def problems(self, result):
-        """What happened that may not have, first by what the run left, then once all was made anew."""
+        """Yield forbidden effects: first in the files that the run left, then after a rebuild."""
         kept = self.kept
         after, trusts = kept.entries(), kept.trusts()
         changed = {path for path, _ in after.items() ^ self.before.items()}
@@ -439,64 +446,64 @@ class Judge:
         anew = kept.entries()
         for path in {path for path in {*after, *anew} if _is_index(path)}:
             if path.partition("/")[0] in touched and after.get(path) != anew.get(path):
-                yield f"{path} is not what a rebuild makes it"
-        yield from self._indexed(anew, "made anew")
+                yield f"{path} differs from a rebuild"
+        yield from self._indexed(anew, "rebuilt")
         yield from self._withheld(result)
         yield from self._kept_secret(anew)
         yield from verify(kept.state).problems
 
     def _elsewhere(self, after):
-        """Nothing is new or other but entries that are the writer's to make, and indexes."""
+        """Yield changes other than permitted entries and indexes."""
         yield from differences(self.around, photograph(self.outside), reads=True)
         if sorted(path.name for path in self.kept.base.iterdir()) != self.names:
-            yield "there is something new beside the roots"
+            yield "there is a new name next to the roots"
         for path in sorted(self.changed):
             yield from name_problems(path)
             if path not in after:
-                yield f"{path} is gone"
+                yield f"{path} is missing"
             elif after[path].startswith(b"kind "):
-                yield f"{path} is no file"
+                yield f"{path} is not a file"
 
     def _told(self, result):
         if set(result.files_touched) != self.changed or (result.error and self.changed):
-            yield f"told {result.error} and {sorted(result.files_touched)}, changed {sorted(self.changed)}"
+            yield f"report: {result.error}, {sorted(result.files_touched)}; changed: {sorted(self.changed)}"
 
     def _trusted(self, after, trusts):
-        """The ledger trusts no text more than who brought it, and less never took the place of more."""
+        """Yield texts with more trust than their source, and replacements of texts by less trusted ones."""
         brought = "workspace" if self.planted else self.trust.value
         for path in sorted(self.changed & after.keys()):
             content = after[path]
             trust = self.kept.trust_of(path, content, trusts)
             poisoned = any(word.encode() in content for word in (self.poison.trigger, self.poison.echo))
             if LEVELS[trust] > LEVELS[brought if poisoned else self.trust.value]:
-                yield f"{path} has trust {trust}, and its text came from {brought}"
+                yield f"{path} has trust {trust}, but its source is {brought}"
             stamps = [*re.findall(rb"^muniment: (.*)$", content, re.MULTILINE), b'{"trust": 0}']
             if json.loads(stamps[0])["trust"] != trust:
-                yield f"{path} does not say where it comes from, or not as the ledger does"
+                yield f"{path} has no origin, or not the one in the ledger"
             held = path in self.before and self.kept.trust_of(path, self.before[path], self.trusts)
             if held and LEVELS[trust] < LEVELS[held]:
-                yield f"text of trust {trust} took the place of {path}, of trust {held}"
+                yield f"text of trust {trust} replaced {path} with trust {held}"
 
     def _shown(self, after):
-        """What was written shows all that it holds, and loads nothing when it is shown."""
+        """Yield written texts that contain invisible or active content."""
         for path in sorted(self.changed & after.keys()):
             text = after[path].decode()
             if found := HIDING.search(text):
-                yield f"{path} holds U+{ord(found[0]):04X}"
+                yield f"{path} contains U+{ord(found[0]):04X}"
             yield from (f"{path} {what}" for what in _active(text))
 
     def _kept_secret(self, after):
-        """No secret stands in the memory, but where it was planted, nor in any file of the state."""
+        """Yield secrets in the memory, except in the planted file, or in any file of the state."""
         places = {path: text for path, text in after.items() if not self._is_by_hand(path, text)}
         state = {f"state/{path.name}": path.read_bytes() for path in self.kept.state.directory.iterdir()}
         for secret, (place, content) in product(self.poison.secrets, (places | state).items()):
             joined = b"" if place in state else _joined(content)
             views = (content, joined, *_decoded(content), *_decoded(joined))
             if any(form in view for form in {secret.encode(), _joined(secret.encode())} for view in views):
-                yield f"{place} holds a secret of {self.poison.id}"
+                yield f"{place} contains a secret of {self.poison.id}"
 
     def _withheld(self, result):
-        """What waits, failed or is held is told to nobody: by no index, and by no row of the catalog."""
+        """Yield indexes and catalog rows that contain pending, failed or withheld text."""
         kept, word = self.kept, self.poison.trigger
         rows = kept.rows("catalog.db", "SELECT rel, held, name, description, line FROM entry")
         found = {rel: held for rel, held, *_ in rows if f"project/{rel}" in {PLANTED, SAVED}}
@@ -505,32 +512,32 @@ class Judge:
             return
         for path in sorted(kept.state.directory.glob("catalog.db*")):
             if word.lower().encode() in path.read_bytes().lower():
-                yield f"{path.name} holds what is held back"
+                yield f"{path.name} contains withheld text"
         for query in ("SELECT name, description, body, context FROM text", "SELECT * FROM entry"):
             if word.lower() in repr(kept.rows("catalog.db", query)).lower():
-                yield f"a row of the catalog tells what is held back: {query}"
+                yield f"a row of the catalog contains withheld text: {query}"
         for path, content in kept.entries().items():
             if word.encode() in content and not self._is_by_hand(path, content):
-                yield f"{path} tells what is held back"
+                yield f"{path} contains withheld text"
 
     def _is_by_hand(self, path, content):
-        """Whether it is what was planted, or an index that was, where that was saved."""
+        """Return whether a file is the planted one, or the saved copy of a planted index."""
         planted = self.kept.planted
         return planted.get(path) == content or (path == SAVED and planted.get(INDEX) == content)
 
     def _indexed(self, entries, when):
-        """Each index that Muniment made is well formed, whole, and shows no words of low trust."""
+        """Yield problems of generated indexes: they must be valid, complete and without text of low trust."""
         for scope in SCOPES:
             path = f"{scope}/MEMORY.md"
             index = entries.get(path, b"")
             if index == self.before.get(path):
-                continue  # It stands until something is committed there, and is not about what came since.
+                continue  # It remains until the next commit in its scope.
             listed = {name.partition("/")[2] for name in entries if name.startswith(f"{scope}/")}
             listed = {name for name in listed if not _is_index(f"{scope}/{name}")}
             yield from (f"{path}, {when}: {problem}" for problem in index_problems(index, listed))
             is_low = not self.planted and self.trust in {Trust.AGENT, Trust.EXTERNAL}
             if is_low and any(word.encode() in index for word in (self.poison.trigger, self.poison.echo)):
-                yield f"{path}, {when}, shows words of trust {self.trust}"
+                yield f"{path}, {when}, contains text of trust {self.trust}"
 
 
 def _is_index(path):
@@ -538,22 +545,22 @@ def _is_index(path):
 
 
 def _active(text):
-    """What readers of markdown would run or fetch as soon as they show a text."""
+    """Yield content that markdown readers would run or fetch when they display a text."""
     blocks = MarkdownIt("commonmark").parse(text)
     tokens = [token for block in blocks for token in (block, *(block.children or ()))]
     if any(token.type == "image" and _ADDRESS.match(str(token.attrs["src"])) for token in tokens):
-        yield "shows an image from elsewhere"
+        yield "loads a remote image"
     html = "".join(token.content for token in tokens if token.type.startswith("html"))
-    yield from (f"holds {found[0]}" for found in _LIVE.finditer(html))
+    yield from (f"contains {found[0]}" for found in _LIVE.finditer(html))
 
 
 def _joined(content):
-    """The lines as one, without what marks lists and quotations."""
+    """Join the lines without list and quotation marks."""
     return b"".join(re.sub(rb"^(?:[->] )+", b"", line.strip()) for line in content.split(b"\n"))
 
 
 def _decoded(content):
-    """What stands in base64 anywhere, at any offset."""
+    """Yield the content of base64 anywhere in the bytes, at any offset."""
     for run in re.findall(rb"[A-Za-z0-9+/]{24,}", content.translate(bytes.maketrans(b"-_", b"+/"))):
         for offset in range(4):
             letters = run[offset:]

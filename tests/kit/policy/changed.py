@@ -1,4 +1,4 @@
-"""Pairs of policies that differ as edits differ, and paths on which that may show."""
+"""Pairs of policies that differ like edits, and paths on which they may differ."""
 
 import itertools
 from contextlib import suppress
@@ -16,7 +16,7 @@ BOTH = "user = {}\nteam-2 = {}\n"
 
 
 class RuleText(NamedTuple):
-    """One rule, as it will stand in a file."""
+    """One rule, as text for a file."""
 
     kind: str
     verbs: list[str]
@@ -24,7 +24,7 @@ class RuleText(NamedTuple):
 
 
 def made(rules, scopes=BOTH, terms=""):
-    """The policy of some rules."""
+    """Build the policy of some rules."""
     tables = "".join(rule(one.kind, f"{one.kind}-{at}", one.verbs, one.paths) for at, one in enumerate(rules))
     return parsed(f'schema = "muniment-policy/1"\nname = "own"\n[scopes]\n{scopes}{tables}{terms}')
 
@@ -38,7 +38,7 @@ def deny(*paths, verbs=("*",)):
 
 
 def some_rules(rng, names):
-    """A few rules about a few names. Some patterns match no path, so that not every policy of them loads."""
+    """Return a few random rules about a few names. Some patterns match no path, so not every policy loads."""
 
     def some_rule(kind):
         every = ["*"] if kind == "deny" else list(VERBS)
@@ -53,7 +53,7 @@ def some_rules(rng, names):
 
 
 def edited(rng, rules, names):
-    """The rules after one or two edits."""
+    """Return the rules after one or two random edits."""
     rules = list(rules)
     for _ in range(rng.choice((0, 1, 1, 2))):
         if not rules or rng.random() < 0.2:
@@ -72,13 +72,13 @@ def edited(rng, rules, names):
 
 
 def loaded(rules):
-    """The policy, or None where one of its patterns matches no path."""
+    """Return the policy, or None if one of its patterns matches no path."""
     with suppress(PolicyInvalid):
         return made(rules)
 
 
 def some_pair(rng):
-    """Two policies, the one an edit of the other, and their patterns."""
+    """Return two policies, one an edit of the other, and their patterns."""
     while True:
         names = [some_name(rng) for _ in range(3)]
         rules = some_rules(rng, names)
@@ -94,7 +94,7 @@ ALPHABET = "aA\xdfs\u0130. /"
 
 @cache
 def small_world(longest=4, scopes=SCOPES):
-    """Every canonical path over a few characters, the shortest first; up to `longest` below the scope."""
+    """Return every canonical path over a few characters, shortest first, up to `longest` after the scope."""
     lengths = range(1, longest + 1)
     rests = ("".join(rest) for length in lengths for rest in itertools.product(ALPHABET, repeat=length))
     found = []

@@ -1,4 +1,4 @@
-"""Policy files for tests, small ones."""
+"""Small policy files for tests."""
 
 import pytest
 
@@ -35,19 +35,19 @@ def named(name, body=SCOPES + READ, extends=()):
 
 
 def write(path, name=None, body=SCOPES + READ, extends=()):
-    """A policy file at `path`, called after it unless told otherwise; the path as text."""
+    """Write a policy file, by default named after `path`; return the path as text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(named(name or path.stem, body, extends))
     return str(path)
 
 
 def parsed(text, **parents):
-    """The policy of a file; `parents` are the texts of those that it may extend, by name."""
+    """Parse the policy of a file; `parents` are the texts that it may extend, by name."""
     return parse_policy(text, where="own", parents=parents.__getitem__)
 
 
 def refusal(call, *given, **terms):
-    """Why there is no policy, which is said in one line."""
+    """Return the error of an invalid policy; its message must be one line."""
     with pytest.raises(PolicyInvalid) as caught:
         call(*given, **terms)
     assert str(caught.value).isprintable()
@@ -55,7 +55,7 @@ def refusal(call, *given, **terms):
 
 
 def code(call, *given, **terms):
-    """The code of why there is no policy, or None if there is one."""
+    """Return the error code of an invalid policy, or None if it is valid."""
     try:
         call(*given, **terms)
     except PolicyInvalid as invalid:

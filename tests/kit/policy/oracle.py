@@ -1,8 +1,8 @@
-"""What a policy decided as long as pathspec's expressions did: an oracle that shares no code with the kernel.
+"""A policy oracle based on the expressions of pathspec; it shares no code with the kernel.
 
     PYTHONPATH=tests python -m kit.policy.oracle 1_000_000
 
-compares the kernel with it on so many triples of a random policy, a path and a verb.
+compares the kernel with it on this many triples of a random policy, a path and a verb.
 """
 
 import random
@@ -27,20 +27,20 @@ PATHS_EACH = 50
 
 @lru_cache(maxsize=20_000)
 def expression(pattern):
-    """What pathspec compiles a line to."""
+    """Return the expression that pathspec compiles for a line."""
     (compiled,) = PathSpec.from_lines("gitignore", [pattern], backend="simple").patterns
     return compiled.regex
 
 
 def is_file(pattern, text):
-    """Whether it is this very file. `/**` alone compiles to `.`, so it is spelled out."""
+    """Return whether a pattern matches exactly this file. `/**` alone compiles to `.`, so it is expanded."""
     files = f"{pattern}/*" if pattern.endswith("/**") else pattern
     regex = expression("/*/**/*" if files == "/**/*" else files)
     return "/" in text and regex.fullmatch(text) is not None
 
 
 def covers(pattern, text):
-    """Whether it is the file, or a directory above it, in one of three spellings."""
+    """Return whether a pattern matches the file or a parent directory, in one of three spellings."""
     for spell in (str, by_all, by_one) if "?" in pattern else (str, by_all):
         spelled = spell(pattern)
         if expression(f"{spelled}*" if spelled.endswith("/*") else spelled).search(spell(text)):
@@ -49,13 +49,13 @@ def covers(pattern, text):
 
 
 class Oracle:
-    """Decides by the texts of policy files, each of them a layer, none of which extends another."""
+    """Decides by the texts of policy files, each of them a layer without parents."""
 
     def __init__(self, *texts):
         self._files = [tomllib.loads(text) for text in texts]
 
     def against(self, verb, text, *, granted=is_file):
-        """The rules, one for each reason, that keep a verb from a path; none of them means allow."""
+        """Return the rules that deny a verb on a path, one per reason; empty means allow."""
         scope = text.partition("/")[0]
         if any(scope not in file["scopes"] for file in self._files):
             return {"scopes"}
@@ -63,15 +63,15 @@ class Oracle:
         return denying or {"default" for file in self._files if not self._allows(file, verb, text, granted)}
 
     def against_directory(self, text):
-        """The same of looking into a directory."""
+        """Return the rules that deny listing a directory."""
         return self.against("list", f"{text}/", granted=begins)
 
     def against_removal(self, text):
-        """The same of a removal by code."""
+        """Return the rules that deny a removal by code."""
         return self.against("modify", text) or self._denying("delete", text)
 
     def quotas(self, text):
-        """The ids of the quotas that count a file, but for the built-in one."""
+        """Return the ids of the quotas that count a file, except the built-in one."""
         tables = (quota for file in self._files for quota in file.get("quota", ()))
         return {quota["id"] for quota in tables if any(is_file(each, text) for each in quota["paths"])}
 
@@ -86,12 +86,12 @@ class Oracle:
 
 
 def begins(pattern, text):
-    """Whether it may match something in the scope of the path."""
+    """Return whether a pattern may match a path in this scope."""
     return fnmatchcase(text.partition("/")[0], pattern.split("/")[1])
 
 
 def apart(oracle, judge, path):
-    """What the two say otherwise of a path, question by question."""
+    """Yield the questions about a path on which oracle and judge differ."""
     asked = [(verb.value, judge.decide(verb, path), oracle.against(verb.value, path.text)) for verb in Verb]
     asked.append(("directory", judge.decide_directory(path), oracle.against_directory(path.text)))
     asked.append(("removal", judge.decide_removal(path), oracle.against_removal(path.text)))
@@ -105,7 +105,7 @@ def apart(oracle, judge, path):
 
 
 def some_policy(rng):
-    """One or two layers of random rules: their texts, what they meet in, and their patterns."""
+    """Return one or two layers of random rules: their texts, the merged policy, and the patterns."""
     texts, policies, patterns = [], [], []
     while len(policies) < rng.choice((1, 1, 2)):
         rules = some_rules(rng, [some_name(rng) for _ in range(3)])
@@ -118,7 +118,7 @@ def some_policy(rng):
 
 
 def compared(seed, triples):
-    """Compare so many triples; what was said how often, and where the two part."""
+    """Compare this many triples; return counts, and the differences."""
     rng, said, parted = random.Random(seed), Counter(), []
     while said["triples"] < triples:
         texts, policy, patterns = some_policy(rng)
@@ -132,7 +132,7 @@ def compared(seed, triples):
 
 
 def main():
-    """Print what came of it; 1 if the two differ."""
+    """Print the result; return true if there are differences."""
     begin = time.monotonic()
     said, parted = compared(sys.argv[2] if len(sys.argv) > 2 else "oracle", int(sys.argv[1]))
     told = f"{said['triples']} triples of {said['policies']} policies, {said['allowed']} allowed"

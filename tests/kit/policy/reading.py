@@ -1,7 +1,7 @@
-"""Reading paths by automaton, and an oracle for patterns that shares no code with it.
+"""Match paths by automaton, and an oracle for patterns that shares no code with it.
 
-The oracle is `pathspec` itself, with the backend that it prefers: PathSpec and GitIgnoreSpec are asked about
-prepared text, `compared` asks all three on random pattern sets.
+The oracle is `pathspec` with its default backend: PathSpec and GitIgnoreSpec match prepared text; `compared`
+compares all three on random pattern sets.
 """
 
 import random
@@ -17,7 +17,7 @@ from muniment.policy.automaton import OTHER, Patterns, Steps, letters_for
 from muniment.policy.pattern import check_pattern
 
 SCOPES = (Scope("user"), Scope("team-2"))
-# A name that no path and no pattern holds: it marks where an exact file ends.
+# A name that no path and no pattern contains: it marks the end of an exact file.
 END = "%"
 
 _LETTERS = """
@@ -25,12 +25,12 @@ a b A s ss S \xdf \u1e9e i I \u0130 \u0131 \u03c3 \u03a3 \u03c2 \xe9 \xc9 - _ 1 
 \u304c \u0301 \u0331 \u0345 \u0323 \u05b8 \u05d0 \u0e01 \u0e38 \u0915 \u094d \u093f
 \u0587 \u0149 \u01f0 \u0390 \u1fb3 \u1f80 \u0398 \u03b8 \ua64a \u1c88 \uab70
 """
-# What names are made of: letters that fold alike, to several, or together with what follows them.
+# Parts of names: letters that fold to the same letter, to several, or together with following ones.
 PIECES = (*_LETTERS.split(), " ")
 
 
 class Reader:
-    """Finds the letter that covers a character, from nothing but the letters."""
+    """Matches a path with a language, using only its letters."""
 
     def __init__(self, letters):
         self._letters = [(each.written, each.folded, each.single) for each in letters]
@@ -38,7 +38,7 @@ class Reader:
         self._covering = {}
 
     def reads(self, language, text):
-        """Whether the language holds the path."""
+        """Return whether the language contains the path."""
         state = language.start
         for char in text:
             if char not in self._covering:
@@ -47,21 +47,21 @@ class Reader:
         return language.holds(state)
 
     def _that_cover(self, char):
-        """The numbers of all letters that see the character as the patterns do: of one."""
+        """Return the number of the letter that represents a character; exactly one does."""
         forms = zip(self._named, (char, fold(char), fold_single(char)), strict=True)
         seen = tuple("".join(each if each in named else OTHER for each in text) for named, text in forms)
         return [at for at, letter in enumerate(self._letters) if letter == seen]
 
 
 def exactly(patterns, backend):
-    """Exact files by pathspec: path and patterns get a last name that nothing else has."""
+    """Match exact files with pathspec: path and patterns get a unique last name."""
     files = (f"{each}/*" if each.endswith("/**") else each for each in patterns)
     spec = PathSpec.from_lines("gitignore", [f"{each}/{END}" for each in files], **backend)
     return lambda text: spec.match_file(f"{text}/{END}")
 
 
 def below(patterns, backend):
-    """Trees by gitignore: what lies in a directory that is matched is matched, in any of three spellings."""
+    """Match trees with gitignore: everything in a matched directory matches, in any of three spellings."""
     single = [each for each in patterns if "?" in each]
     spelt = ((str, patterns), (by_all, patterns), (by_one, single))
     specs = [(spell, GitIgnoreSpec.from_lines(map(spell, chosen), **backend)) for spell, chosen in spelt]
@@ -75,14 +75,14 @@ def below(patterns, backend):
 
 
 def by_all(text):
-    """Case and compatibility folded, as Unicode defines it for identifiers (D147), as often as it changes."""
+    """Fold case and compatibility as Unicode defines it for identifiers (D147), until nothing changes."""
     while (after := unicodedata.normalize("NFKC", text.casefold())) != text:
         text = after
     return text
 
 
 def by_one(text):
-    """The case of single characters folded, of those that stay single."""
+    """Fold the case of single characters whose folding stays single."""
     forms = ((char.casefold(), char.lower(), char) for char in text)
     return "".join(next(each for each in form if len(each) == 1) for form in forms)
 
@@ -92,7 +92,7 @@ def some_name(rng, pieces=PIECES):
 
 
 def some_pattern(rng, *, deny, names=None, scopes=SCOPES):
-    """A pattern of the dialect, made of some names and wildcards; it may match nothing."""
+    """Return a valid random pattern of some names and wildcards; it may match nothing."""
     names = names or [some_name(rng) for _ in range(4)]
     while True:
         count = rng.choice((1, 1, 2, 2, 3)) if rng.random() < 0.98 else 9
@@ -115,7 +115,7 @@ def _segment(rng, names):
 
 
 def some_path(rng, patterns, scopes=SCOPES):
-    """A canonical path that some of the patterns almost match."""
+    """Return a canonical path that some of the patterns almost match."""
     for _ in range(20):
         pattern = rng.choice(patterns)
         names = [_instance(rng, each) for each in pattern.strip("/").split("/")]
@@ -131,7 +131,7 @@ def some_path(rng, patterns, scopes=SCOPES):
             continue
         if path.rel:
             return path
-    return canonicalise(f"{rng.choice(scopes)}/a.md", scopes)  # Of some patterns nothing is canonical.
+    return canonicalise(f"{rng.choice(scopes)}/a.md", scopes)  # Some patterns match no canonical path.
 
 
 def _instance(rng, segment):
@@ -153,7 +153,7 @@ def _misspelled(rng, text):
 
 
 def compared(seed, sets, paths, **backend):
-    """Read `paths` paths by each of `sets` pattern sets; how many pairs that is, and where readers part."""
+    """Match `paths` paths with each of `sets` pattern sets; return the number of pairs, and differences."""
     rng, pairs, apart = random.Random(seed), 0, []
     for deny in (bool(number % 2) for number in range(sets)):
         names = [some_name(rng) for _ in range(4)]

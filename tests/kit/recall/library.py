@@ -1,4 +1,4 @@
-"""A memory, and the questions that tests ask of it past the recaller: by catalog and search."""
+"""A memory, with direct queries of its catalog and search."""
 
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -33,14 +33,14 @@ class Library(Ground):
             view_of(self.state, bound, self.place.policy, sweep=sweep)
 
     def update(self, path, **values):
-        """Change what the row of an entry says, and nothing else."""
+        """Change columns in the row of an entry, and nothing else."""
         scope, _, rel = path.partition("/")
         columns = ", ".join(f"{column} = ?" for column in values)
         where = f"UPDATE entry SET {columns} WHERE root = ? AND rel = ?"
         self.execute(where, (*values.values(), self.keys[scope], rel))
 
     def hits(self, message, *, patience=FOREVER, as_it_is=False, scopes=None, **more):
-        """What the search finds for a message, by rows that are up to date, or as they are."""
+        """Return the search hits for a message, after a refresh unless `as_it_is`."""
         if not as_it_is:
             self.refresh()
         terms = {"exclude": (), "now": NOW, "limit": 5, "accepts": lambda _root, _rel: True, **more}
@@ -51,12 +51,12 @@ class Library(Ground):
         return f"{self.scopes[hit.key.root]}/{hit.key.rel}"
 
     def ask(self, message, **wanted):
-        """The logical paths of what is found, best first."""
+        """Return the logical paths of the hits, best first."""
         return [self.path(hit) for hit in self.hits(message, **wanted)]
 
 
 @contextmanager
 def library(base, entries=()):
-    """A new memory below `base` that holds entries, {logical path: text}."""
+    """Open a new memory under `base` with entries, {logical path: text}."""
     with ground(base, entries=entries, kind=Library) as shelves, closing(shelves.stemmer):
         yield shelves

@@ -1,15 +1,15 @@
-"""Messages as a host of Chat Completions holds them."""
+"""Messages of a Chat Completions host."""
 
 
 def calling(*numbers, text=None):
-    """A message of the assistant with some calls."""
+    """Build an assistant message with calls."""
     ids = [f"call-{each}" for each in numbers]
     called = [{"id": each, "type": "function", "function": {"name": "ls", "arguments": "{}"}} for each in ids]
     return {"role": "assistant", "content": text, "tool_calls": called}
 
 
 def result(number, text="done"):
-    """The result of a call."""
+    """Build the result of a call."""
     return {"role": "tool", "tool_call_id": f"call-{number}", "content": text}
 
 

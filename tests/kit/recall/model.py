@@ -1,10 +1,10 @@
-"""A static embedding model of a few words, made by hand."""
+"""A handmade static embedding model of a few words."""
 
 import json
 
 import pytest
 
-# Words by what they mean, one dimension each.
+# Words by meaning, one dimension each.
 MEANINGS = (
     ("vehicle", "car", "volvo", "drives"),
     ("allergic", "peanuts", "nuts", "eat", "guests"),
@@ -14,7 +14,7 @@ MEANINGS = (
 
 
 def write_model(directory, meanings=MEANINGS, **tensors):
-    """A model in a new directory, in the format of model2vec."""
+    """Write a model to a new directory in the format of model2vec."""
     numpy, save = pytest.importorskip("numpy"), pytest.importorskip("safetensors.numpy").save_file
     words = ["[UNK]", *(word for group in meanings for word in group)]
     vectors = numpy.zeros((len(words), len(meanings)), numpy.float32)

@@ -1,4 +1,4 @@
-"""A memory of given entries over real files and a real ledger, recallers of it, and hosts that talk to it."""
+"""A memory of given entries over real files and a real ledger, its recallers, and hosts that use it."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from muniment.store.trust import constant
 from muniment.types import Recalled
 from muniment.types.keys import EntryKey
 
-# Seconds after which something that is waited for counts as never happening.
+# Maximum seconds to wait for an event.
 WAIT = 20.0
 
 CANARY = "canary-5e1f"
@@ -40,7 +40,7 @@ NO_TIERS = Budgets(system=0, project=0, just_in_time=0)
 
 
 def entry_of(name, body, description=None, keywords=()):
-    """The text of an entry."""
+    """Format the text of an entry."""
     front = {"name": name, "description": description, "keywords": list(keywords)}
     lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in front.items() if value)
     return f"---\n{''.join(lines)}---\n\n{body.strip()}\n"
@@ -56,7 +56,7 @@ STAGING = "postgres staging pgbouncer?"
 
 
 class Calendar:
-    """The time of day, which moves only when told to."""
+    """A clock for the time of day that only moves when it is advanced."""
 
     now = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -68,7 +68,7 @@ class Calendar:
 
 
 class Gate:
-    """Shut until it is opened; whoever waits at it gives up with its patience."""
+    """Closed until it is opened; waiting ends with the deadline."""
 
     def __init__(self):
         self._fd, self.reached, self.thread = os.eventfd(0, os.EFD_CLOEXEC), threading.Event(), None
@@ -86,9 +86,9 @@ class Gate:
 
 
 class Slow(Recaller):
-    """Recalls as ever, behind gates: `gates` are those of the next recalls in their order.
+    """A recaller that waits at gates: `gates` are those of the next recalls, in order.
 
-    `asked` keeps what it was asked: messages, and what was to be left out.
+    `asked` records the queries with their excluded entries.
     """
 
     def recall(self, query, *, exclude=(), **more):
@@ -102,7 +102,7 @@ class Slow(Recaller):
 
 
 class Ground:
-    """A place, and what stands in it."""
+    """A context and its content."""
 
     def __init__(self, place):
         self.place, self.state, self.calendar = place, place.state, Calendar()
@@ -112,31 +112,31 @@ class Ground:
         return self.place.roots[scope].trusted_path / rel
 
     def put(self, entries, text=None):
-        """Files of unknown origin, made or replaced: {logical path: text}, or one path and its text."""
+        """Write files of unknown origin: {logical path: text}, or one path and its text."""
         for path, content in (entries if text is None else {entries: text}).items():
-            self.file(path).unlink(missing_ok=True)  # Replaced, so that its directory shows it.
+            self.file(path).unlink(missing_ok=True)  # So that its directory changes.
             put(self.place.roots[path.partition("/")[0]].trusted_path, path.partition("/")[2], content)
 
     def commit(self, path, text, *, trust=Trust.OWNER, at=AT, policy=None, reviewed=True):
-        """A file that the ledger knows."""
+        """Commit a file, so that the ledger knows it."""
         known = self.key(path).digest if self.file(path).exists() else None
         policy, asked = policy or self.place.policy, (by(trust=trust, at=at), constant(trust))
         terms = Terms(policy, self.place.roots, patience(), self.state, *asked, reviewed=reviewed)
         commit([change_set([Proposed(path, known, text.encode())], scopes=self.place.roots)], terms)
 
     def key(self, path):
-        """Of the entry at a path, as it is now."""
+        """Return the key of the entry at a path with its current content."""
         scope, _, rel = path.partition("/")
         digest = hashlib.sha256(self.file(path).read_bytes()).hexdigest()
         return EntryKey(root_key(self.state, self.place.roots[scope]), RelPath(rel), digest)
 
     def execute(self, statement, values=()):
-        """Change a row of the catalog behind everybody's back."""
+        """Change a row of the catalog directly."""
         with self.state.catalog.transaction() as connection:
             connection.execute(statement, values)
 
     def injections(self):
-        """The records of what was put before a model."""
+        """Return the audit records of injections."""
         return [record.body for record in records(self.state) if record.kind == "injection"]
 
     @contextmanager
@@ -149,7 +149,7 @@ class Ground:
 
 @contextmanager
 def ground(base, policy=None, entries=(), kind=Ground, embedder=None):
-    """A place below `base` with files of unknown origin, {logical path: text}."""
+    """Open a context under `base` with files of unknown origin, {logical path: text}."""
     roots = bind_all(make_roots(base))
     place = Place(
         policy or strict(require="none"), roots, State(base / "state", embedder=embedder), in_process=True
@@ -161,7 +161,7 @@ def ground(base, policy=None, entries=(), kind=Ground, embedder=None):
 
 
 class Stage:
-    """A memory, a recaller behind gates, and the hosts of a test, which are closed with it."""
+    """A memory, a recaller with gates, and hosts that are closed with it."""
 
     def __init__(self, made, recaller, stack):
         self.made, self.recaller, self._stack, self.clock = made, recaller, stack, FakeClock(100.0)
@@ -176,7 +176,7 @@ class Stage:
         return self.closing(Conversation(self.recaller, budgets=budgets, **more))
 
     def gate(self):
-        """A gate before the next recall that has none."""
+        """Add a gate before the next recall that has none."""
         self.recaller.gates.append(self.closing(Gate()))
         return self.recaller.gates[-1]
 
@@ -189,19 +189,19 @@ def staged(base, entries=ENTRIES, policy=None, **terms):
 
 
 def foreign(trust):
-    """A policy by which files of the project that we did not write have that trust."""
+    """Return a policy that gives this trust to foreign files of the project."""
     policy, changed = strict(require="none"), {"user": {}, "project": {"trust": trust}}
     terms = tuple(replace(each, **changed[each.name]) for each in policy.scope_terms)
     return replace(policy, scope_terms=terms)
 
 
 def paths(recalled):
-    """The logical paths of the entries of a recall."""
+    """Return the logical paths of the entries of a recall."""
     return [each.path for each in recalled.entries]
 
 
 def settle(host, but=()):
-    """Wait until all that something began beside its caller has ended, but for some threads."""
+    """Wait for the background threads of a host to end, except some."""
     prefetch = getattr(host, "session", host)
     for thread in list(getattr(prefetch, "prefetch", prefetch)._threads):
         if thread not in but:
@@ -210,25 +210,25 @@ def settle(host, but=()):
 
 
 def telling(caplog):
-    """What the events told so far, parsed, by a function."""
+    """Return a function that parses the events logged until now."""
     caplog.set_level(logging.INFO, logger="muniment")
     return lambda: [json.loads(each.getMessage()) for each in caplog.records if each.name == "muniment"]
 
 
 @contextmanager
 def nothing_left_behind():
-    """No thread is there behind the block that was not before it."""
+    """Assert that the block leaves no new thread."""
     before = set(map(id, threading.enumerate()))
     yield
     assert [each.name for each in threading.enumerate() if id(each) not in before] == []
 
 
 class EndlessSweep:
-    """Sweeps that begin with every second look at a root, and end only by being cancelled.
+    """Sweeps that start with every second check of a root, and end only when cancelled.
 
     Attributes:
-        begun: set once one runs.
-        held: whether its root was open still when it ended, of each.
+        begun: set when one runs.
+        held: of each sweep, whether its root was still open at the end.
     """
 
     def __init__(self, monkeypatch):

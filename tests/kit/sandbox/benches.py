@@ -12,7 +12,7 @@ from muniment.sandbox.tools.workbench import Workbench
 
 @dataclass
 class Bench:
-    """A workbench with its roots as paths."""
+    """A workbench with the paths of its roots."""
 
     workbench: Workbench
     roots: dict
@@ -37,7 +37,7 @@ def make_bench(base, policy=None, *, must_read=False, roots=None):
 
 
 def failing_bench(base, errors, policy=None):
-    """A bench over the roots below `base` (made before) whose opens fail as `errors` says."""
+    """Create a workbench over existing roots under `base` whose opens fail as `errors` defines."""
     roots = {scope: base / scope for scope in SCOPES}
     held = {
         scope: Root(scope, root.fd, Failing(errors, root.resolver)) for scope, root in handles(roots).items()

@@ -1,6 +1,6 @@
-"""One whole run of a sandbox, as whoever executes this; prints as JSON what held it and what it did.
+"""One complete run of a sandbox as the current user; prints its confinement and effects as JSON.
 
-Run as a program with an empty directory of its own.
+Run it as a program with an empty directory.
 """
 
 import json
@@ -50,7 +50,7 @@ def status_of(pid):
 
 
 def open_memory(pid):
-    """What comes of reading another process's memory."""
+    """Try to open the memory of another process; return the error or "opened"."""
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the pool's tests share: probe workers, ways to watch processes."""
+"""Shared helpers for tests of the worker pool: probe workers, and ways to watch processes."""
 
 import os
 import select
@@ -14,17 +14,17 @@ SERVICES = str(Path(__file__).parent / "services")
 
 
 def soon(seconds=20.0, cancel=None):
-    """A patience that only a hang outlasts."""
+    """Return a deadline that only a hang exceeds."""
     return Patience(time.monotonic() + seconds, cancel)
 
 
 def source(service="probe_service:serve", **arguments):
-    """A zygote for a service in `services/`."""
+    """Create a zygote for a service in `services/`."""
     return Zygote(service, directories=[*import_directories(), SERVICES], **arguments)
 
 
 def own_zygote(service="probe_service:serve", *, scope="module"):
-    """A fixture: one for a service that has started."""
+    """Return a fixture that starts a zygote for a service."""
 
     @pytest.fixture(scope=scope)
     def made():
@@ -36,23 +36,23 @@ def own_zygote(service="probe_service:serve", *, scope="module"):
 
 
 def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
-    """Have a probe worker do something; header and body of its answer."""
+    """Send a command to a probe worker; return header and body of its response."""
     return worker.request({"do": do, **header}, body, max_body=max_body, patience=soon(seconds, cancel))
 
 
 def look(worker):
-    """What a probe worker sees of itself."""
+    """Return what a probe worker reports about itself."""
     return ask(worker, "look")[0]
 
 
 class Watched:
-    """A process that the test wants to see end."""
+    """A process whose end a test waits for."""
 
     def __init__(self, pid):
         self.fd = os.pidfd_open(pid)
 
     def ended(self, seconds=20.0):
-        """Whether it ended within that time."""
+        """Return whether it ended within this time."""
         return bool(select.select([self.fd], [], [], seconds)[0])
 
     def __enter__(self):

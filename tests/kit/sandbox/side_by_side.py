@@ -1,4 +1,4 @@
-"""The same calls to tools in a fenced worker and in this process: whatever differs, the fence did it."""
+"""The same tool calls in a confined worker and in this process: every difference is caused by the fence."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,26 +12,26 @@ from muniment.sandbox.sandbox import Sandbox
 
 @dataclass(frozen=True)
 class Both:
-    """A sandbox over a worker, and one that needs none."""
+    """A sandbox with a worker, and one without."""
 
     fenced: Sandbox
     plain: Sandbox
 
     def call(self, tool, arguments):
-        """What both answer."""
+        """Return the outcome of both, which must be equal."""
         outcome = self.fenced.call(tool, arguments)
         assert outcome == self.plain.call(tool, arguments)
         return outcome
 
     def changes(self):
-        """What both would commit, byte for byte."""
+        """Return the changes of both, which must be identical bytes."""
         assert self.fenced._change_set() == self.plain._change_set()
         return self.fenced.changes()
 
 
 @contextmanager
 def side_by_side(zygote, policy, roots, *, symlinks="refuse"):
-    """Both over the same roots, which neither of them changes."""
+    """Open both over the same roots, which neither changes."""
     anywhere = replace(policy, confinement=Confinement(require="none", on_escape="refuse"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)

@@ -1,16 +1,16 @@
-"""The kernel restricts one thread: so a test can be fenced in and come back to tell."""
+"""Helpers to confine one thread: the kernel restricts threads, so a test can continue after the fence."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 
 def in_a_thread_of_its_own(act):
-    """What `act()` returns, or raises, in a thread that ends with it."""
+    """Run `act()` in a new thread; return its result or raise its error."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(act).result(20)
 
 
 def refused(act):
-    """The errno of what the kernel refuses."""
+    """Return the errno with which the kernel denies a call."""
     try:
         act()
     except OSError as error:

@@ -1,10 +1,10 @@
-"""A lane whose process is killed again and again, and what must hold afterwards. A process of its own.
+"""A lane whose process is killed repeatedly, with checks afterwards. Runs as a separate process.
 
     python -m kit.server.killed STATE LOG ROUNDS SEED
 
-Children open the lane and carry out its tasks, each of which writes to LOG when it begins and ends; they are
-killed at moments of chance. This process sends tasks, each until it is acknowledged, and tells at last, as
-JSON, the ids that it was told, in the order in which it sent them.
+Children open the lane and run its tasks; each task writes to LOG when it begins and ends. The children are
+killed at random times. This process sends tasks, each until it is acknowledged, and finally prints the
+received ids as JSON, in the order of sending.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from muniment.store.tasks import Originator
 
 OWNER = Originator("owner")
 MAX_TASKS = 900
-"""Fewer than a lane remembers."""
+"""Fewer than a lane retains."""
 LIFE_SECONDS = 0.2
-"""A child lives half as long, on average."""
+"""Maximum life of a child; the average is half of it."""
 WORK_SECONDS = 0.003
 
 
 def serve(state, log, orders, answers):
-    """Be the process of a lane: numbers come in, each is answered with the id of its task or with `full`."""
+    """Run a lane: answer each incoming number with the id of its task, or with `full`."""
     with State(state) as opened, log.open("ab", buffering=0) as book, os.fdopen(orders, "rb") as asked:
         book.write(b"boot\n")
         changed = threading.Condition()
@@ -73,7 +73,7 @@ def serve(state, log, orders, answers):
 
 
 class Child:
-    """A process that serves."""
+    """A process that runs a lane."""
 
     def __init__(self, state, log):
         asked, self._orders = os.pipe()
@@ -93,7 +93,7 @@ class Child:
         self._said = b""
 
     def send(self, number, until):
-        """The id of the task; None: there was no answer in time. Sent again while the lane is full."""
+        """Return the id of the task, or None without an answer in time. Resend while the lane is full."""
         os.write(self._orders, b"%d\n" % number)
         while (left := until - time.monotonic()) > 0:
             if b"\n" in self._said:
@@ -112,7 +112,7 @@ class Child:
         self._wait()
 
     def drain(self):
-        """Let it carry out everything; its exit status."""
+        """Let it finish all tasks; return its exit status."""
         os.close(self._orders)
         self._orders = None
         return self._wait()
@@ -132,7 +132,7 @@ def main(state, log, rounds, seed):
         child = Child(state, log)
         until = time.monotonic() + chosen.uniform(0, LIFE_SECONDS)
         while time.monotonic() < until:
-            # What was not acknowledged is sent again to the next child, and must not be there twice.
+            # Tasks without acknowledgement are sent again to the next child, and must not be duplicated.
             told = child.send(len(ids), until) if len(ids) < MAX_TASKS else child.send(0, until)
             if told is not None and len(ids) < MAX_TASKS:
                 ids.append(told)

@@ -1,10 +1,10 @@
-"""`docs/http.md`: written from the operations, their models and the codes; the prose stands in `page.md`.
+"""Generate `docs/http.md` from the operations, their models and the error codes; the prose is in `page.md`.
 
-Of `docs/acp.md` the rows of codes are written likewise.
+The rows of codes in `docs/acp.md` are generated too.
 
     PYTHONPATH=tests .venv/bin/python -m kit.server.page
 
-`tests/surface/pages/test_pages.py` fails where the page is not what this writes.
+`tests/surface/pages/test_pages.py` fails if the page differs.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ _NUMBERS = {
     "RECALL_SECONDS": round(core.RECALL_SECONDS),
     "HEARTBEAT_SECONDS": round(HEARTBEAT_SECONDS),
 }
-"""What stands for `<<NAME>>` in the prose."""
+"""Values of `<<NAME>>` in the prose."""
 
 _LIMITS = f"""
 a fact or a query | {MAX_FACT_BYTES} bytes of UTF-8 after trimming
 a body | {contract.MAX_BODY_BYTES} bytes
 the header of a request | {guard.MAX_HEADER_BYTES} bytes, within {guard.HEADER_SECONDS:.0f} s
-tasks of a workspace that wait or run | {lane.MAX_PENDING}, of them {lane.MAX_TIDYING} that forget or dream
-tasks of a workspace that can be looked at | {lane.MAX_RECORDS}; \
-of the token that has most of them the oldest go, but none whose Idempotency-Key still holds
-a recall | {core.RECALL_SECONDS:.0f} s from its beginning
-recalls at once | {core.MAX_RECALLS}, half for one client's token; {core.RESERVE} are left to the owner
-a wait for one of these places | {core.PLACE_SECONDS:.0f} s, then it is `busy`
-a task | {runner.BACKSTOP_SECONDS:.0f} s from its beginning
-connections at once | {guard.MAX_CONNECTIONS}, or half of the descriptors that it may have; \
-the one that was idle for longest goes
-requests at once that are being answered | {guard.MAX_REQUESTS}; those that wait or follow are not counted
-requests at once that wait | {guard.MAX_WAITING}
-followers of events at once | {guard.MAX_FOLLOWERS}
-of each of these three | half for one client's token; {tokens.RESERVE} are left to the owner
+pending and running tasks of a workspace | {lane.MAX_PENDING}, of which {lane.MAX_TIDYING} may forget or dream
+retained tasks of a workspace | {lane.MAX_RECORDS}; \
+the oldest of the token with most tasks are removed, except while their Idempotency-Key is valid
+a recall | {core.RECALL_SECONDS:.0f} s from its start
+concurrent recalls | {core.MAX_RECALLS}; half of them per client token; {core.RESERVE} reserved for the owner
+a wait for a free recall slot | {core.PLACE_SECONDS:.0f} s, then the response is `busy`
+a task | {runner.BACKSTOP_SECONDS:.0f} s from its start
+concurrent connections | {guard.MAX_CONNECTIONS}, or half of the available descriptors; \
+the connection that was idle longest is closed
+concurrent active requests | {guard.MAX_REQUESTS}; waiting requests and event streams are not counted
+concurrent waiting requests | {guard.MAX_WAITING}
+concurrent event streams | {guard.MAX_FOLLOWERS}
+each of these three limits | half per client token; {tokens.RESERVE} reserved for the owner
 """
 
 
 def page():
-    """The page, as it should be."""
+    """Return the current page."""
     return "\n".join(_page()) + "\n"
 
 
 def _page():
     document, prose = document_of(OPERATIONS), _PROSE.read_text(encoding="utf-8")
     yield re.sub("<<([A-Z_]+)>>", lambda found: str(_NUMBERS[found[1]]), prose)
-    yield from ("## Limits", "", "| what | at most |", "|---|---|")
+    yield from ("## Limits", "", "| limit | maximum |", "|---|---|")
     yield from (f"| {line} |" for line in _LIMITS.strip().splitlines())
-    yield from ("", "## Requests", "", "| request | does | who |", "|---|---|---|")
+    yield from ("", "## Requests", "", "| request | effect | allowed for |", "|---|---|---|")
     for each in OPERATIONS:
         who = "the owner" if each.owner_only else "every token"
         yield f"| [`{each.method} {each.path}`](#{_anchor(each)}) | {each.summary} | {who} |"
     for each in OPERATIONS:
         yield from _request(each, document["paths"][each.path][each.method.lower()])
-    yield from ("", "## Bodies and answers")
+    yield from ("", "## Bodies and responses")
     for name, schema in document["components"]["schemas"].items():
         yield from _schema(name, schema)
     yield from _codes()
@@ -84,19 +84,19 @@ def _anchor(operation):
 
 
 def _request(operation, described):
-    alone = " The owner's token alone." if operation.owner_only else ""
+    alone = " Requires the token of the owner." if operation.owner_only else ""
     yield from ("", f"### {operation.method} {operation.path}", "", operation.summary + alone, "")
     if operation.body is not None:
         yield f"- **Body**: {_link(operation.body.__name__)}"
     answer = operation.answer
     told = f"`{answer}`" if isinstance(answer, str) else _link(answer.__name__)
-    yield f"- **Answer**: {operation.status}, {told}"
+    yield f"- **Response**: {operation.status}, {told}"
     if "304" in described["responses"]:
         yield f"- **304**: {described['responses']['304']['description']}"
     for each in described["parameters"]:
         where = {"path": "in the path", "query": "in the query", "header": "header"}[each["in"]]
         must = "" if each["required"] or each["in"] != "query" else ", optional"
-        meaning = each.get("description", "its id.")
+        meaning = each.get("description", "the id.")
         yield f"- `{each['name']}` ({where}, {_type(each['schema'])}{must}): {meaning}"
     if codes := sorted(set(operation.all_codes) - set(EVERYWHERE), key=lambda code: CODES[code]):
         yield f"- **Problems**: {', '.join(f'{CODES[code].status} `{code}`' for code in codes)}"
@@ -149,12 +149,12 @@ def _codes():
     yield f"""
 ## Codes of answers
 
-Why a request was not carried out is a body of [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457),
-with `error`, the sentence, and `code`, which is stable; some have further fields. Where a
-`Retry-After` comes with it, try again then.
-Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE)}.
+The body of a failed request is a problem as defined in [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457),
+`error` is the message and `code` is stable; some problems have more fields. If the response has a
+`Retry-After` header, retry after this time.
+Every request may fail with {", ".join(f"`{code}`" for code in EVERYWHERE)}.
 
-| status | code | sentence |
+| status | code | message |
 |---|---|---|"""
     for code, means in sorted(CODES.items(), key=lambda each: each[1].status):
         if means.status:
@@ -162,9 +162,9 @@ Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE
     yield """
 ## Codes of tasks
 
-`error.code` of a task that failed. What is not listed here means what it does as an answer.
+Values of `error.code` of a failed task. Other codes have the same meaning as for requests.
 
-| code | sentence |
+| code | message |
 |---|---|"""
     for code, means in sorted(CODES.items(), key=lambda each: each[1].status > 0):
         if means.ends_task:
@@ -172,7 +172,7 @@ Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE
     yield """
 ## Codes of recalls
 
-`error` of a recall that is empty because something went wrong.
+Values of `error` of a recall that is empty because of an error.
 
 | code | meaning |
 |---|---|"""
@@ -184,7 +184,7 @@ _ROW = re.compile(r"^\| (-\d+) \| (.*?) \| `.*` \|$", re.MULTILINE)
 
 
 def acp_page():
-    """The page about ACP as it should be: a row of one number names the codes that have it."""
+    """Return the page about ACP; the row of a number lists the codes that it has."""
     asked = [code for code, means in CODES.items() if means.ends_task or code.startswith("invalid_")]
     by_number = {}
     for code in asked:

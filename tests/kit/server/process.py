@@ -1,11 +1,11 @@
-"""`muniment serve` as a process of its own, and what tests ask of it: over sockets, with no proxy.
+"""`muniment serve` as a separate process, and requests of tests over sockets without a proxy.
 
     with serving(tmp_path) as daemon:
         task = daemon.wait(daemon.remember("The user prefers dark mode"))
         daemon.kill()
         daemon.start()  # the same home, workspace and Unix socket; another port
 
-A `HeldModel` is a language model behind a socket that answers when a test lets it.
+A `HeldModel` is a language model on a socket that responds when a test allows it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _MEASURED = ("coverage", "run", f"--rcfile={REPOSITORY}/pyproject.toml", "-m")
 
 
 class Event:
-    """One event as it came.
+    """One received event.
 
     Attributes:
-        id: None where it has none.
-        type, document, data: its name, the JSON document, and that one's `data`.
+        id: None if it has none.
+        type, document, data: its name, the JSON document, and the `data` of the document.
     """
 
     def __init__(self, fields):
@@ -58,11 +58,11 @@ class Event:
 
 
 class Follower:
-    """Reads events as a browser does.
+    """Reads events like a browser.
 
     Attributes:
-        last_id: of the last event that was read, also of one without data.
-        seen: every event so far.
+        last_id: of the last event that was read, including events without data.
+        seen: every event until now.
     """
 
     def __init__(self, response):
@@ -72,7 +72,7 @@ class Follower:
         return self
 
     def __next__(self):
-        """The next event; nothing for ten seconds raises `httpx2.ReadTimeout`."""
+        """Return the next event; if nothing arrives for a minute, raise `httpx2.ReadTimeout`."""
         fields = {}
         for line in self._lines:
             name, _, value = line.partition(":")
@@ -89,7 +89,7 @@ class Follower:
         raise StopIteration
 
     def start(self):
-        """Read on to where the stream says that it begins."""
+        """Read up to the start position that the stream sends."""
         for line in self._lines:
             if line.startswith("id:"):
                 self.last_id = line.partition(":")[2].strip()
@@ -97,7 +97,7 @@ class Follower:
         raise AssertionError("the stream ended")
 
     def until(self, condition):
-        """The events up to the first for which `condition` holds, with it."""
+        """Return the events up to and including the first for which `condition` is true."""
         found = []
         for event in self:
             found.append(event)
@@ -107,18 +107,18 @@ class Follower:
 
 
 class Asking:
-    """What tests ask of a daemon.
+    """Requests of tests to a daemon.
 
     Attributes:
-        url, token, key: where it listens, the owner's token, the key of its workspace.
+        url, token, key: its address, the owner's token, the key of its workspace.
         home, work: its home and its workspace.
-        http: sends raw requests over TCP: no token, no proxy, no redirect.
+        http: sends raw requests over TCP without token, proxy or redirects.
     """
 
     def send(self, method, path, body=None, *, token=None, client=None, **headers):
-        """Send a request: by the owner, or by whom `token` belongs to. `body` is JSON, or bytes as they are.
+        """Send a request with the owner's token or `token`. `body` is JSON, or raw bytes.
 
-        Headers are named in Python's way: `last_event_id`.
+        Header names are written as in Python: `last_event_id`.
         """
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {} if content is None else {"content-type": "application/json"}
@@ -136,21 +136,21 @@ class Asking:
         return self.send("POST", path, body, **more)
 
     def submit(self, kind, body, **more):
-        """Have a task accepted; its id."""
+        """Submit a task that must be accepted; return its id."""
         answer = self.post(f"{BASE}/{kind}", body, **more)
         assert answer.status_code == 202, answer.text
         return answer.json()["taskId"]
 
     def remember(self, content, *, token=None, client=None, **body):
-        """Have a fact accepted; the task's id."""
+        """Submit a fact that must be accepted; return the id of the task."""
         return self.submit("remember", {"content": content, **body}, token=token, client=client)
 
     def look(self, task_id, **more):
-        """A task as it is now."""
+        """Return the current state of a task."""
         return self.get(path_of(task_id), **more).json()
 
     def wait(self, task_id, **more):
-        """A task once it is over."""
+        """Wait for the end of a task; return it."""
         task = self.get(path_of(task_id), prefer="wait=60", **more).json()
         assert task["status"] in ENDED, task
         return task
@@ -159,21 +159,21 @@ class Asking:
         return self.send("DELETE", path_of(task_id), **more)
 
     def problem(self, method, path, body=None, **more):
-        """Status and code of what a request is answered with."""
+        """Return status and code of the response to a request."""
         answer = self.send(method, path, body, **more)
         return answer.status_code, answer.json().get("code")
 
     def done(self, kind, body, **more):
-        """Have a task carried out; the task once it is over."""
+        """Run a task to its end; return it."""
         return self.wait(self.submit(kind, body, **more), **more)
 
     def cursor(self, number):
-        """The cursor of an event by its number."""
+        """Return the cursor of an event by its number."""
         return f"{json.loads((self.home / 'state' / 'daemon.json').read_text())['epoch']}-{number}"
 
     @contextmanager
     def follow(self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None, **headers):
-        """Follow the events; see `Follower`. `window`: bytes that wait for a reader in the kernel."""
+        """Follow the events; see `Follower`. `window`: size of the receive buffer in bytes."""
         options = () if window is None else ((socket.SOL_SOCKET, socket.SO_RCVBUF, window),)
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         headers |= self._who(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
@@ -186,21 +186,22 @@ class Asking:
             assert response.headers["x-qwen-event-epoch"] == self.cursor(0).partition("-")[0]
             yield Follower(response)
 
-    # -- what is there -------------------------------------------------------------------------------------
+    # -- files
+    # ------------------------------------------------------------------------------------------------
 
     def root(self, scope="user"):
-        """The directory of a scope."""
+        """Return the directory of a scope."""
         return self.home / "user" if scope == "user" else next((self.home / "projects").iterdir()) / "memory"
 
     def files(self, scope="user"):
-        """The entries of a scope, by path beneath it: their text."""
+        """Return the entries of a scope, {relative path: text}."""
         top = self.root(scope)
         found = {str(path.relative_to(top)): path.read_text("utf-8") for path in sorted(top.rglob("*.md"))}
         return {rel: text for rel, text in found.items() if rel != "MEMORY.md"}
 
 
 class Served(Asking):
-    """A daemon over `base/home` and the workspace `base/work`.
+    """A daemon process over `base/home` and the workspace `base/work`.
 
     Attributes:
         socket: its Unix socket; `local` sends raw requests there.
@@ -217,9 +218,9 @@ class Served(Asking):
     # -- the process ---------------------------------------------------------------------------------------
 
     def start(self):
-        """Start it, once more after it ended; it accepts tasks when this returns."""
+        """Start it, also again after it ended; return when it accepts tasks."""
         self._launch()
-        line = self.process.stdout.readline()  # What it says once it serves: a document on a line.
+        line = self.process.stdout.readline()  # The startup document, on one line.
         assert line, f"it did not start: {self.log[-2000:]}"
         told = json.loads(line)
         self.url, self.key = told["url"], next(iter(told["workspaces"]))
@@ -232,7 +233,8 @@ class Served(Asking):
     def _launch(self):
         measured = _MEASURED if os.environ.get("COVERAGE_RUN") else ()
         program = ("-m", *measured, "muniment")
-        if without := source_for_children():  # A control is switched off here, so it is there as well.
+        # A control is switched off in this process, so also in the child.
+        if without := source_for_children():
             program = ("-c", f"{without}import runpy; runpy.run_module('muniment', run_name='__main__')")
         places = ("--workspace", self.work, "--socket", self.socket)
         with self.log_path.open("ab") as log:
@@ -248,17 +250,17 @@ class Served(Asking):
         return {**places, **kept, **self._environment}
 
     def stop(self):
-        """Send SIGTERM; the exit code once it has ended."""
+        """Send SIGTERM; return the exit code."""
         self.process.terminate()
         return self.ended()
 
     def kill(self):
-        """Send SIGKILL; only what it had written is left, and its workers, who end by themselves."""
+        """Send SIGKILL; only written data remains, and its workers, which end by themselves."""
         self.process.kill()
         return self.ended()
 
     def ended(self):
-        """Wait until it has ended; the exit code."""
+        """Wait until it has ended; return the exit code."""
         code = self.process.wait(STOP_SECONDS)
         self.process.stdout.close()
         for client in filter(None, (self.http, self.local)):
@@ -266,7 +268,7 @@ class Served(Asking):
         return code
 
     def close(self):
-        """End it, however it stands."""
+        """End it in any state."""
         if self.process is not None:
             try:
                 self.stop()
@@ -274,26 +276,26 @@ class Served(Asking):
                 self.kill()
 
     def new_token(self, name, *clients, trust="agent"):
-        """A client's token, made as `muniment token add` does."""
+        """Create a token for a client, like `muniment token add`."""
         with State(self.home / "state") as state:
             return Tokens(state).add(name, clients, Trust(trust))
 
     @property
     def log(self):
-        """Its standard error so far, of all starts."""
+        """Return its standard error, of all starts."""
         return self.log_path.read_text(encoding="utf-8")
 
     def children(self):
-        """The processes that it has started, and those that they have."""
+        """Return the pids of its descendants."""
         return descendants(self.process.pid)
 
 
 class HeldModel:
-    """A language model behind a socket of the loopback; it thinks as `mind` does, unless it is held.
+    """A language model on a socket of the loopback; it behaves as `mind`, unless it is paused.
 
     Attributes:
-        mind: from a request to a thought, see `muniment.testing.minds`; may be replaced at any time.
-        server: keeps the requests.
+        mind: from a request to a thought, see `kit.agent.served_minds`; may be replaced at any time.
+        server: records the requests.
     """
 
     def __init__(self, mind=perfect):
@@ -311,24 +313,24 @@ class HeldModel:
 
     @property
     def flags(self):
-        """The flags of `serve` for this model; no rules hide there what it did."""
+        """Return the flags of `serve` for this model, without a fallback to the rules."""
         flags = ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
         return (*flags, "--on-model-failure", "fail")
 
     def asked(self):
-        """The model for a daemon in this process; for whoever closes it."""
+        """Return the model for a daemon in this process; the caller closes it."""
         return OpenAIModel("scripted", base_url=self.server.base_url, protocol="tools")
 
     def hold(self):
-        """Answer nothing from now on."""
+        """Stop responding."""
         self._free.clear()
 
     def release(self):
-        """Answer what waits, and everything that follows."""
+        """Respond to pending and later requests."""
         self._free.set()
 
     def wait_until_asked(self, count=1):
-        """Wait until it was asked so often since it was made; the requests."""
+        """Wait until it has received this many requests in total; return them."""
         return self.server.wait_for_requests(count, 30)
 
     def _answer(self, request):
@@ -342,15 +344,15 @@ class HeldModel:
 
 @contextmanager
 def serving(base, *flags, **environment):
-    """A daemon that runs."""
+    """Run a daemon process."""
     with closing(Served(Path(base), *flags, **environment)) as served:
         yield served.start()
 
 
 def policy_file(directory, **changes):
-    """A policy like `strict`, with other lines: by the name of the key, the line's new value.
+    """Write a policy like `strict` with other values for some keys; return its path.
 
-    Without its inline tests, which would notice.
+    Without its inline tests, which would fail.
     """
     text = (REPOSITORY / "policies" / "strict.toml").read_text(encoding="utf-8").partition("[[test]]")[0]
     for key, value in changes.items():
@@ -363,7 +365,7 @@ def policy_file(directory, **changes):
 
 @contextmanager
 def locked(*roots):
-    """Hold the locks of roots, as another program does while it commits."""
+    """Hold the locks of roots, as another program does during a commit."""
     with ExitStack() as opened:
         for root in roots:
             fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -373,12 +375,12 @@ def locked(*roots):
 
 
 def path_of(task_id):
-    """Where a task is looked at."""
+    """Return the URL path of a task."""
     return f"{BASE}/{task_id.partition('-')[0]}/{task_id}"
 
 
 def descendants(pid):
-    """The processes below one, by pid."""
+    """Return the pids of the descendants of a process."""
     found = set()
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A daemon on a thread of this process, as clients ask it, and byte by byte, as no client would."""
+"""A daemon in a thread of this process, with normal requests and raw bytes."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from muniment.server.tokens import TOKEN_NAME
 from muniment.settings import Settings
 
 SECONDS = 30.0
-"""After which a socket or the daemon counts as stuck."""
+"""A socket or daemon that takes longer counts as stuck."""
 
 REMEMBER = f"{BASE}/remember"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. `headers` holds pairs, names in lower case."""
+    """A response. `headers` contains pairs, names in lower case."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
     def values(self, name):
-        """Every value of a header."""
+        """Return every value of a header."""
         return [value for key, value in self.headers if key == name]
 
     @property
     def json(self):
-        """The body, parsed."""
+        """Return the parsed body."""
         return json.loads(self.body)
 
     @property
     def code(self):
-        """Status and code of a problem; the status alone of everything else."""
+        """Return status and code of a problem; for any other response only the status."""
         if self.values("content-type") == ["application/problem+json"]:
             assert self.json["status"] == self.status
             return self.status, self.json["code"]
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Line(AbstractContextManager):
-    """One connection. `answer` is None where it was closed instead."""
+    """One connection. `answer` returns None if the server closed it instead."""
 
     def __init__(self, address):
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
@@ -64,14 +64,14 @@ class Line(AbstractContextManager):
         self._reader = self.socket.makefile("rb")
 
     def send(self, data):
-        """Send; whether all of it was taken before the other side closed."""
+        """Send data; return whether all was sent before the other side closed."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
             return True
         return False
 
     def answer(self):
-        """The next answer that is no interim one."""
+        """Return the next final response."""
         with suppress(ConnectionResetError):
             while (found := self._answer()) is not None and found.status < 200:
                 pass
@@ -79,11 +79,11 @@ class Line(AbstractContextManager):
         return None
 
     def line(self):
-        """The next line as it comes."""
+        """Return the next raw line."""
         return self._reader.readline()
 
     def is_closed(self):
-        """Wait until the other side closes; False: it sent something."""
+        """Wait until the other side closes; return False if it sent something instead."""
         with suppress(ConnectionResetError):
             return self._reader.read(1) == b""
         return True
@@ -112,12 +112,12 @@ class Line(AbstractContextManager):
 
 
 class Running(Asking):
-    """A daemon that serves in this process, and how to reach it: as a client, and byte by byte.
+    """A daemon that serves in this process, with normal and raw requests.
 
     Attributes:
-        core: what it does, see `muniment.server.core`.
+        core: see `muniment.server.core`.
         tcp, unix: the addresses of its sockets.
-        records: what was logged.
+        records: the log records.
     """
 
     def __init__(self, daemon, loop, base, records):
@@ -132,19 +132,19 @@ class Running(Asking):
 
     @cached_property
     def client(self):
-        """A token for a client with two ids."""
+        """Return a token for a client with two ids."""
         return self.add("client", "client-1", "client-2")
 
     def add(self, name, *clients, trust="agent"):
-        """A token for a client."""
+        """Create a token for a client."""
         return self.core.tokens.add(name, clients, Trust(trust))
 
     def line(self, address=None):
-        """A new connection."""
+        """Open a new connection."""
         return Line(self.tcp if address is None else address)
 
     def request(self, method, path, *headers, body=None, token=None, host=None):
-        """The bytes of a request. `token` and `host` may be "" to leave the header out."""
+        """Build the bytes of a request. If `token` or `host` is "", the header is missing."""
         token = self.token if token is None else token
         host = self.host if host is None else host
         lines = [f"{method} {path} HTTP/1.1", *([f"Host: {host}"] if host else [])]
@@ -157,43 +157,45 @@ class Running(Asking):
         return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + data
 
     def raw(self, data, address=None):
-        """Send bytes on a new connection; its first answer, or None."""
+        """Send bytes on a new connection; return its first response, or None."""
         with self.line(address) as line:
             line.send(data)
             return line.answer()
 
     def ask(self, method, path, *headers, address=None, **terms):
-        """Send a request on a new connection; its answer, or None."""
+        """Send a request on a new connection; return its response, or None."""
         return self.raw(self.request(method, path, *headers, **terms), address)
 
     def check(self):
-        """Check that it still answers, and that nothing broke in it since the last time."""
+        """Assert that it still responds, and that nothing has failed in it since the last check."""
         found = self.ask("GET", "/healthz").status, self.defects()
         self.records.clear()
         assert found == (200, [])
 
     def defects(self):
-        """What was logged that must never be: a request that broke, an error of the loop or the server."""
+        """Return log messages that must never occur: failed requests, errors of the event loop or server."""
         told = [(record.getMessage(), record.levelno >= logging.ERROR) for record in self.records]
         return [message for message, is_error in told if is_error or "request_broke" in message]
 
     def run(self, coroutine):
-        """Carry out a coroutine on the daemon's loop."""
+        """Run a coroutine on the event loop of the daemon."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
 
     def connections(self):
-        """How many connections it holds."""
+        """Return the number of open connections."""
         return len(self.daemon._server.server_state.connections)
 
     @cached_property
     def guard(self):
-        """What every request passes; it waits until that is there, so ask first on a thread of the test."""
+        """Return the guard that every request passes; waits until it is loaded, so call it first in a test
+        thread.
+        """
         config = self.daemon._server.config
         self.until(lambda: config.loaded)
         return config.loaded_app
 
     def until(self, condition):
-        """Wait until something holds, looked at on the daemon's loop after each of its turns."""
+        """Wait until a condition is true, checked on the event loop of the daemon after each iteration."""
 
         async def held():
             deadline = time.monotonic() + SECONDS
@@ -205,12 +207,12 @@ class Running(Asking):
 
 
 _BROKEN = []
-"""Daemons that run and in which a test breaks something; of others nothing is recorded meanwhile."""
+"""Daemons in which a test provokes errors; meanwhile the records of other daemons are not collected."""
 
 
 @contextmanager
 def recorded(*, broken):
-    """Every record of this process, ours from INFO on."""
+    """Collect every log record of this process, those of Muniment from INFO on."""
     handler, ours, found = logging.Handler(logging.INFO), logging.getLogger("muniment"), []
     handler.emit = lambda record: found.append(record) if broken or not _BROKEN else None
     level, marks = ours.level, [handler] * broken
@@ -227,12 +229,12 @@ def recorded(*, broken):
 
 @contextmanager
 def running(base, model=None, *, workers=False, broken=False, **terms):
-    """A daemon below `base` over TCP and a Unix socket.
+    """Run a daemon under `base` over TCP and a Unix socket.
 
     Args:
-        model: None: our rules; a `HeldModel` is released at the end, and no rules hide what it did.
-        workers: its tools run in processes of their own, under the shipped policy; else in this process.
-        broken: the test breaks something in it, which it may log.
+        model: None: the rules; a `HeldModel` is released at the end and is not replaced by the rules.
+        workers: run tools in worker processes under the built-in policy; otherwise in this process.
+        broken: the test provokes errors, which the daemon may log.
         terms: those of `Options` and of `Settings`.
     """
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
@@ -261,7 +263,7 @@ def running(base, model=None, *, workers=False, broken=False, **terms):
 
 @contextmanager
 def looping():
-    """A loop that runs on a thread."""
+    """Run an event loop in a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="daemon")
     thread.start()
@@ -270,15 +272,15 @@ def looping():
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(SECONDS)
-        loop.close()  # Which a loop that still runs refuses.
+        loop.close()  # A running loop would refuse this.
 
 
 def start(daemon, *headers, method="POST", path=REMEMBER):
-    """A header that promises a body, of which nothing is there yet."""
+    """Build a request header that announces a body, without the body."""
     return daemon.request(method, path, "Content-Type: application/json", *headers)
 
 
 def chunked(data, size=4096, end=b"0\r\n\r\n"):
-    """Data in chunks."""
+    """Encode data in chunks."""
     parts = (data[at : at + size] for at in range(0, len(data), size))
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + end

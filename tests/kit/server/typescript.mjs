@@ -1,8 +1,8 @@
-// Drives the daemon client of `@qwen-code/sdk` as a caller does: a line is a call, and so is an answer.
+// Drives the daemon client of `@qwen-code/sdk` like a caller: each line is a call, and each response is a line.
 //
 //     SDK=/where/it/was/unpacked node typescript.mjs
 //
-// `[method, …arguments]` calls a method of `DaemonClient`; those of `ours` come first.
+// `[method, …arguments]` calls a method of `helpers` if there is one, otherwise of `DaemonClient`.
 
 import readline from 'node:readline';
 
@@ -11,7 +11,7 @@ const { negotiateTransport } = await import(`${process.env.SDK}/dist/daemon/tran
 
 let client, session, following;
 
-const ours = {
+const helpers = {
   connect(options) {
     client = new DaemonClient(options);
     session = new DaemonSessionClient({ client, session: { sessionId: 'any' } });
@@ -19,7 +19,7 @@ const ours = {
   async negotiate(baseUrl, token) {
     return (await negotiateTransport(baseUrl, token)).type;
   },
-  // Follow the session from where it was left; the epoch, once the daemon answers.
+  // Follow the session from its last position; return the epoch when the daemon responds.
   follow(options = {}) {
     const stop = new AbortController();
     const events = [];
@@ -38,7 +38,7 @@ const ours = {
       following = { events, stop, ended, until: (then) => (wake = then) };
     });
   },
-  // The events up to the first of a type, or one about a task, that has come since it was last asked.
+  // Return the new events up to the first of a type, or the first about a task.
   async until(type, taskId) {
     for (let at = 0; ; at++) {
       while (at >= following.events.length) await new Promise(following.until);
@@ -51,7 +51,7 @@ const ours = {
     await following.ended;
     return { id: session.lastEventId, left: following.events };
   },
-  // Follow once with a cursor of the caller's own; the events up to the first of a type.
+  // Follow once from the given cursor; return the events up to the first of a type.
   async once(type, options) {
     const events = [];
     for await (const event of client.subscribeEvents('any', options)) {
@@ -66,7 +66,7 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
   const [name, ...args] = JSON.parse(line);
   let answer;
   try {
-    answer = { result: await (name in ours ? ours[name](...args) : client[name](...args)) };
+    answer = { result: await (name in helpers ? helpers[name](...args) : client[name](...args)) };
   } catch (error) {
     answer = { error: { name: error.name, message: error.message, status: error.status, body: error.body } };
   }

@@ -1,6 +1,6 @@
-"""The TypeScript client of the original contract, as npm has it: `@qwen-code/sdk`, unchanged.
+"""The TypeScript client of the original contract from npm, unchanged: `@qwen-code/sdk`.
 
-It is no part of this repository, and no test asks a registry for it. To have the tests that need it run:
+It is not part of this repository, and no test downloads it. To run the tests that need it:
 
     npm pack @qwen-code/sdk@0.1.14
     tar --extract --file qwen-code-sdk-0.1.14.tgz
@@ -23,10 +23,10 @@ _DRIVER = Path(__file__).with_suffix(".mjs")
 
 
 class SdkError(Exception):
-    """What a call of the client threw.
+    """The error of a client call.
 
     Attributes:
-        name, message, status, body: of the error; status and body of an answer that is one.
+        name, message, status, body: of the error; status and body if it is a response.
     """
 
     def __init__(self, thrown):
@@ -36,7 +36,7 @@ class SdkError(Exception):
 
 
 class Sdk:
-    """The client in a process of Node; its methods are called by their names, see `typescript.mjs`."""
+    """The client in a process of Node; its methods are called by name, see `typescript.mjs`."""
 
     def __init__(self, process):
         self._process = process
@@ -56,12 +56,12 @@ class Sdk:
 
 
 def missing():
-    """Why the client cannot be run here; None: it can."""
+    """Return why the client cannot run here, or None."""
     node, package = shutil.which("node"), os.environ.get(VARIABLE)
     if package is None:
-        return f"{VARIABLE} does not say where @qwen-code/sdk is unpacked; see tests/kit/server/typescript.py"
+        return f"{VARIABLE} is not set to an unpacked @qwen-code/sdk; see tests/kit/server/typescript.py"
     if node is None:
-        return "there is no node"
+        return "node not found"
     told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
     if int(told.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
         return f"node is older than version {OLDEST_NODE}: {told.strip()}"
@@ -70,7 +70,7 @@ def missing():
 
 @contextmanager
 def launched():
-    """The client."""
+    """Start the client in a process of Node."""
     env = {"SDK": os.environ[VARIABLE], "PATH": os.environ["PATH"]}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(["node", _DRIVER], env=env, **pipes) as process:

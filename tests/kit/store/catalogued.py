@@ -1,4 +1,4 @@
-"""A root with its catalog, looked at from outside: through its views, its tables, and the oracle's walk."""
+"""A root with its catalog, checked from outside: through its views, its tables, and a scan as oracle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS = attrgetter("size", "digest", "name", "description", "type", "keywords",
 
 
 def much_later():
-    """A wall clock so far ahead that no time is too new to prove something."""
+    """Return a wall clock time so late that no file time is too new for the catalog."""
     return time.time_ns() + 3_600 * 10**9
 
 
@@ -43,7 +43,7 @@ class Catalogued:
         self.catalog = open_catalog(Path(base, "catalog.db"))
         self.bound = bind("user", self.top)
         self._probe = os.open(Path(base, "probe"), os.O_RDWR | os.O_CREAT)
-        os.fchmod(self._probe, 0o666)  # for whoever the process is by then
+        os.fchmod(self._probe, 0o666)  # for any user of the process later
         self.asked = []
         self.answers = {}
         self.basis = "first"
@@ -53,7 +53,7 @@ class Catalogued:
         return self.answers.get(rel, Assessed(Trust.OWNER))
 
     def refresh(self, *, sweep=False, look=None):
-        """A view, after noting in `asked` only what was read for it."""
+        """Refresh a view and return it; `asked` then contains only what was read for it."""
         self.asked.clear()
         view = View(self.catalog, KEY, self.bound, self.assess, clock=self.clock)
         view.refresh(self.basis, look or Look(sweep=sweep))
@@ -61,7 +61,9 @@ class Catalogued:
         return view
 
     def let_time_pass(self):
-        """Wait until the file system's clock ticks (1 to 10 ms), if nothing is too new for the catalog."""
+        """Wait for a tick of the file system clock (1 to 10 ms), unless some times are too new for the
+        catalog.
+        """
         if self.clock is much_later:
             os.utime(self._probe)
             before = os.fstat(self._probe).st_ctime_ns
@@ -69,7 +71,7 @@ class Catalogued:
                 os.utime(self._probe)
 
     def put(self, rel, content="text\n"):
-        """A file, whole at once, with its directories."""
+        """Write a complete file at once, with its directories."""
         path = self.top / rel
         path.parent.mkdir(parents=True, exist_ok=True)
         staged = path.with_name(".staged")
@@ -78,7 +80,7 @@ class Catalogued:
         return path
 
     def stop_the_clock(self):
-        """Record of everything the times that it has now: as if what happened since bore the same times."""
+        """Record the current times of everything, as if later changes had the same times."""
         with self.catalog.transaction() as connection:
             for table, key, where in (("directory", "path", ""), ("entry", "rel", " WHERE ctime_ns > 0")):
                 for (path,) in connection.execute(f"SELECT {key} FROM {table}{where}").fetchall():
@@ -88,7 +90,7 @@ class Catalogued:
                     connection.execute(change, (*times, path))
 
     def relisted(self):
-        """Keys of the entries whose line changed since this was asked last."""
+        """Return and clear the keys of the entries whose line has changed."""
         keys = {key for (key,) in self.catalog.rows("SELECT key FROM relisted")}
         with self.catalog.transaction() as connection:
             connection.execute("DELETE FROM relisted")
@@ -98,17 +100,17 @@ class Catalogued:
         return dict(self.catalog.rows("SELECT key, line FROM entry"))
 
     def found(self, query):
-        """Paths whose full-text row matches."""
+        """Return the paths whose full-text row matches."""
         wanted = "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel"
         return [rel for (rel,) in self.catalog.rows(wanted, (query,))]
 
     def everything_stored(self):
-        """All that is in any table, full-text shadow tables included, as one text."""
+        """Return the content of all tables as one text, including full-text shadow tables."""
         tables = self.catalog.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")
         return "\n".join(repr(self.catalog.rows(f'SELECT * FROM "{table}"')) for (table,) in tables)
 
     def differences(self, view):
-        """What the view says that the oracle does not, and the other way round; empty if they agree."""
+        """Return the differences between the view and the oracle; empty if they agree."""
         expected = scan(self.top)
         entries = {entry.rel: FIELDS(entry) for entry in view.entries()}
         found = {
@@ -142,7 +144,7 @@ def catalogued(base):
 
 @contextmanager
 def as_nobody(top):
-    """Be a user who owns `top` and all beneath, but has no privilege: root reads everything."""
+    """Run as an unprivileged user who owns `top` and everything under it: root can read everything."""
     if os.geteuid() != 0:
         yield
         return
@@ -155,7 +157,7 @@ def as_nobody(top):
         os.seteuid(0)
 
 
-# -- What a walk of a whole root finds, by path and with the standard library: the oracle of the catalog.
+# -- A scan of a complete root by path, with the standard library: the oracle of the catalog.
 
 
 LARGEST = 1_048_576
@@ -163,8 +165,9 @@ LARGEST = 1_048_576
 
 @dataclass
 class Scanned:
-    """Entries by path (size, digest, name, description, type, keywords, readable, note), odd names with their
-    reason, and all names by directory."""
+    """Entries by path (size, digest, name, description, type, keywords, readable, note), invalid names with
+    their reason, and all names by directory.
+    """
 
     entries: dict = field(default_factory=dict)
     odd: dict = field(default_factory=dict)
@@ -172,7 +175,7 @@ class Scanned:
 
 
 def scan(top, scope="user"):
-    """Everything below `top`."""
+    """Scan everything under `top`."""
     found, waiting = Scanned(), [""]
     while waiting:
         directory = waiting.pop()

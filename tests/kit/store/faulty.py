@@ -1,14 +1,15 @@
-"""Faults at system calls: each call of a commit and its recoveries can fail, be interrupted or be the last.
+"""Fault injection at system calls: each call of a commit and its recoveries can fail, be interrupted or be
+the last.
 
-A case is a commit in a process that meets faults, recoveries in other processes that may meet some too, and a
-recovery that meets none. Peers edit the files at any call. The oracle knows what the commit is of, what peers
-wrote, and what the journal says in the end; it shares no code with the subject.
+A case is a commit in a process with faults, recoveries in other processes that may have faults too, and a
+final recovery without faults. Peers edit the files at any call. The oracle knows the committed files, the
+edits of peers, and the final journal; it shares no code with the subject.
 
-`PYTHONPATH=tests python -m kit.store.faulty --cases 100000` tries many of them, and prints what was tried.
+`PYTHONPATH=tests python -m kit.store.faulty --cases 100000` runs many cases and prints a summary.
 
-Faults: an error number once, or at every call from there on; MemoryError and KeyboardInterrupt, before the
-call or after it; the end of the process: no later call has any effect, as after SIGKILL. The journal is kept
-in memory, and its steps are calls too.
+Faults: an error number once, or at every call from then on; MemoryError and KeyboardInterrupt, before or
+after the call; the end of the process: later calls have no effect, as after SIGKILL. The journal is in
+memory, and its steps are calls too.
 """
 
 import argparse
@@ -63,7 +64,7 @@ KINDS = (
     *((kind, when) for kind in ("MemoryError", "KeyboardInterrupt", "kill") for when in ("before", "after")),
     ("kill", "half"),
 )
-"""What can happen at a call."""
+"""Faults at a call."""
 PEER_DEEDS = ("write", "replace", "append", "shorten", "remove")
 
 POLICY = parse_policy(
@@ -81,16 +82,16 @@ content = { reject = ["control"] }
 
 
 class Killed(BaseException):
-    """The process is gone: nothing that it does from now on has any effect."""
+    """The process has ended: its later calls have no effect."""
 
 
 @dataclass
 class Case:
-    """What happens in one case.
+    """The faults and edits of one case.
 
     Attributes:
-        faults: in the commit and in each recovery: the numbers of calls, and what happens there.
-        peers: in the same: the numbers of calls, what a peer does before them, and to which file.
+        faults: for the commit and each recovery: call numbers with their fault.
+        peers: for the same: call numbers with the edits of peers before them, and the file.
     """
 
     faults: list[dict[int, tuple[str, str]]]
@@ -99,7 +100,7 @@ class Case:
 
 @dataclass
 class Disk:
-    """What outlives every process: the files, the journal, and what peers wrote."""
+    """State that outlives every process: the files, the journal, and the edits of peers."""
 
     base: Path
     intents: dict[int, tuple] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class Disk:
     number: itertools.count = field(default_factory=itertools.count)
 
     def peer(self, deed, rel):
-        """Do what an editor does: read what is there, and write, replace or remove it."""
+        """Edit a file like an editor: read it, then write, replace or remove it."""
         path = self.base / rel
         with suppress(OSError):
             found = path.read_bytes() if path.is_file() else None
@@ -139,14 +140,14 @@ class Disk:
 
 
 class Process:
-    """A process: counts its calls, lets each meet its fault, and has no effect once it was killed."""
+    """A process: counts its calls, injects their faults, and has no effect after it was killed."""
 
     def __init__(self, disk, faults, peers):
         self.disk, self.faults, self.peers = disk, faults, peers
         self.calls, self.is_dead, self.always = 0, False, None
 
     def call(self, real, *arguments, writes=False, by_errno=False, **terms):
-        """Make a call, unless something else happens there."""
+        """Make a call unless it has a fault."""
         if self.is_dead:
             raise Killed
         self.calls += 1
@@ -179,7 +180,7 @@ class Process:
         return lambda *arguments, **more: self.call(real, *arguments, **terms, **more)
 
     def closing(self, fd):
-        """Close in any case: a process that is gone has nothing open."""
+        """Close in any case: an ended process has nothing open."""
         os.close(fd)
         if not self.is_dead:
             self.call(lambda: None)
@@ -191,7 +192,7 @@ class Process:
 
     @contextmanager
     def installed(self):
-        """Have the kernel make its calls by this process."""
+        """Route the system calls of the kernel through this process."""
         calls = (
             "open",
             "fsync",
@@ -225,7 +226,7 @@ class Process:
 
 
 class _Other:
-    """A module, with some names meaning something else."""
+    """A module with some names replaced."""
 
     def __init__(self, real, **names):
         self._real = real
@@ -236,7 +237,7 @@ class _Other:
 
 
 class MemoryJournal:
-    """A journal that outlives its processes; each step is a call, and durable once it was made."""
+    """A journal that outlives its processes; each step is a call, and durable afterwards."""
 
     def __init__(self, disk, process):
         self.disk, self.process = disk, process
@@ -275,7 +276,7 @@ class MemoryJournal:
 
 
 class Facts:
-    """Facts about a root in which no name is like another one."""
+    """Information about a root without similar names."""
 
     def __init__(self, disk):
         self.disk = disk
@@ -291,7 +292,7 @@ class Facts:
 
 
 def proposed(base):
-    """Return the change-set of every case, resting on the files that are there."""
+    """Return the change set of every case, based on the current files."""
     at = {rel: base / rel for rel in AFTER}
     return ChangeSet(
         tuple(
@@ -307,7 +308,7 @@ def proposed(base):
 
 
 def write_index(locked, token):
-    """Update the index as the store does: an error in it does not stop a commit."""
+    """Update the index like the store: an error in it does not stop a commit."""
     path, before = CanonicalPath(SCOPE, RelPath(INDEX)), OLD_INDEX
     with suppress(MunimentError):
         before = locked[SCOPE].root.read_bytes(path)
@@ -373,38 +374,38 @@ def run(case, where):
         else:
             ends.append("ended")
         calls.append(process.calls)
-    recovering(disk, Process(disk, {}, {}))  # A clean one.
+    recovering(disk, Process(disk, {}, {}))  # Without faults.
     return disk, ends, calls
 
 
 def problems(disk):
-    """Say what is wrong after a clean recovery; nothing if all promises were kept."""
+    """Yield what is wrong after a recovery without faults; nothing if all guarantees were met."""
     files = {
         str(path.relative_to(disk.base)): path.read_bytes()
         for path in disk.base.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
     if disk.intents:
-        yield "an intent is left"
+        yield "an intent remains"
     yield from (f"a temporary name: {rel}" for rel in files if ".muniment-" in rel)
     wanted = AFTER if disk.done else {rel: BEFORE.get(rel) for rel in AFTER}
     for rel, content in wanted.items():
         if rel not in disk.edited and files.get(rel) != content:
-            yield f"half done: {rel}"
+            yield f"incomplete: {rel}"
     yield from (f"lost: {content!r}" for content in disk.owed if content not in files.values())
     if disk.done:
         return
     for (rel, content), (name, text) in itertools.product(files.items(), AFTER.items()):
         if text is not None and content.startswith(text[:8]) and name not in disk.sources:
-            yield f"raised: {rel} holds text of an agent, and nobody knows of whom"
+            yield f"raised: {rel} contains text of an agent without provenance"
     if "new/deep.md" not in disk.edited and (disk.base / "new").is_dir():
-        yield "a directory is left"
+        yield "a directory remains"
 
 
 def drawn(dice, counts):
-    """Draw a case: the first fault anywhere in a commit, others and peers here and there."""
+    """Draw a random case: the first fault anywhere in a commit, more faults and peers at random calls."""
     faults = [{dice.randrange(1, counts[0] + 1): dice.choice(KINDS)}]
-    if dice.random() < 0.5:  # A second one while the first is rolled back.
+    if dice.random() < 0.5:  # A second one during the rollback of the first.
         faults[0][dice.randrange(1, counts[0] + counts[1])] = dice.choice(KINDS)
     recoveries = range(dice.choice((0, 1, 1, 2)))
     faults += [{dice.randrange(1, counts[1] + 1): dice.choice(KINDS)} for _ in recoveries]
@@ -417,7 +418,7 @@ def drawn(dice, counts):
 
 
 def single(counts):
-    """Every fault at every call of a commit; and of the recovery of one that was killed before its end."""
+    """Yield every fault at every call of a commit, and of the recovery of one killed before its end."""
     for at, kind in itertools.product(range(1, counts[0] + 1), KINDS):
         yield Case([{at: kind}], [{}])
     for at, kind in itertools.product(range(1, counts[1] + 1), KINDS):
@@ -425,7 +426,9 @@ def single(counts):
 
 
 def measured(where):
-    """Calls of a commit, and of a recovery of one that was killed as late as possible; and where that was."""
+    """Count the calls of a commit, and of a recovery of one killed as late as possible; return also that
+    call.
+    """
     (where / "one").mkdir()
     _, _, (commit_calls,) = run(Case([{}], [{}]), where / "one")
     for at in range(commit_calls, 0, -1):

@@ -31,7 +31,7 @@ STANDING = {
 LAX = """
 schema = "muniment-policy/1"
 name = "lax"
-description = "Everything in both scopes, but for what each test takes away."
+description = "Everything in both scopes, within the limits of each test."
 scopes = { user = { trust = "owner", commit = "auto" }, project = { trust = "workspace", commit = "auto" } }
 allow = [
 { id = "all", verbs = ["list", "read", "create", "modify"], paths = ["/**"], why = "tests" }
@@ -41,7 +41,7 @@ content = { reject = ["control", "bidi", "tag-chars", "zero-width", "ansi"] }
 
 
 def lax(*, max_file_bytes=1 << 20, max_files=100, max_total_bytes=1 << 26, **limits):
-    """A policy that grants everything, with the limits asked for."""
+    """Return a policy that grants everything, with these limits."""
     quota = {"max_file_bytes": max_file_bytes, "max_files": max_files, "max_total_bytes": max_total_bytes}
     spelled = [", ".join(f"{name} = {value}" for name, value in each.items()) for each in (limits, quota)]
     more = 'limits = {{ {} }}\nquota = [{{ id = "all", paths = ["/**"], {} }}]\n'.format(*spelled)
@@ -49,7 +49,7 @@ def lax(*, max_file_bytes=1 << 20, max_files=100, max_total_bytes=1 << 26, **lim
 
 
 class Proposed(NamedTuple):
-    """A file in a worker's words."""
+    """A file as a worker proposes it."""
 
     path: str
     base: str | None
@@ -57,7 +57,7 @@ class Proposed(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a worker says that it read, or what goes."""
+    """A claim of a worker about what it read, or a removal."""
 
     path: str
     digest: str | None
@@ -67,14 +67,14 @@ SCOPES = ("user", "project")
 
 
 def change_set(changes=(), claims=(), removals=(), scopes=SCOPES):
-    """A change-set in words: as a worker's is read, and files that go besides."""
+    """Build a change set as read from a worker, with removals."""
     read = read_proposal(tuple(changes), tuple(claims), scopes)
     gone = tuple(FileChange(canonicalise(path, scopes), base, None) for path, base in removals)
     return ChangeSet((*read.changes, *gone), read.claims)
 
 
 def trusted(whole, trusts):
-    """A change-set of which each file has the trust that is said of its path."""
+    """Return the change set with the trust given for each path."""
     changes = (replace(each, trust=trusts.get(each.path.text)) for each in whole.changes)
     return replace(whole, changes=tuple(changes))
 
@@ -88,12 +88,12 @@ def new(path, content=b"new\n"):
 
 
 def claim(path, content):
-    """A claim that `path` holds `content`; None: that nothing is there."""
+    """Return a claim that `path` contains `content`; None: that it does not exist."""
     return Claim(path, None if content is None else sha(content))
 
 
 def by(task=None, **more):
-    """The owner's own edit."""
+    """Return a run that is an edit by the owner."""
     kept = {"kind": "edit", "at": "2026-11-22T10:00:00.000Z", "trust": Trust.OWNER, **more}
     return Run(task or f"edit-{new_ulid()}", decided_by="tests", policy="tests@0", **kept)
 
@@ -104,7 +104,7 @@ def patience(seconds=30.0, cancel=None):
 
 @dataclass(frozen=True)
 class Ground:
-    """`user` and `project` are roots; `outside` is nobody's."""
+    """`user` and `project` are roots; `outside` is not part of the memory."""
 
     base: Path
     roots: dict
@@ -114,7 +114,7 @@ class Ground:
     outside = property(lambda self: self.base / "outside")
 
     def edit(self, path, content=b"edited\n"):
-        """A proposal to replace what is there now."""
+        """Return a proposal to replace the current file."""
         return Proposed(path, sha((self.base / path).read_bytes()), content)
 
     def terms(self, policy=STRICT, **more):
@@ -125,15 +125,15 @@ class Ground:
         return commit([change_set(changes, claims, removals, self.roots)], self.terms(policy, **more))
 
     def photograph(self):
-        """Everything about every name: what must be the same where nothing may have happened."""
+        """Return everything about every name, for comparisons after calls that must not change anything."""
         return photograph(self.base)
 
     def gone(self, path):
-        """A claim to remove what `laid_out` put there."""
+        """Return a claim to remove a file of `laid_out`."""
         return claim(path, STANDING[path])
 
     def contents(self):
-        """Names and bytes only: what must be the same once something was taken back."""
+        """Return names and bytes only, for comparisons after a rollback."""
         return {path: kept[2] for path, kept in self.photograph().items()}
 
 
@@ -154,7 +154,7 @@ def photograph(base):
 
 @contextmanager
 def opened(base, state, opening=State):
-    """Both roots bound."""
+    """Bind both roots and open the state."""
     roots = bind_all({scope: base / scope for scope in ("user", "project")})
     try:
         with opening(state) as held:
@@ -171,6 +171,6 @@ def lay(base, files):
 
 
 def laid_out(base, opening=State):
-    """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
+    """Open both roots, with an entry, a topic and its entry in `user`, and an outside tree."""
     lay(base, {**STANDING, "outside/secret.md": b"secret\n"})
     return opened(base, None, opening)

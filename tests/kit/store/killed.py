@@ -1,7 +1,7 @@
-"""Commits in child processes that are killed, and what must hold afterwards.
+"""Commits in child processes that are killed, with checks afterwards.
 
 A step is a call into the system or the ledger that changes something: before it, and after it. The oracle
-knows what the commit is of and nothing of the subject.
+knows the committed files and shares no code with the subject.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ WANTED = {
     "project/p.md": b"# P\nother\n",
     "project/fresh.md": b"# F\nfresh\n",
 }
-"""What a commit makes of that; None is no file."""
+"""Files after a commit over `BEFORE`; None: no file."""
 TASK = "task-1"
 
 
 def applied(standing, change):
-    """The files in `standing` once those in `change` are as it says; None is none."""
+    """Return the files after a change; None removes a file."""
     return {path: data for path, data in {**standing, **change}.items() if data is not None}
 
 
 @contextmanager
 def dying(error):
-    """Commits in this block end after their files were written, as if their process had died there."""
+    """Let commits in this block end after their files were written, as if their process had died there."""
     ends = patch.object(LedgerJournal, "finish", Mock(side_effect=error))
     with ends, patch.object(LedgerJournal, "unfinished", lambda *_: []):
         yield
@@ -53,7 +53,7 @@ def recovered(ground):
 
 
 def entries(base):
-    """All files but indexes, with their bytes, and all directories but `index/`, as None."""
+    """Return all files except indexes, with their bytes, and all directories except `index/`, as None."""
     paths = [path for path in base.rglob("*") if "index" not in (path.name, path.parent.name)]
     found = {f"{path.relative_to(base)}/": None for path in paths if path.is_dir()}
     files = (path for path in paths if path.is_file() and path.name != "MEMORY.md")
@@ -70,7 +70,9 @@ def indexes(base):
 
 
 def is_left_whole(base, tmp):
-    """No file is left over, and the indexes are those that a fresh state makes of a copy of the tree."""
+    """Return whether no temporary file remains, and the indexes equal those that a fresh state builds from a
+    copy.
+    """
     shutil.copytree(base, tmp, symlinks=True)
     had = indexes(tmp)
     for rel in had:
@@ -84,9 +86,9 @@ def is_left_whole(base, tmp):
 
 
 class Killer:
-    """Counts steps, and kills this process at the step with a number.
+    """Counts steps, and kills this process at a given step.
 
-    Of what is written at a time only so many bytes of a hundred are.
+    Each write stores only `percent` percent of its bytes.
     """
 
     def __init__(self, at, percent):
@@ -123,7 +125,7 @@ class Killer:
 
 
 def commit_once(ground):
-    """Make of the files in `BEFORE` those in `WANTED`."""
+    """Commit the files of `WANTED` over those of `BEFORE`."""
     bases = {path: sha(BEFORE[path]) if path in BEFORE else None for path in WANTED}
     changes = [Proposed(path, bases[path], data) for path, data in WANTED.items() if data is not None]
     removals = [Claim(path, bases[path]) for path, data in WANTED.items() if data is None]
@@ -131,7 +133,7 @@ def commit_once(ground):
 
 
 def killed_at(base, state, at, act=commit_once, percent=100):
-    """Let a child commit that is killed at step `at`; false if it had come to its end by then."""
+    """Let a child commit and be killed at step `at`; return false if it ended before."""
     child = os.fork()
     if child == 0:
         killer = Killer(at, percent)
@@ -148,7 +150,7 @@ def killed_at(base, state, at, act=commit_once, percent=100):
 
 
 def steps(where, stride):
-    """Kill at steps a stride apart: recovery leaves all or nothing, and the task may be repeated."""
+    """Kill at every n-th step: recovery leaves all or nothing, and the task can be repeated."""
     found, at = {True: 0, False: 0}, 1
     while True:
         base, state = where / f"tree-{at}", where / f"state-{at}"
@@ -164,7 +166,7 @@ def steps(where, stride):
             assert [event.task for event in tasks.read(ground.state.ledger, 0, 100)] == [TASK] * is_done, at
             assert files(base) == applied(BEFORE, WANTED) if is_done else entries(base) == before, at
             assert is_left_whole(base, where / "copy"), at
-            commit_once(ground)  # Done or not, the same task leads to the same end.
+            commit_once(ground)  # Repeating the task has the same result in both cases.
             assert [event.task for event in tasks.read(ground.state.ledger, 0, 100)] == [TASK], at
             assert files(base) == applied(BEFORE, WANTED), at
             assert is_left_whole(base, where / "copy"), at
@@ -172,7 +174,7 @@ def steps(where, stride):
 
 
 def steps_of_recovery(where, stride):
-    """Kill recoveries of one commit at steps a stride apart: the next brings everything back. How many."""
+    """Kill recoveries of one commit at every n-th step: the next one restores everything. Return how many."""
 
     def half_way():
         LedgerJournal.finish = die
@@ -190,7 +192,7 @@ def steps_of_recovery(where, stride):
         with opened(base, state) as ground:
             recovered(ground)
             found = entries(base)
-            # An index that was cut off is not known to be ours: it stays under its temporary name.
+            # A truncated index is not recognised as generated: it keeps its temporary name.
             cut = [path for path in found if ".muniment-" in path and is_of_index(path)]
             assert {path: kept for path, kept in found.items() if path not in cut} == before, at
             assert cut or is_left_whole(base, where / "copy"), at

@@ -1,7 +1,7 @@
-"""Ledgers that older revisions wrote, put where a test can open them, and what they say.
+"""Ledgers written by older revisions, prepared for tests, and their content.
 
-`facts/ledgers/record.py` made the data. `Recorded` reads the dump with `sqlite3` alone and shares no code
-with Muniment: what it says has to come through every migration.
+`facts/ledgers/record.py` created the data. `Recorded` reads the dump with `sqlite3` and shares no code with
+Muniment: every migration must preserve this content.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ WORKSPACES = ("work", "work2")
 
 @dataclass(frozen=True)
 class OldMemory:
-    """A memory below `base` as an older revision left it.
+    """A memory under `base` as an older revision left it.
 
     Attributes:
-        home: its home; `work` and `work2` beside it are its workspaces.
-        roots: by the names that `Recorded` has for them.
-        told: what else was recorded: tokens, and ids of tasks and reviews.
+        home: its home; its workspaces `work` and `work2` are next to it.
+        roots: by the names that `Recorded` uses.
+        recorded: other recorded data: tokens, and ids of tasks and reviews.
     """
 
     base: Path
@@ -39,11 +39,11 @@ class OldMemory:
 
     @property
     def other(self):
-        """The roots of another memory with the same ledger, to be bound by scope."""
+        """Return the roots of another memory with the same ledger, for binding by scope."""
         return {scope: self.roots[f"other {scope}"] for scope in ("user", "project")}
 
     def files(self, name):
-        """The bytes of every file of a root but of its indexes, by path."""
+        """Return the bytes of every file of a root except its indexes, by path."""
         found = (path for path in self.roots[name].rglob("*") if path.is_file())
         return {
             str(path.relative_to(self.roots[name])): path.read_bytes()
@@ -53,7 +53,7 @@ class OldMemory:
 
 
 def lay_old_memory(base, revision="f7eaeae"):
-    """Put what an older revision left below a directory."""
+    """Create the files of an older revision under a directory."""
     base = base.resolve()
     home, told = base / "home", json.loads((DUMPS / f"{revision}.json").read_text(encoding="utf-8"))
     for workspace in WORKSPACES:
@@ -85,7 +85,7 @@ def lay_old_memory(base, revision="f7eaeae"):
 
 
 def _make(directory):
-    """A directory that is the owner's alone, as are those above it."""
+    """Create a private directory, and its missing parents."""
     for each in reversed([directory, *directory.parents]):
         each.mkdir(mode=0o700, exist_ok=True)
 
@@ -96,7 +96,7 @@ def _put(path, content):
 
 
 class Recorded:
-    """What the dump of a ledger says. A root is called `user`, `project of work`, `other user` and so on."""
+    """The content of a ledger dump. Roots are called `user`, `project of work`, `other user` and so on."""
 
     def __init__(self, revision="f7eaeae"):
         self._ledger = sqlite3.connect(":memory:")
@@ -109,23 +109,25 @@ class Recorded:
 
     @property
     def version(self):
-        """Of its tables."""
+        """Return the schema version."""
         return self._ledger.execute("PRAGMA user_version").fetchone()[0]
 
     def rows(self, table):
-        """The rows of a table in the order in which they came."""
+        """Return the rows of a table in the order of insertion."""
         order = {"forgotten": "fact", "provenance": "rel"}.get(table, "rowid")
         return [dict(row) for row in self._ledger.execute(f"SELECT * FROM {table} ORDER BY {order}")]
 
     def changes(self, *roots, done=True):
-        """What commits that are done did to files of some roots, each with its commit; the oldest first."""
+        """Yield the changes of completed commits to files of some roots, with their commits, oldest first."""
         commits = {row["id"]: row for row in self.rows("change_set") if bool(row["done"]) is done}
         for row in sorted(self.rows("change"), key=lambda row: (row["change_set"], row["position"])):
             if row["change_set"] in commits and self._roots[row["root"]] in roots:
                 yield commits[row["change_set"]], {**row, "path": f"{row['scope']}/{row['rel']}"}
 
     def events(self, workspace, *roots):
-        """The events of a workspace, and those of every workspace that binds one of some roots; in order."""
+        """Yield the events of a workspace, and those of all workspaces that concern one of some roots, in
+        order.
+        """
         for row in self.rows("event"):
             named = {self._roots[key] for key in json.loads(row["roots"])}
             if row["workspace"] == workspace or (row["workspace"] is None and named & {*roots}):
@@ -133,7 +135,7 @@ class Recorded:
                 yield {**row, "data": json.loads(row["data"]), "scopes": sorted(scopes)}
 
     def reviews(self):
-        """The reviews that nobody has decided about, by id: the row with its proposal read."""
+        """Return the undecided reviews by id: the row with its parsed proposal."""
         approved = {row["task"] for row in self.rows("change_set") if row["done"]}
         found = {}
         for row in self.rows("review"):

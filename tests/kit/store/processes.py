@@ -1,4 +1,4 @@
-"""Programs in processes of their own: some die, some run at once, some on a disk of their own."""
+"""Programs in separate processes: some die, some run concurrently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def program(source, *arguments):
 
 
 def at_once(*commands):
-    """What programs print, as JSON, that begin at the same time: each says `ready` and waits for a line."""
+    """Start programs at the same time: each prints `ready` and waits for a line. Return the JSON outputs."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     running = [
         subprocess.Popen([sys.executable, "-c", *map(str, command)], env=ENVIRONMENT, text=True, **pipes)
@@ -45,7 +45,7 @@ def die(*_arguments, **_more):
 
 
 def killed(body):
-    """Run `body` in a copy of this process that has to die of it."""
+    """Run `body` in a fork of this process, which must be killed by it."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,6 +1,6 @@
-"""A root with entries that stand only in the catalog, its index on the disk, and the index as it is defined.
+"""A root whose entries exist only in the catalog, its index on disk, and the definition of the index.
 
-`expected` shares no code with the subject: it makes every file from the set of entries, each time anew.
+`expected` shares no code with the subject: it always builds every file from the set of entries.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def in_order(rels):
 
 
 def line_of(rel, description=""):
-    """A plain line; what lines may hold is not what these tests are about."""
+    """Return a plain line; the content of lines is not under test."""
     return f"- [{rel.rpartition('/')[2]}]({quote(rel)}) — {description or 'plain'}\n"
 
 
 def data_of(rel, description=""):
-    """The entry that has this line."""
+    """Return the entry that has this line."""
     front = {"name": rel.rpartition("/")[2], "description": description or "plain"}
     lines = (f"{key}: {json.dumps(value)}\n" for key, value in front.items())
     return f"---\n{''.join(lines)}---\n".encode()
@@ -58,15 +58,15 @@ class Shelf:
         self.root = bind("user", self.top)
         self.catalog = open_catalog(Path(base, "catalog.db"))
         self.lines = {}
-        self.weights = {}  # Trust of each path, and when it was updated.
-        self.ever = defaultdict(set)  # What a ledger knows of each path.
+        self.weights = {}  # Trust of each path, and its update time.
+        self.ever = defaultdict(set)  # Contents of each path that a ledger knows.
 
     def close(self):
         self.catalog.close()
         self.root.close()
 
     def put(self, rel, description="", trust="owner", updated=""):
-        """An entry that came or changed."""
+        """Add or change an entry."""
         self.weights[rel] = trust, updated
         line, (topic, key) = line_of(rel, description), self._gone(rel)
         self.lines[rel] = line
@@ -79,12 +79,12 @@ class Shelf:
         )
 
     def drop(self, rel):
-        """An entry that went."""
+        """Remove an entry."""
         del self.lines[rel]
         self._gone(rel)
 
     def forget(self):
-        """Make the catalog one that was deleted and filled again."""
+        """Clear derived tables, like a catalog that was deleted and filled again."""
         for table in ("page", "written", "relisted"):
             self.catalog.rows(f"DELETE FROM {table}")
         for rel in self.lines:
@@ -94,26 +94,26 @@ class Shelf:
         return IndexPlan(self.catalog, self.root, self.view(), self.ever.__getitem__, **more)
 
     def carry_out(self, plan):
-        """What a commit does with a plan; the files that changed."""
+        """Apply a plan like a commit; return the files that changed."""
         with lock_roots([self.root], patience()) as held:
             land(generated(plan.writes), held, partial(temporary_of_index, new_token()), durable=False)
         written(self.catalog, self.view(), plan)
         return [write.path.rel for write in plan.writes]
 
     def index(self, **more):
-        """Bring the index up to date."""
+        """Update the index."""
         return self.carry_out(self.plan(**more))
 
     def verify(self):
         return verify_index(self.catalog, self.root, self.view(), self.ever.__getitem__)
 
     def view(self):
-        """What a plan asks of a view."""
+        """Return an object with the attributes of a view that a plan uses."""
         listed = {"": frozenset(path.name for path in self.top.iterdir())}
         return SimpleNamespace(key=KEY, complete=True, names=listed.__getitem__)
 
     def files(self):
-        """The index on the disk, by path; the rest of the root, too."""
+        """Return the files of the root by path, including the index."""
         found = [path for path in sorted(self.top.rglob("*")) if path.is_file()]
         return {str(path.relative_to(self.top)): path.read_text(errors="replace") for path in found}
 
@@ -135,7 +135,7 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much an index file holds: (lines, bytes) of entries or links."""
+    """Maximum content of an index file: (lines, bytes) of entries or links."""
 
     flat: tuple = (196, 25_000)
     page: tuple = (196, 24_000)
@@ -145,13 +145,13 @@ class Limits:
 
 
 def by_weight(rels, weights):
-    """The owner's before others', then the newest first, then by path."""
+    """Sort entries of the owner first, then newest first, then by path."""
     newest = sorted(in_order(rels), key=lambda rel: weights[rel][1], reverse=True)
     return sorted(newest, key=lambda rel: weights[rel][0] != "owner")
 
 
 def expected(lines, limits=None, weights=None):
-    """The files of an index for entries, {path: line}; without weights all are the same in that."""
+    """Return the files of an index for entries, {path: line}; without weights all have the same weight."""
     limits, order = limits or Limits(), in_order(lines)
     notice = f"Generated from the {_many(len(lines))} of user; changes made here are lost."
     head = f"# Memory index\n\n{notice}\n" + ("\n" if lines else "")
@@ -187,7 +187,7 @@ def _with_rest(notice, count):
 
 
 def _pages(lines, limits):
-    """Name, topic, prefix and entries in order of every page."""
+    """Return name, topic, prefix and ordered entries of every page."""
     topics = {}
     for rel in lines:
         topics.setdefault(rel.rpartition("/")[0], []).append(rel)
@@ -211,7 +211,7 @@ def _prefixes(lines, rels, prefix, limits):
 
 
 def _links(pages, prefix, way, limit, limits, files):
-    """The links to the pages whose slots begin so; pages of links are added to `files`."""
+    """Return the links to the pages whose slots have this prefix; add pages of links to `files`."""
     below = {name: page for name, page in pages.items() if sha(f"{name}.md").startswith(prefix)}
     by_topic = sorted(below.items(), key=lambda item: (folded(item[1][0]), item[1][0], item[1][1]))
     direct = [f"- [{_title(*page[:2])}]({way}{name}.md) — {_many(len(page[2]))}\n" for name, page in by_topic]

@@ -1,6 +1,6 @@
-"""Tool calls as a model makes them: the right shape with hostile values, and any shape at all.
+"""Tool calls of a model: correct argument names with hostile values.
 
-A call is a pair (tool, arguments), as `Sandbox.call` takes them; a driver of another tool translates it.
+A call is a pair (tool, arguments), as `Sandbox.call` accepts them; a driver of another tool translates it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ CONTENTS: Final = (
 )
 
 LONG_CONTENTS: Final = (("x", 140_000), ("é", 600_000))
-"""Text and how often: above the usual quota of a file, and above what any file may hold. Kept apart, since
-Hypothesis prints the strategies of a state machine."""
+"""Text and repetitions: above the usual quota of a file, and above the maximum size of any file. Separate,
+because Hypothesis prints the strategies of a state machine.
+"""
 
 PIECES: Final = ("text", "a", "\n", "---", "name", "x", "", " ", "texttext", "é", "\0", "\u202e", "\ud800")
-"""What is replaced and what it is replaced by: short, so that it occurs."""
+"""Texts to replace and replacements: short, so that they occur."""
 
 _NUMBERS: Final = (0, 1, 2, 400, -1, 10**30, True, None, "1", 1.0, 2.5)
 
 
 def tool_calls(paths: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Call]:
-    """Calls of the five tools whose arguments have the right names; the values need not be good.
+    """Return calls of the five tools with correct argument names; the values may be invalid.
 
     Args:
-        paths: of the calls; `unsafe_paths()` unless given.
+        paths: of the calls; `unsafe_paths()` by default.
     """
     path = unsafe_paths() if paths is None else paths
     long = st.sampled_from(LONG_CONTENTS).map(lambda each: each[0] * each[1])

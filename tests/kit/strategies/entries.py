@@ -1,8 +1,8 @@
-"""Entries as text: front matter that YAML writers write, and front matter that only looks like it.
+"""Entries as text: front matter of YAML writers, and text that only resembles front matter.
 
-What is drawn holds every kind of scalar and list that front matter may have, also unfinished, nested,
-doubled, commented out, behind a byte order mark, with any line break that some reader takes for one,
-closed or not.
+The strategies include every kind of scalar and list that front matter may have, also unfinished, nested,
+duplicated, commented out, after a byte order mark, with any line break that some reader accepts, closed or
+not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VALUES: Final = (
     '{"a": NaN}',
     *("a\tb", "\ta", "a\u2028b", "a\x85b", "é\u0301", "日本", "\ufeffa", "\x07", "\U000e0041", "a\u200bb"),
 )
-"""What may follow a colon."""
+"""Texts after a colon."""
 
 BELOW: Final = (
     *("  more", " - a", "- a", "  - a: b", "  # c", "#c", "", " ", "\t", "\tmore", "   deeper", "plain"),
@@ -51,15 +51,15 @@ GOOD_LINES: Final = (
     *('muniment: {"id": "01J", "trust": "owner"}', "name: 'a'", "type: project", "keywords:", "- a"),
     "# comment",
 )
-"""Lines as they stand in real entries."""
+"""Lines of real entries."""
 
 BREAKS: Final = ("\r\n", "\r", "\x85", "\u2028")
 
 MARKS: Final = ("\ufeff---", "--- ", "---\t", " ---", "----", "\n---", "--- #", "\ufeff\ufeff---", "", "+++")
-"""Opening lines; the first three open."""
+"""Opening lines; only the first three are valid."""
 
 CLOSINGS: Final = ("...", "--- ", "", "----", " ---", "---\u2028", "--- # c", "---x")
-"""Closing lines; the first two close."""
+"""Closing lines; only the first two are valid."""
 
 BODIES: Final = (
     "text\n",
@@ -72,7 +72,7 @@ BODIES: Final = (
 
 
 def entry_texts() -> st.SearchStrategy[str]:
-    """The text of an entry, most of it with front matter. May hold lone surrogates in the body."""
+    """Return texts of entries, most with front matter. The body may contain lone surrogates."""
     body = st.sampled_from(BODIES) | st.text(st.characters(exclude_categories=()), max_size=40)
     front = _fronts()
     return st.one_of(body, *[st.builds(str.__add__, front, body)] * 3)
@@ -80,7 +80,7 @@ def entry_texts() -> st.SearchStrategy[str]:
 
 @st.composite
 def _fronts(draw: st.DrawFn) -> str:
-    """Front matter with at most two of its parts wrong."""
+    """Draw front matter with at most two errors."""
     mark, newline, closing = "---", "\n", "---"
     lines = draw(st.lists(st.sampled_from(GOOD_LINES), max_size=5, unique=True))
     for damage in draw(

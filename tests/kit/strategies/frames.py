@@ -1,8 +1,8 @@
-"""Bytes as a worker that was taken over sends them: messages of the frame format with something wrong.
+"""Bytes of a compromised worker: messages of the frame format with errors.
 
-A message is a header (u32 length, big-endian; a JSON object) and, where it announces `"body": n`, frames
-of at most 65 536 bytes that together hold n. The format is built here anew from its description, so that
-a fault of the one under test is not a fault of these.
+A message is a header (u32 length, big-endian; a JSON object) and, if it announces `"body": n`, frames of at
+most 65 536 bytes with n bytes in total. The format is implemented again from its description, so that it does
+not share errors with the subject.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _HEADERS: Final = (
     *(b'{"a":' + b"[" * 63 + b"]" * 63 + b"}", b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", b'{"a":' * 3_000),
     *(b'{"a":' + b"9" * 4_301 + b"}", b'{"a":"' + b"x" * 70_000 + b'"}'),
 )
-"""Headers, most of which are none."""
+"""Headers, most of them invalid."""
 
 
 def frame(data: bytes) -> bytes:
-    """`data` behind its length."""
+    """Return `data` after its length."""
     return struct.pack("!I", len(data)) + data
 
 
 def messages() -> st.SearchStrategy[bytes]:
-    """One good message."""
+    """Return one valid message."""
     texts = st.text(max_size=8)
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
@@ -70,7 +70,7 @@ def messages() -> st.SearchStrategy[bytes]:
 
 
 def frames() -> st.SearchStrategy[bytes]:
-    """A stream: messages, good and not, whole or cut off, and junk."""
+    """Return streams: valid and invalid messages, complete or truncated, and junk."""
     known = st.sampled_from(_HEADERS)
     header = st.one_of(known, known, known, st.binary(max_size=8))
     lying = st.builds(

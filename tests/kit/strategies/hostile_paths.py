@@ -1,13 +1,12 @@
-r"""Paths as a hostile model writes them: a good one with one or two things wrong, and text without any plan.
+r"""Paths of a hostile model: valid paths with one or two errors, and random text.
 
-What can be wrong is listed by the part of the path that it belongs to: what stands before the scope, how
-the scope is spelled, names, and what is done to the whole. Attacks on other tools are built from the same
-parts: `user/../..`, `/memories/../etc`, `user-evil/a.md`, `C:\a`, `user/%2e%2e/a`, `us\u0435r/a.md`,
-`user/a\0.md`.
+The possible errors are listed by part of the path: the prefix before the scope, the spelling of the scope,
+names, and changes of the complete path. Attacks on other tools consist of the same parts: `user/../..`,
+`/memories/../etc`, `user-evil/a.md`, `C:\a`, `user/%2e%2e/a`, `us\u0435r/a.md`, `user/a\0.md`.
 
-Each strategy of this package draws mostly what is almost right, since what is plainly wrong is refused
-early; each also draws what is right, and shrinks towards it. `tests/units/testing/test_strategies.py` shows
-that every one reaches what it is there for. They import none of the code that they are used against.
+Each strategy of this package mostly draws almost valid values, since obvious errors are denied early; each
+also draws valid values and shrinks towards them. `tests/units/testing/test_strategies.py` verifies that each
+covers its targets. They import no code under test.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 SCOPES: Final = ("user", "project")
 
 NAMES: Final = ("note.md", "topic", "a.md", "deep", "b.md", "folder.md")
-"""Ordinary names; few, so that paths drawn apart from each other meet."""
+"""Ordinary names; few, so that separately drawn paths are equal sometimes."""
 
 LEADS: Final = (
     *("/", "/memories/", "//", "./", "/./", "/memories//", "memories/", "/memories/memories/", "\\", "\\\\"),
@@ -29,13 +28,13 @@ LEADS: Final = (
     *("~/", "~root/", "$HOME/", "${HOME}/", "%HOME%/", "%2f", "%5c", "../", "/../", "/proc/self/root/"),
     *(" ", "\t", "\ufeff", "\u202e", "\0"),
 )
-"""What stands before the scope. All but the first two are wrong."""
+"""Prefixes before the scope. Only the first two are valid."""
 
 SCOPE_SPELLINGS: Final = (
     *("users", "use", "user2", "user-evil", "user.", "user ", "User", "USER", "team", "memories", ".", ".."),
     *("us\u0435r", "\uff55\uff53\uff45\uff52", "u\u200bser", "user\u0301", "%75ser", "outside"),
 )
-"""Names that are no scope, and that a test of prefixes, a decoder or an eye may take for one."""
+"""Invalid scopes that a prefix test, a decoder or a reader may mistake for a scope."""
 
 ODD_SEGMENTS: Final = (
     *("..", ".", "", "...", "....", "..;", ".. ", " ..", "..\u200b", "%2e%2e", "%252e%252e", "..%2f.."),
@@ -53,29 +52,29 @@ ODD_SEGMENTS: Final = (
     *("\udcff.md", "\udc2e\udc2e", "\ud800", "日本.md", "项目一", "📝.md", "\u0378.md", "\ue000.md"),
     *("n" * 252 + ".md", "n" * 253 + ".md", "é" * 126 + ".md", "é" * 128, "\u0301" * 90),
 )
-"""Names that mean something to some system, reader or policy; a few of them are good all the same."""
+"""Names with a special meaning for some system, reader or policy; a few are valid."""
 
 
 def logical_paths(
     names: Sequence[str] = NAMES, *, scopes: Sequence[str] = SCOPES, max_depth: int = 4
 ) -> st.SearchStrategy[str]:
-    """Good paths of the form `scope/name/…`.
+    """Return valid paths of the form `scope/name/…`.
 
     Args:
-        names: what may stand below the scope; a name may hold `/`, such as a whole path of a planted tree.
+        names: names under the scope; a name may contain `/`, such as the path in a planted tree.
         scopes: the first segments.
-        max_depth: names of `names` in one path, at most.
+        max_depth: maximum number of `names` in one path.
     """
     below = st.lists(st.sampled_from(list(names)), max_size=max_depth)
     return st.builds(lambda scope, rest: "/".join([scope, *rest]), st.sampled_from(list(scopes)), below)
 
 
 def unsafe_paths(names: Sequence[str] = NAMES, *, scopes: Sequence[str] = SCOPES) -> st.SearchStrategy[str]:
-    """Any text as a path, most of it a good path with something wrong.
+    """Return any text as a path, mostly a valid path with an error.
 
     Args:
-        names: as `logical_paths`; give the names of a planted tree, links included, to aim at it.
-        scopes: as `logical_paths`.
+        names: as in `logical_paths`; use the names of a planted tree, including links, to target it.
+        scopes: as in `logical_paths`.
     """
     good = logical_paths(names, scopes=scopes)
     damaged = _damaged(good, names, scopes)
@@ -108,7 +107,7 @@ def _damaged(
 
 
 def _climb(draw: st.DrawFn, names: Sequence[str], scopes: Sequence[str]) -> list[str]:
-    """Up and down again: outside, into another scope, or to where the way began."""
+    """Return segments that go up and down again: outside, into another scope, or back to the start."""
     towards = [["outside", "secret.md"], ["etc", "passwd"], [scopes[-1]], [names[0]], []]
     return [".."] * draw(st.integers(1, 9)) + draw(st.sampled_from(towards))
 
@@ -141,4 +140,4 @@ _WHOLE: Final[tuple[Callable[[str], str], ...]] = (
     lambda path: path + "/" + "n" * 1100,
     lambda path: path + "/.." * 400,
 )
-"""What is done to a path as a whole; several encodings of one path among it."""
+"""Changes of the complete path, including several encodings."""

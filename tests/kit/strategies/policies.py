@@ -1,8 +1,7 @@
-"""Policy files as a tired person or a careless merge leaves them: good ones, and good ones with slips.
+"""Policy files after human errors or a bad merge: valid ones, and valid ones with mistakes.
 
-`policies` writes the format `muniment-policy/1`; every text it draws loads. `near_policies` makes the
-slips: a character, a word of the schema for another, a value, a line lost or twice. What it draws may
-load or not.
+`policies` draws texts in the format `muniment-policy/1` that load. `near_policies` adds mistakes: a
+character, another word of the schema, a value, a missing or repeated line. Its texts may load or not.
 """
 
 from __future__ import annotations
@@ -102,14 +101,14 @@ TABLES: Final = (
     "[content]\nreject = false",
     '[[test]]\nverb = "read"\npath = "user/../a.md"\nexpect = "allow"',
 )
-"""Tables for the end of a file, each wrong by itself or beside another."""
+"""Tables for the end of a file, each wrong by itself or in combination."""
 
 _LETTERS: Final = "abdeilnoprstuvwy_-.\"'[]{}=#,*/ \n\t\r\0\ufeff\u202eé0"
 
 
 @st.composite
 def policies(draw: st.DrawFn) -> str:
-    """The text of a policy that loads, named `own`, with the scope `user` among others."""
+    """Draw a policy that loads, named `own`, with at least the scope `user`."""
     scopes = ["user", *draw(st.lists(st.sampled_from(SCOPE_NAMES[1:]), unique=True))]
     head = ['schema = "muniment-policy/1"', 'name = "own"', "[scopes]"]
     trusts = st.sampled_from(["owner", "workspace", "agent", "external"])
@@ -121,10 +120,10 @@ def policies(draw: st.DrawFn) -> str:
 
 
 def near_policies(sources: Sequence[str] = ()) -> st.SearchStrategy[str]:
-    """The text of a policy with one to three slips.
+    """Return policies with one to three mistakes.
 
     Args:
-        sources: policies to begin with, such as the ones that are in use; `policies()` if empty.
+        sources: base policies, such as those in use; `policies()` if empty.
     """
     good = st.sampled_from(list(sources)) if sources else policies()
     return good.flatmap(_slipped)
@@ -144,7 +143,7 @@ def _rules(
 
 @st.composite
 def _terms(draw: st.DrawFn) -> list[str]:
-    """Tables of a policy other than rules; each may be missing."""
+    """Draw the other tables of a policy; each may be missing."""
     require, escape = draw(st.sampled_from(["full", "partial", "none"])), draw(_escapes)
     tables = [
         f'[confinement]\nrequire = "{require}"\non_escape = "{escape}"',
@@ -159,7 +158,7 @@ def _terms(draw: st.DrawFn) -> list[str]:
         f"[retention]\ndefault = {draw(_days)}\nuntrusted = {draw(_days)}",
     ]
     chosen = [table for table in tables if draw(st.booleans())]
-    # TOML takes no table twice: the later of two with one name goes.
+    # TOML rejects repeated tables: of two with one name the later is dropped.
     return [
         table
         for number, table in enumerate(chosen)
@@ -198,21 +197,21 @@ def _slipped(draw: st.DrawFn, text: str) -> str:
 
 
 def _placed(text: str) -> st.SearchStrategy[str]:
-    """A wrong line at the top, a wrong table at the end, or a table lost."""
+    """Return the text with a wrong line at the top, a wrong table at the end, or a missing table."""
     lost = st.sampled_from(re.findall(r"^\[.*\n(?:[^\[].*\n)*", text, re.MULTILINE) or [""])
     wrong = [f"{text}\n{table}\n" for table in TABLES] + [f"{line}\n{text}" for line in HEAD_LINES]
     return st.sampled_from(wrong) | lost.map(lambda table: text.replace(table, "", 1))
 
 
 def _whole(text: str) -> st.SearchStrategy[str]:
-    """The text in another form, doubled, or cut off."""
+    """Return the complete text in another encoding, doubled, or truncated."""
     crlf, cr = text.replace("\n", "\r\n"), text.replace("\n", "\r")
     cut = st.integers(0, len(text)).map(lambda end: text[:end])
     return st.sampled_from([crlf, "\ufeff" + text, cr, text + text]) | cut
 
 
 def _with_slip(draw: st.DrawFn, text: str) -> str:
-    """A character gone, twice, another, or changed places with its neighbour."""
+    """Delete, repeat, replace or swap a character."""
     at = draw(st.integers(0, max(0, len(text) - 1)))
     before, here, after, rest = text[:at], text[at : at + 1], text[at + 1 : at + 2], text[at + 2 :]
     other: str = draw(st.sampled_from(_LETTERS))
@@ -220,7 +219,7 @@ def _with_slip(draw: st.DrawFn, text: str) -> str:
 
 
 def _with_other(draw: st.DrawFn, text: str, pattern: str, others: Sequence[str]) -> str:
-    """One of the places where `pattern` is found, with one of `others` in it."""
+    """Replace one match of `pattern` by one of `others`."""
     found = list(re.finditer(pattern, text))
     if not found:
         return text
@@ -230,7 +229,7 @@ def _with_other(draw: st.DrawFn, text: str, pattern: str, others: Sequence[str])
 
 
 def _with_line(draw: st.DrawFn, text: str) -> str:
-    """A line gone, twice, commented out, somewhere else, or followed by one of the schema."""
+    """Delete, repeat, comment out, move or extend a line."""
     lines = text.split("\n")
     at = draw(st.integers(0, len(lines) - 1))
     line = lines.pop(at)

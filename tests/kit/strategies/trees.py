@@ -1,8 +1,8 @@
-"""Trees as a hostile neighbour leaves them in a scope root: links, second names, special files, odd names.
+"""Trees that a hostile process leaves in a scope root: links, hard links, special files, odd names.
 
-A tree is plain data (`Tree`), so that a failing example can be read; `plant` builds it in a throwaway
-directory that the test made. Nothing here follows a link, and no link leads to a real directory of the
-system but through `/proc/self`.
+A tree is plain data (`Tree`), so that failing examples are readable; `plant` builds it in a throwaway
+directory of the test. No code here follows a link, and links point to real system directories only through
+`/proc/self`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Link:
     """A symbolic link.
 
     Attributes:
-        target: as it will stand in the link. `{outside}` becomes the absolute path of the outside directory,
-            `{up}` the relative one from where the link stands.
+        target: the text of the link. `{outside}` becomes the absolute path of the outside directory, `{up}`
+            the relative path from the link.
     """
 
     target: str
@@ -51,17 +51,17 @@ class HardLink:
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """A named pipe that nobody holds open: who opens it to read waits for ever."""
+    """A named pipe without a writer: opening it for reading blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """A socket that nobody listens on."""
+    """A socket without a listener."""
 
 
 Node: TypeAlias = "File | Link | HardLink | Fifo | Socket | Tree"
 Tree: TypeAlias = Mapping[str, Node]
-"""A directory: nodes by name. Names that are not UTF-8 hold surrogate escapes."""
+"""A directory: nodes by name. Names that are not UTF-8 contain surrogate escapes."""
 
 TARGETS: Final = (
     *("{outside}", "{outside}/secret.md", "{outside}/new.md", "{up}", "{up}/secret.md", "{up}/new.md"),
@@ -70,7 +70,7 @@ TARGETS: Final = (
     *("/proc/self/root", "/proc/self/fd/3", "link.md", "link", "note.md/", "topic//note.md", "\udcff"),
     "a\nb",
 )
-"""Inside, outside, another scope, dangling, loops through the names below, magic, and odd spellings."""
+"""Inside, outside, another scope, dangling, loops through the names above, magic links, and odd spellings."""
 
 PLAIN_NAMES: Final = ("note.md", "topic", "a.md", "deep", "b.md", "folder.md", "link.md", "link")
 
@@ -92,20 +92,20 @@ _BYTES: Final = (
 
 
 _LONG: Final = ((b"x", 70_000), (b"line\n", 3_000))
-"""Bytes and how often: more than one answer of a tool shows."""
+"""Bytes and repetitions: more than one result of a tool shows."""
 
 
 def trees(*, max_depth: int = 3) -> st.SearchStrategy[Tree]:
-    """Trees of a few names, half of them ordinary.
+    """Return trees of a few names, half of them ordinary.
 
     Args:
-        max_depth: directories within one another, the tree itself included.
+        max_depth: maximum nesting of directories, including the tree itself.
     """
     return _trees(max_depth).flatmap(_with_hard_links)
 
 
 def plant(tree: Tree, directory: Path, *, outside: Path) -> None:
-    """Build `tree` in `directory`, which is made, private, if it is missing.
+    """Build `tree` in `directory`, which is created as private if missing.
 
     Args:
         tree: what to build.
@@ -113,7 +113,7 @@ def plant(tree: Tree, directory: Path, *, outside: Path) -> None:
         outside: a throwaway directory with a file `secret.md`, on the same file system.
 
     Raises:
-        OSError: something stands there, or the system refuses.
+        OSError: a name exists, or the system denies a call.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     later: list[tuple[Path, str]] = []
@@ -135,13 +135,13 @@ def plant(tree: Tree, directory: Path, *, outside: Path) -> None:
             case _:
                 assert_never(node)
     for path, target in later:
-        # Last, since what they name has to be there; a `/` would start from the root of the system.
+        # At the end, because the targets must exist; `/` would otherwise start from the system root.
         first = Path(target.replace("{outside}", str(outside)))
         os.link(directory / first, path, follow_symlinks=False)
 
 
 def paths_in(tree: Tree) -> Sequence[str]:
-    """The paths of all nodes of `tree`, directories too, in order."""
+    """Return the paths of all nodes of `tree`, with directories, in order."""
     return [str(path) for path, _ in _walk(tree, Path())]
 
 
@@ -175,5 +175,5 @@ def _with_hard_links(draw: st.DrawFn, tree: Tree) -> Tree:
     files = [str(path) for path, node in _walk(tree, Path()) if isinstance(node, File)]
     targets = st.sampled_from(["{outside}/secret.md", *files]).map(HardLink)
     names = st.sampled_from(PLAIN_NAMES + ODD_NAMES)
-    # What the tree has stays: a second name must not take the place of the first.
+    # Existing names stay: a hard link must not replace its target.
     return {**draw(st.dictionaries(names, targets, max_size=2)), **tree}

@@ -1,4 +1,4 @@
-"""Every command, run in this process over roots and a home of its own."""
+"""Commands run in this process, over temporary roots and a temporary home."""
 
 import functools
 import gc
@@ -12,27 +12,29 @@ from kit.cli.commands import Commands, invoked
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
 
-typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
-UNPLACED = {
+typer.testing._get_command = functools.cache(
+    typer.main.get_command
+)  # Six times as fast, because it is built only once.
+WITHOUT_ROOTS = {
     *("acp", "audit", "completion", "conformance", "doctor", "init", "policy", "projects", "serve", "setup"),
     *("token", "uninstall"),
 }
 
 
 class Muniment(Commands):
-    """Runs commands, over the roots and a workspace where they take such and unless they are not `bound`."""
+    """Runs commands, with options for the roots and a workspace if they accept these and are `bound`."""
 
-    def __init__(self, base, roots, *begin):
-        self.base, self.roots, self.begin = base, roots, begin
+    def __init__(self, base, roots, *prefix):
+        self.base, self.roots, self.prefix = base, roots, prefix
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
-        given = [*self.begin, *map(str, arguments)]
-        if bound and given[0] not in UNPLACED:
+        command = [*self.prefix, *map(str, arguments)]
+        if bound and command[0] not in WITHOUT_ROOTS:
             (self.base / "workspace").mkdir(exist_ok=True)
-            given += [f"--root={scope}={path}" for scope, path in self.roots.items()]
-            given += [] if given[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
+            command += [f"--root={scope}={path}" for scope, path in self.roots.items()]
+            command += [] if command[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
         env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        return invoked(given, env, stdin)
+        return invoked(command, env, stdin)
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
@@ -48,17 +50,17 @@ def muniment(tmp_path, roots):
     return Muniment(tmp_path, roots)
 
 
-# Runs the commands below `muniment policy`.
+# Runs the subcommands of `muniment policy`.
 policy = pytest.fixture(lambda tmp_path: Muniment(tmp_path, {}, "policy"))
 
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Commands meet a terminal from now on."""
+    """Make commands detect a terminal."""
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
-# Writes `own.toml`, a policy; the path as text.
+# Writes the policy `own.toml`; returns its path as text.
 own = pytest.fixture(
     lambda tmp_path: lambda body, **more: write(tmp_path / "own.toml", None, SCOPES + body, **more)
 )
@@ -66,7 +68,7 @@ own = pytest.fixture(
 
 @pytest.fixture
 def at_work(tmp_path, monkeypatch):
-    """A workspace that is the current directory; and what daemons set of a process is taken back."""
+    """Create a workspace as the current directory; restore process settings that daemons change."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     umask = os.umask(0o022)

@@ -1,4 +1,4 @@
-"""Both shells."""
+"""A fixture for both client classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two nodes of this process for the tests of a file, over the database that all tests of a process share."""
+"""Two nodes in this process for the tests of a file, over the shared database of a process."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""Daemons that run: one for the tests of a file that leave it as it was, others for the tests that do not.
+"""Running daemons: one shared by the tests of a file that do not change it, others for tests that do.
 
-`server` is shared by the tests of a file: they may add tasks and tokens to it, and must bear those of others.
-`quiet` is shared as well, holds no task ever, and logs no defect. A test that stops, holds or fills a daemon
-has its own: `alone`, `scripted`, or, where the claim is about a process, `start_daemon`.
+`server` is shared by the tests of a file: they may add tasks and tokens, and must tolerate those of others.
+`quiet` is also shared; it never has tasks and logs no defect. A test that stops, blocks or fills a daemon
+uses a separate one: `alone`, `scripted`, or `start_daemon` if the claim is about a process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kit.server.process import HeldModel, policy_file, serving
 from kit.server.raw import running
 
 PAGES = ("https://app.example", "HTTP://Pages.Example:8080", "https://usual.example:443", "http://[::1]:3000")
-"""Origins of pages that may call `quiet`, as an operator wrote them."""
+"""Origins that may call `quiet`, in the spelling of an operator."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def _quiet_daemon(tmp_path_factory):
 
 @pytest.fixture
 def quiet(_quiet_daemon):
-    """After each attack on it the daemon still answers, and nothing broke in it, nor stays, nor was done."""
+    """Return the idle daemon; check afterwards that it still responds, without defects, requests or tasks."""
     _quiet_daemon.until(lambda: _quiet_daemon.connections() == 0)
     before = descriptors()
     yield _quiet_daemon
@@ -50,38 +50,38 @@ def quiet(_quiet_daemon):
 
 @pytest.fixture
 def alone(tmp_path, opened):
-    """A daemon of the test's own, which it may break."""
+    """Start a separate daemon, which the test may break."""
     return opened.enter_context(running(tmp_path, broken=True))
 
 
 @pytest.fixture
 def model(opened):
-    """A language model that does its job, unless the test holds it or gives it another mind."""
+    """Start a language model that does its job, unless the test pauses it or changes its behaviour."""
     return opened.enter_context(HeldModel())
 
 
 @pytest.fixture
 def scripted(tmp_path, model, opened):
-    """A daemon of the test's own that `model` thinks for."""
+    """Start a separate daemon that uses `model`."""
     return opened.enter_context(running(tmp_path, model))
 
 
 @pytest.fixture
 def held(scripted, model):
-    """Such a daemon, whose model does not answer yet."""
+    """Return the same daemon, while its model does not respond."""
     model.hold()
     return scripted
 
 
 @pytest.fixture
 def start_daemon(tmp_path_factory, opened):
-    """Starts daemons as programs, each in a home of its own: `start_daemon(*flags)`."""
+    """Return a function that starts daemon processes, each with a separate home: `start_daemon(*flags)`."""
     return lambda *flags: opened.enter_context(serving(tmp_path_factory.mktemp("d"), *flags))
 
 
 @pytest.fixture
 def user_alone(tmp_path):
-    """A policy like `strict` that knows no project."""
+    """Return the path of a policy like `strict` without projects."""
     path = policy_file(tmp_path, require='"none"')
     text = re.sub(r'(?m)^project = .*\n|,? "/project[^"]*"', "", path.read_text(encoding="utf-8"))
     path.write_text(text, encoding="utf-8")

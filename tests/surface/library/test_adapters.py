@@ -1,4 +1,4 @@
-"""Adapters without what they need, and a memory that nothing of them slows down."""
+"""Integrations without the packages that they need, and a memory that does not load these packages."""
 
 import importlib
 import sys
@@ -16,7 +16,7 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_an_adapter_without_its_extra_says_in_one_line_what_to_install(name, monkeypatch):
+def test_adapter_without_extra_names_package_to_install(name, monkeypatch):
     module = f"muniment.integrations.{name}"
     for absent in NEEDS[name]:
         monkeypatch.setitem(sys.modules, absent, None)
@@ -28,7 +28,7 @@ def test_an_adapter_without_its_extra_says_in_one_line_what_to_install(name, mon
 
 
 @pytest.mark.slow
-def test_opening_a_memory_loads_none_of_what_adapters_need(tmp_path):
+def test_opening_memory_loads_no_adapter_packages(tmp_path):
     code = (
         "import sys, muniment.operations.entries, muniment.integrations.telling\n"
         "import muniment.integrations.values\n"

@@ -1,4 +1,4 @@
-"""`muniment.open` and `Memory`: what a library user holds."""
+"""`muniment.open` and `Memory`: the API of a library user."""
 
 import ast
 import json
@@ -50,14 +50,16 @@ def workspace(tmp_path):
 
 
 # Opens the memory of the workspace in home.
-opens = pytest.fixture(lambda home, workspace: lambda **terms: muniment.open(workspace, home=home, **terms))
+open_memory = pytest.fixture(
+    lambda home, workspace: lambda **options: muniment.open(workspace, home=home, **options)
+)
 
 
 # -- a memory
 
 
-def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, workspace):
-    with opens() as memory:
+def test_fact_is_stored_and_found_in_default_home(open_memory, home, workspace):
+    with open_memory() as memory:
         result, expected = memory.remember(DARK), ("rules", IN_A_WORKER, ("user",))
         assert (result.decided_by, result.enforcement, result.touched_scopes) == expected
         (path,) = result.files_touched
@@ -71,17 +73,20 @@ def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, worksp
     assert photograph(home) == before
 
 
-def test_failure_is_raised_by_remember_and_told_by_attempt(opens):
+def test_remember_raises_failure_and_try_remember_returns_it(open_memory):
     failing = {"on_model_failure": "fail"}
-    with opens(model=ScriptedModel(REFUSED), **failing) as memory, pytest.raises(errors.RememberRefused):
+    with (
+        open_memory(model=ScriptedModel(REFUSED), **failing) as memory,
+        pytest.raises(errors.RememberRefused),
+    ):
         memory.remember("a fact")
-    with opens(model=ScriptedModel(REFUSED), **failing) as memory:
+    with open_memory(model=ScriptedModel(REFUSED), **failing) as memory:
         assert memory.try_remember(RememberRequest("a fact")).error.code == "remember_refused"
         with pytest.raises(errors.InvalidContent):
             memory.remember("")
 
 
-def test_bound_roots_are_used_and_no_default_ones_made(workspace, home, tmp_path, monkeypatch):
+def test_bound_roots_replace_default_roots(workspace, home, tmp_path, monkeypatch):
     roots = make_roots(tmp_path / "bound")
     monkeypatch.setenv("MUNIMENT_HOME", str(home))
     with muniment.open(workspace, roots=roots) as memory:
@@ -90,49 +95,47 @@ def test_bound_roots_are_used_and_no_default_ones_made(workspace, home, tmp_path
     assert ((home / "state").is_dir(), (home / "user").exists()) == (True, False)
 
 
-def test_who_names_a_home_gets_nothing_of_the_one_that_the_environment_names(
-    opens, home, tmp_path, monkeypatch
-):
+def test_home_argument_overrides_environment(open_memory, home, tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
     (other / "config.toml").write_text("policy = 'none of mine'\n")
     monkeypatch.setenv("MUNIMENT_HOME", str(other))
-    opens().close()
+    open_memory().close()
     assert (home / "state").is_dir()
     assert [path.name for path in other.iterdir()] == ["config.toml"]
 
 
-def test_in_this_process_only_where_the_policy_says_so(opens, home):
+def test_in_process_needs_permission_of_policy(open_memory, home):
     with pytest.raises(errors.ConfinementUnavailable):
-        opens(in_process=True)
+        open_memory(in_process=True)
     rules = allow("/user/**/*.md", verbs=["list", "read", "create"]) + '[confinement]\nrequire = "none"\n'
     write(home / "policies" / "loose.toml", body=SCOPES + rules)
-    with opens(policy="loose", in_process=True) as memory:
+    with open_memory(policy="loose", in_process=True) as memory:
         assert memory.remember(DARK).enforcement == "none"
 
 
-def test_what_cannot_be_opened_is_told_and_leaves_nothing_open_also_no_model(opens, monkeypatch):
-    opens().close()
+def test_failed_open_raises_and_leaves_nothing_open(open_memory, monkeypatch):
+    open_memory().close()
     opened, before = serve(monkeypatch), descriptors()
-    for terms, error in (
+    for options, error in (
         *(({"policy": "no-such"}, errors.PolicyInvalid), ({"symlinks": "follow"}, errors.ConfigInvalid)),
         ({"roots": {"team": "/tmp"}}, errors.InvalidScope),
         ({"roots": {"user": "/nowhere/at/all"}}, errors.ManagedMemoryUnavailable),
     ):
         for model in ({}, {"model": "m", "base_url": URL}):
             with pytest.raises(error):
-                opens(**model, **terms)
+                open_memory(**model, **options)
     assert ([model.closed for model in opened], descriptors()) == ([1] * 4, before)
 
 
 # -- its model
 
 
-def test_a_language_model_is_built_from_its_name_and_closed_with_the_memory(opens, tmp_path, monkeypatch):
+def test_language_model_is_built_and_closed_with_memory(open_memory, tmp_path, monkeypatch):
     (tmp_path / "key").write_text(f"{CANARY}\n")
     opened = serve(monkeypatch, *WRITES)
-    terms = {"model": "org/m", "base_url": URL, "api_key_file": tmp_path / "key", "protocol": "json"}
-    with opens(**terms) as memory:
+    options = {"model": "org/m", "base_url": URL, "api_key_file": tmp_path / "key", "protocol": "json"}
+    with open_memory(**options) as memory:
         (model,) = opened
         assert (model.name, model.base_url, model.protocol) == ("org/m", URL, "json")
         assert (model.api_key, model.closed) == (CANARY, 0)
@@ -142,25 +145,25 @@ def test_a_language_model_is_built_from_its_name_and_closed_with_the_memory(open
     assert model.closed == 1
 
 
-def test_environment_and_file_name_a_model_too_and_the_rules_need_no_key(opens, home, monkeypatch):
+def test_environment_and_file_configure_model(open_memory, home, monkeypatch):
     opened = serve(monkeypatch)
     home.mkdir()
     (home / "config.toml").write_text(f'base_url = "{URL}"\nprotocol = "text"\n')
     monkeypatch.setenv("MUNIMENT_MODEL", "m")
     monkeypatch.setenv("MUNIMENT_API_KEY", CANARY)
-    opens().close()
+    open_memory().close()
     (model,) = opened
     assert (model.name, model.base_url, model.protocol) == ("m", URL, "text")
     assert (model.api_key, model.closed, api.os.environ["MUNIMENT_API_KEY"]) == (CANARY, 1, CANARY)
     monkeypatch.delenv("MUNIMENT_API_KEY")
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", "/nowhere/at/all")
-    with opens(model="rules") as memory:
+    with open_memory(model="rules") as memory:
         assert memory.remember(DARK).decided_by == "rules"
     assert opened == [model]
 
 
 @pytest.mark.parametrize("is_true", [True, False])
-def test_a_model_of_the_callers_own_stays_the_callers(opens, monkeypatch, is_true):
+def test_model_of_caller_is_not_closed(open_memory, monkeypatch, is_true):
     class Own(ScriptedModel):
         def __bool__(self):
             return is_true
@@ -168,8 +171,8 @@ def test_a_model_of_the_callers_own_stays_the_callers(opens, monkeypatch, is_tru
         close = pytest.fail
 
     opened = serve(monkeypatch, *WRITES)
-    monkeypatch.setenv("MUNIMENT_MODEL", "m")  # without a server, and of no concern here
-    with opens(model=Own(WRITES, name="mine")) as memory:
+    monkeypatch.setenv("MUNIMENT_MODEL", "m")  # It has no server, and must be ignored.
+    with open_memory(model=Own(WRITES, name="mine")) as memory:
         assert (memory.remember("a fact").decided_by, opened) == ("mine", [])
 
 
@@ -183,66 +186,65 @@ BAD_MODELS = [
 ]
 
 
-def test_a_model_that_cannot_be_built_is_told_and_creates_nothing(opens, home, monkeypatch):
-    opens().close()
+def test_invalid_model_raises_and_creates_nothing(open_memory, home, monkeypatch):
+    open_memory().close()
     shutil.rmtree(home)
     opened, before = serve(monkeypatch), descriptors()
-    for terms, words in BAD_MODELS:
-        if words == "no such base URL":
-            refuse = Mock(side_effect=errors.ConfigInvalid(words))
+    for options, message in BAD_MODELS:
+        if message == "no such base URL":
+            refuse = Mock(side_effect=errors.ConfigInvalid(message))
             monkeypatch.setattr(sys.modules["muniment.agent.openai"], "OpenAIModel", refuse)
-        with pytest.raises(errors.ConfigInvalid, match=re.escape(words)):
-            opens(**terms)
+        with pytest.raises(errors.ConfigInvalid, match=re.escape(message)):
+            open_memory(**options)
         assert not home.exists()
     assert (descriptors(), opened) == (before, [])
 
 
-# -- where roots may not lie
+# -- roots that are not allowed
 
 
 @pytest.mark.threat("T-LEAK-09", control="key_apart")
-@pytest.mark.parametrize("terms", [{"model": "m", "base_url": URL}, {"model": "rules"}])
-def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
-    opens, tmp_path, monkeypatch, terms
-):
+@pytest.mark.parametrize("options", [{"model": "m", "base_url": URL}, {"model": "rules"}])
+def test_root_that_contains_key_file_is_rejected(open_memory, tmp_path, monkeypatch, options):
     serve(monkeypatch)
     roots = make_roots(tmp_path / "bound")
-    inside, beside = (put(root, "deep/key", CANARY) for root in (roots["user"], tmp_path / "bound"))
+    inside, outside = (put(root, "deep/key", CANARY) for root in (roots["user"], tmp_path / "bound"))
     (link := tmp_path / "link").symlink_to(inside)
-    open_now = []  # What the first opens for good, such as the zygote, is not left open by mistake.
+    # The first call also opens resources that stay open, such as the zygote; the second opens none.
+    open_now = []
     for path in (inside, link):
         monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(path))
         with pytest.raises(errors.ManagedMemoryUnavailable) as caught:
-            opens(roots=roots, **terms)
+            open_memory(roots=roots, **options)
         assert str(caught.value) == f"user: its root contains {path}; bind a directory outside it"
         open_now.append(descriptors())
     assert open_now[0] == open_now[1]
-    monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(beside))
-    opens(model="rules", roots=roots).close()
+    monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(outside))
+    open_memory(model="rules", roots=roots).close()
 
 
-def test_no_root_is_or_holds_the_state(opens, home):
+def test_root_that_contains_state_is_rejected(open_memory, home):
     for root in (home / "state", home, home / "policies"):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with pytest.raises(errors.ManagedMemoryUnavailable):
-            opens(roots={"user": root})
+            open_memory(roots={"user": root})
 
 
-# -- places
+# -- job contexts
 
 
-def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp_path, monkeypatch):
-    """As a daemon does: what one place commits the other one knows, and ends of places end no state."""
-    settings, places, nowhere = partial(read_settings, {"MUNIMENT_HOME": str(home)}), [], Path("/nowhere")
+def test_contexts_share_state_and_close_only_their_own(home, tmp_path, monkeypatch):
+    """Each context sees the commits of the other, and closing one does not close the shared state."""
+    settings, contexts, nowhere = partial(read_settings, {"MUNIMENT_HOME": str(home)}), [], Path("/nowhere")
     bad = (({"policy": "no-such"}, "no-such"), ({"roots": {"user": nowhere}}, "user"), ({}, "disk is full"))
-    shared_zygote().start()  # The first run would, and it stays: a descriptor more.
+    shared_zygote().start()  # Otherwise the first run starts it, and its descriptor stays open.
     with State(home / "state") as state:
         before = descriptors()
         for name in ("项目一", "项目二"):
             (tmp_path / name).mkdir()
-            places.append(opening.find_place(settings(), tmp_path / name, state=state))
-            assert places[-1].state is state
-        one, two = places
+            contexts.append(opening.find_place(settings(), tmp_path / name, state=state))
+            assert contexts[-1].state is state
+        one, two = contexts
         assert one.roots["user"].trusted_path == two.roots["user"].trusted_path
         assert one.roots["project"].trusted_path != two.roots["project"].trusted_path
         request = RememberRequest(DARK, scope="user", task_id="task-1")
@@ -250,22 +252,22 @@ def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp
         assert done.error is None
         for _ in range(2):
             one.close_roots()
-        again = remember(request, two, RuleWriter())
-        assert (again.repeated, again.files_touched) == (True, done.files_touched)
+        second_result = remember(request, two, RuleWriter())
+        assert (second_result.repeated, second_result.files_touched) == (True, done.files_touched)
         assert remember(RememberRequest("The user drinks tea"), one, RuleWriter()).status == "failed"
         two.close_roots()
         full = errors.ManagedMemoryUnavailable("user", "the disk is full")
         with monkeypatch.context() as patched:
             patched.setattr(opening, "recover_all", Mock(side_effect=full))
-            for terms, words in bad:
-                with pytest.raises(errors.MunimentError, match=words):
-                    opening.find_place(settings(**terms), tmp_path, state=state)
-        looks_of(state).close()  # Which watch the root that both have, as long as the state is open.
+            for options, message in bad:
+                with pytest.raises(errors.MunimentError, match=message):
+                    opening.find_place(settings(**options), tmp_path, state=state)
+        looks_of(state).close()  # Close the watchers of the shared root, which are open as long as the state.
         assert (descriptors(), of_task(state, "task-1") is None) == (before, False)
-    before, place = descriptors(), opening.find_place(settings(), tmp_path)
-    assert of_task(place.state, "task-1")
-    place.close()
-    for each in (state, place.state):
+    before, context = descriptors(), opening.find_place(settings(), tmp_path)
+    assert of_task(context.state, "task-1")
+    context.close()
+    for each in (state, context.state):
         with pytest.raises(errors.ManagedMemoryUnavailable):
             of_task(each, "task-1")
     assert descriptors() == before
@@ -275,117 +277,118 @@ def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp
 
 
 @pytest.fixture
-def memory(opens):
-    with opens() as memory:
+def memory(open_memory):
+    with open_memory() as memory:
         yield memory
 
 
-def test_what_was_remembered_is_recalled_by_words_about_it_until_it_was_shown_and_edited(memory):
+def test_recall_omits_excluded_entry_until_it_is_edited(memory):
     (path,) = memory.remember(DARK).files_touched
-    recalled = memory.recall("editor theme", choose=True)  # The rules pick nothing, so the search decides.
+    recalled = memory.recall("editor theme", choose=True)  # The rules select nothing, so the search decides.
     assert paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
     assert (DARK in recalled.text, recalled.abstained) == (True, False)
     assert recalled.tokens == -(-len(recalled.text.encode()) // 3)
     assert paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
-    shown = [entry.id for entry in recalled.entries]
-    assert memory.recall("dark mode editors", exclude=shown).abstained
+    injected_ids = [entry.id for entry in recalled.entries]
+    assert memory.recall("dark mode editors", exclude=injected_ids).abstained
     file = memory.place.roots["user"].trusted_path / path.removeprefix("user/")
     text = file.read_text().replace("all editors", "every editor")
-    file.unlink()  # As editors do, so that its directory shows it.
+    file.unlink()  # As editors do, so that the directory changes.
     file.write_text(text)
-    assert paths(memory.recall("dark mode editors", exclude=shown)) == [path]
+    assert paths(memory.recall("dark mode editors", exclude=injected_ids)) == [path]
 
 
-def test_a_memory_that_is_closed_leaves_no_thread_and_recalls_nothing_and_raises_nothing(opens):
+def test_closed_memory_leaves_no_thread_and_recalls_nothing(open_memory):
     before = set(threading.enumerate())
-    with opens() as memory, memory.conversation() as conversation:
+    with open_memory() as memory, memory.conversation() as conversation:
         memory.remember(DARK)
         conversation.on_user_turn("dark mode editors")
     assert set(threading.enumerate()) - before == set()
     assert memory.recall("dark mode editors").error is not None
 
 
-def test_the_model_picks_where_it_is_asked_to(opens, tmp_path):
+def test_model_selects_entries_if_requested(open_memory, tmp_path):
     roots = make_roots(tmp_path)
     for name, text in {"one.md": "at night", "two.md": "on trains"}.items():
         put(roots["user"], name, f"Dark mode in the editor, {text}\n")
     answers = [say('{"read": ["c2"]}'), ModelError("gone"), say('{"read": ["c9"]}'), say('{"read": []}')]
-    with opens(roots=roots, model=(model := ScriptedModel(answers))) as memory:
+    with open_memory(roots=roots, model=(model := ScriptedModel(answers))) as memory:
         every = paths(memory.recall("dark mode editor"))
         assert set(every) == {"user/one.md", "user/two.md"}
         for choose in (True, False):
             with memory.conversation(choose=choose) as conversation:
                 assert (conversation.session._choose is not None) is choose
         assert model.requests == []
-        picked = [paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
-        # Its pick first, and nothing dropped; else it failed, named what it was not shown, or helps not.
-        assert (picked, len(model.requests)) == ([every[::-1], every, every, every], len(answers))
+        results = [paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
+        # Its selection comes first and nothing is dropped; a failed, invalid or empty selection has no
+        # effect.
+        assert (results, len(model.requests)) == ([every[::-1], every, every, every], len(answers))
 
 
-def test_a_subagent_searches_and_hands_in(memory):
+def test_subagent_searches_and_submits_fact(memory):
     memory.remember(STAGING)
-    handed_in, search = [], {"query": "staging postgres"}
-    subagents, alone = memory.subagent(lambda fact: handed_in.append(fact) or "t1"), memory.subagent()
+    submitted, search = [], {"query": "staging postgres"}
+    subagents, alone = memory.subagent(lambda fact: submitted.append(fact) or "t1"), memory.subagent()
     names = [[tool["function"]["name"] for tool in each.tools] for each in (subagents, alone)]
     assert names == [["search_memory", "remember_this"], ["search_memory"]]
     assert "pgbouncer" in subagents.call("search_memory", json.dumps(search))
-    assert (subagents.call("remember_this", {"fact": "x"}), handed_in) == ("submitted as task t1", ["x"])
+    assert (subagents.call("remember_this", {"fact": "x"}), submitted) == ("submitted as task t1", ["x"])
 
 
-def test_a_conversation_goes_on_where_its_state_says(memory):
+def test_conversation_resumes_from_saved_state(memory):
     memory.remember(STAGING)
-    asked = [{"role": "user", "content": "Where is the moon?"}]
+    messages = [{"role": "user", "content": "Where is the moon?"}]
     with memory.conversation() as conversation:
-        assert "pgbouncer" in conversation.before_turn(asked)[0]["content"], "the project tier"
+        assert "pgbouncer" in conversation.before_turn(messages)[0]["content"], "the project tier"
         state = json.loads(json.dumps(conversation.as_json()))
     with memory.conversation(state=state) as conversation:
-        assert conversation.before_turn(asked) == asked
+        assert conversation.before_turn(messages) == messages
 
 
-# -- without a repository around it (ADR 0032)
+# -- outside a repository (ADR 0032)
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, home):
-    """A directory to work in, which is no repository."""
+    """A working directory outside any repository."""
     (directory := tmp_path / "here").mkdir()
     monkeypatch.chdir(directory)
     monkeypatch.setenv("MUNIMENT_HOME", str(home))
     return directory
 
 
-def scopes_of(*facts, **more):
-    with muniment.open(**more) as memory:
+def remember_scopes(*facts, **options):
+    with muniment.open(**options) as memory:
         return [memory.remember(fact).touched_scopes for fact in facts]
 
 
 @pytest.mark.usefixtures("here")
-def test_without_a_repository_every_fact_is_the_users_and_no_project_is_made(tmp_path):
-    assert scopes_of(PRIVATE, PROJECT) == [("user",), ("user",)]
+def test_fact_outside_repository_is_stored_in_user_scope(tmp_path):
+    assert remember_scopes(PRIVATE, PROJECT) == [("user",), ("user",)]
     assert not (tmp_path / "home" / "projects").exists()
     with muniment.open() as memory, pytest.raises(errors.InvalidScope, match="not inside a repository"):
         memory.remember(PROJECT, scope="project")
-    asked = invoked(["remember", "--scope", "project", PROJECT], {})
-    assert (asked.exit_code, "pass --workspace DIR" in asked.stderr) == (1, True)
+    result = invoked(["remember", "--scope", "project", PROJECT], {})
+    assert (result.exit_code, "pass --workspace DIR" in result.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures("here")
-def test_a_workspace_that_is_named_has_a_project_and_keeps_it():
-    assert scopes_of(PROJECT, workspace=".") == [("project",)]
+def test_explicit_workspace_has_persistent_project():
+    assert remember_scopes(PROJECT, workspace=".") == [("project",)]
     with muniment.open() as memory:
         assert memory.recall("which workspaces does the project use").entries[0].path.startswith("project/")
-    again = invoked(["remember", "--workspace", ".", PROJECT], {})
-    assert (again.exit_code, "unchanged" in again.output.lower() or "project" in again.output) == (0, True)
+    result = invoked(["remember", "--workspace", ".", PROJECT], {})
+    assert (result.exit_code, "unchanged" in result.output.lower() or "project" in result.output) == (0, True)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_in_a_repository_a_fact_about_it_is_the_projects(here, make):
+def test_fact_about_repository_is_stored_in_project_scope(here, make):
     make(here / ".git")
-    assert scopes_of(PROJECT) == [("project",)]
+    assert remember_scopes(PROJECT) == [("project",)]
 
 
 @pytest.mark.usefixtures("here")
-def test_a_policy_without_a_user_has_its_project_everywhere(tmp_path):
+def test_policy_without_user_scope_always_has_project(tmp_path):
     (team := tmp_path / "team").mkdir(mode=0o700)
     with muniment.open(policy="team", roots={"team": team}) as memory:
         assert set(memory.place.roots) == {"project", "team"}
@@ -394,7 +397,7 @@ def test_a_policy_without_a_user_has_its_project_everywhere(tmp_path):
 # -- the package
 
 
-def test_the_package_shows_its_names_and_no_others():
+def test_package_lists_only_its_public_names():
     assert dir(muniment) == sorted(muniment.__all__)
     assert all(getattr(muniment, name) for name in muniment.__all__)
     source = ast.parse(Path(muniment.__file__).read_text())
@@ -431,14 +434,14 @@ print(loaded("openai httpx httpx2 starlette uvicorn jinja2 numpy safetensors"))
 """
 
 
-def test_importing_opens_nothing_and_neither_it_nor_opening_loads_what_is_heavy(workspace, home, tmp_path):
+def test_import_and_open_load_no_heavy_modules(workspace, home, tmp_path):
     (here := tmp_path / "here").mkdir()
     command = [sys.executable, "-c", IMPORTING, str(workspace), str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here, timeout=30)
     assert (done.stdout, list(here.iterdir())) == ("set() []\nset()\nset()\n", [])
 
 
-def test_forget_and_dream_requests_take_one_argument_by_position():
+def test_requests_accept_one_positional_argument():
     assert (ForgetRequest("a").query, DreamRequest("user").scope) == ("a", "user")
     for request_type in ForgetRequest, DreamRequest:
         with pytest.raises(TypeError):

@@ -1,8 +1,8 @@
-"""macOS and Windows, faked: reading works without the fence, writing is off unless a policy asks for it.
+"""macOS and Windows, faked: memory is readable without the fence; writing needs a policy that permits it.
 
-`kit.elsewhere` takes a process of its own for one there: the modules and names that the system lacks are
-gone, calls refuse what they refuse there, and nothing of `muniment.sandbox.fence` can be loaded.
-Not run on either.
+`kit.elsewhere` makes a process look like one on such a system: it removes the modules and names that the
+system lacks, rejects the calls that fail there, and blocks `muniment.sandbox.fence`. Not run on a real macOS
+or Windows.
 """
 
 import json
@@ -41,8 +41,8 @@ for line in sys.stdin:
     if child:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
-    for place, name in enumerate(("/dev/null", *job["streams"])):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o600), place)
+    for fd, name in enumerate(("/dev/null", *job["streams"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o600), fd)
     os.chdir(job["home"])
     os.environ.clear()
     os.environ.update(HOME=job["home"], PATH=os.defpath, TMPDIR=job["home"])
@@ -63,16 +63,16 @@ PROGRAM = """
 import contextlib, io
 from muniment.cli.entry import main
 
-def run(*line, given=None):
-    sys.argv, told, bytes_out = ["muniment", *line], io.StringIO(), io.BytesIO()
+def run(*line, stdin=None):
+    sys.argv, errors, bytes_out = ["muniment", *line], io.StringIO(), io.BytesIO()
     out = io.TextIOWrapper(bytes_out, write_through=True)
-    sys.stdin = io.TextIOWrapper(io.BytesIO((given or "").encode()))
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+    sys.stdin = io.TextIOWrapper(io.BytesIO((stdin or "").encode()))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
             code = main()
         except SystemExit as end:
             code = end.code
-    return [code or 0, bytes_out.getvalue().decode(), told.getvalue()]
+    return [code or 0, bytes_out.getvalue().decode(), errors.getvalue()]
 """
 
 
@@ -83,7 +83,7 @@ def system(request):
 
 @pytest.fixture(scope="module")
 def server():
-    """A process that has the libraries loaded, and forks for each program."""
+    """A process that has loaded the libraries, and forks for each program."""
     paths = [str(Path(muniment.__file__).parents[1]), str(REPOSITORY / "tests")]
     line = [sys.executable, "-c", SERVER.format(paths=paths)]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -92,15 +92,15 @@ def server():
 
 
 @pytest.fixture
-def elsewhere(system, tmp_path, server):
-    """Runs a program in a process taken for one on `system`, in the folder of its user; its `result`."""
+def run_on_system(system, tmp_path, server):
+    """Return a function that runs a program as on `system` and returns its `result`."""
 
     def run(program, *, refuses=True, **names):
         begin = BEGIN.format(system=system, refuses=refuses)
-        given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
-        with tempfile.TemporaryDirectory() as said:
-            streams = [f"{said}/out", f"{said}/err"]
-            code = f"{begin}{given}{program}\nprint(json.dumps(result))"
+        assignments = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+        with tempfile.TemporaryDirectory() as directory:
+            streams = [f"{directory}/out", f"{directory}/err"]
+            code = f"{begin}{assignments}{program}\nprint(json.dumps(result))"
             job = {"code": code, "home": str(tmp_path), "streams": streams}
             server.stdin.write(f"{json.dumps(job)}\n")
             server.stdin.flush()
@@ -112,54 +112,54 @@ def elsewhere(system, tmp_path, server):
 
 @pytest.fixture
 def roots(tmp_path):
-    """A memory in the folder of its user, as a Linux left it."""
+    """A memory in the folder of its user, as written on Linux."""
     found = make_roots(tmp_path)
     put(found["user"], "editor.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
     put(found["project"], "staging.md", "Staging runs on Postgres 16\n")
     return found
 
 
-def bound(roots):
+def root_options(roots):
     return [f"--root={scope}={path}" for scope, path in roots.items()]
 
 
-def tree_of(roots):
+def read_tree(roots):
     return {path: path.read_bytes() for root in roots.values() for path in root.rglob("*") if path.is_file()}
 
 
 # -- reading -------------------------------------------------------------------------------------------
 
 
-def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_loaded(elsewhere, roots):
+def test_reading_commands_work_without_loading_fence(run_on_system, roots):
     program = PROGRAM + (
-        'said = [run("recall", "dark mode", *roots), run("ls", *roots)]\n'
-        'said += [run("show", "user/editor.md", *roots)]\n'
+        'results = [run("recall", "dark mode", *roots), run("ls", *roots)]\n'
+        'results += [run("show", "user/editor.md", *roots)]\n'
         'past = [run("history", *roots), run("why", "user/editor.md", *roots)]\n'
         'event = {"hook_event_name": "UserPromptSubmit", "prompt": "which Postgres?", "session_id": "s"}\n'
         "event = json.dumps(event)\n"
-        'said += [run("recall", "--hook", *roots, given=event) for _ in range(2)]\n'
-        'said += [run("index", "verify", *roots), run("--version"), run("--help")]\n'
+        'results += [run("recall", "--hook", *roots, stdin=event) for _ in range(2)]\n'
+        'results += [run("index", "verify", *roots), run("--version"), run("--help")]\n'
         'fence = "muniment.sandbox.fence"\n'
         'loaded = [name for name in sys.modules if name.startswith(fence) or name == "fcntl"]\n'
-        "result = said, past, loaded"
+        "result = results, past, loaded"
     )
-    before = tree_of(roots)
-    (recalled, listed, shown, hook, again, _, version, helped), past, loaded = elsewhere(
-        program, roots=bound(roots)
+    before = read_tree(roots)
+    (recalled, listed, entry, hook, repeated, _, version, helped), past, loaded = run_on_system(
+        program, roots=root_options(roots)
     )
     assert (recalled[0], "Prefers dark mode in the editor" in recalled[1], recalled[2]) == (0, True, "")
     assert "  user/editor.md  Dark mode\n" in listed[1]
-    assert shown[:2] == [0, "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n"]
+    assert entry[:2] == [0, "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n"]
     assert "Postgres 16" in json.loads(hook[1])["hookSpecificOutput"]["additionalContext"]
-    assert json.loads(again[1]) == {}, "what a session was told is kept"
+    assert json.loads(repeated[1]) == {}, "the session stores its injected entries"
     assert (version[0], helped[0], "remember" in helped[1]) == (0, 0, True)
     assert [code for code, _, _ in past] == [0, 0]
     assert set(loaded) <= {"fcntl"}
-    assert tree_of(roots) == before
+    assert read_tree(roots) == before
 
 
 @pytest.mark.slow
-def test_the_library_opens_and_recalls(elsewhere, roots):
+def test_the_library_opens_and_recalls(run_on_system, roots):
     program = """
 import muniment
 with muniment.open(roots=roots) as memory:
@@ -167,11 +167,11 @@ with muniment.open(roots=roots) as memory:
     result = [each.path for each in first.entries], [str(first.error), len(memory.history())]
 """
     paths = {scope: str(path) for scope, path in roots.items()}
-    assert elsewhere(program, roots=paths) == [["user/editor.md"], ["None", 0]]
+    assert run_on_system(program, roots=paths) == [["user/editor.md"], ["None", 0]]
 
 
 @pytest.mark.sweep(1)
-def test_a_client_there_hands_facts_to_a_daemon_here_and_recalls(elsewhere, tmp_path):
+def test_client_sends_facts_to_linux_daemon_and_recalls(run_on_system, tmp_path):
     program = """
 from muniment.client import Client
 with Client(url=url, token=token, workspace=workspace) as client:
@@ -181,16 +181,16 @@ with Client(url=url, token=token, workspace=workspace) as client:
 """
     with running(tmp_path) as daemon:
         where = {"url": daemon.url, "token": daemon.token, "workspace": str(daemon.work)}
-        (touched, path) = elsewhere(program, **where)
+        (touched, path) = run_on_system(program, **where)
     assert touched[0].startswith("user/")
     assert path in touched
 
 
-# -- what leads elsewhere ------------------------------------------------------------------------------
+# -- paths that lead outside a root
 
 
 @pytest.mark.sweep(1)
-def test_no_link_is_followed_and_no_name_leads_out_of_a_root(elsewhere, roots, tmp_path):
+def test_links_and_odd_names_do_not_leave_root(run_on_system, roots, tmp_path):
     (tmp_path / "secret.md").write_text("the zebra is a secret\n")
     (tmp_path / "beside").mkdir()
     (tmp_path / "beside" / "secret.md").write_text("the zebra is a secret\n")
@@ -198,13 +198,13 @@ def test_no_link_is_followed_and_no_name_leads_out_of_a_root(elsewhere, roots, t
     (roots["user"] / "folder").symlink_to(tmp_path / "beside")
     os.link(tmp_path / "secret.md", roots["user"] / "hard.md")
     os.mkfifo(roots["user"] / "pipe.md")
-    asked = ["link.md", "folder/secret.md", "hard.md", "pipe.md", "../secret.md", "..\\secret.md", "a:b.md"]
+    names = ["link.md", "folder/secret.md", "hard.md", "pipe.md", "../secret.md", "..\\secret.md", "a:b.md"]
     program = PROGRAM + (
-        'said = [run("show", f"user/{name}", "--json", *roots) for name in asked]\n'
-        'result = said, run("recall", "zebra secret", *roots), run("ls", *roots)'
+        'results = [run("show", f"user/{name}", "--json", *roots) for name in names]\n'
+        'result = results, run("recall", "zebra secret", *roots), run("ls", *roots)'
     )
-    shown, recalled, listed = elsewhere(program, roots=bound(roots), asked=asked)
-    codes = [json.loads(out)["error"]["code"] for _, out, _ in shown]
+    entries, recalled, listed = run_on_system(program, roots=root_options(roots), names=names)
+    codes = [json.loads(out)["error"]["code"] for _, out, _ in entries]
     assert codes[:5] == ["path_escape"] * 5
     assert set(codes[5:]) <= {"path_escape", "bad_name"}
     assert "zebra" not in recalled[1] + listed[1]
@@ -212,8 +212,8 @@ def test_no_link_is_followed_and_no_name_leads_out_of_a_root(elsewhere, roots, t
 
 
 @pytest.mark.slow
-def test_a_directory_that_another_process_swaps_for_a_link_is_not_walked(elsewhere, roots, tmp_path):
-    """The walk has opened `sub`; what takes its name then is not what was opened."""
+def test_directory_swapped_for_link_is_not_walked(run_on_system, roots, tmp_path):
+    """The walk has opened `sub`; then a link replaces it under the same name."""
     (roots["user"] / "sub").mkdir()
     (roots["user"] / "sub" / "a.md").write_text("inside\n")
     (tmp_path / "another").mkdir()
@@ -241,63 +241,61 @@ except Exception as error:
 os.close(sub)
 result = seen
 """
-    found = elsewhere(program, directory=str(roots["user"]), outside=str(tmp_path / "another"))
+    found = run_on_system(program, directory=str(roots["user"]), outside=str(tmp_path / "another"))
     assert found[0] == "inside\n"
     assert found[1] in {"inside\n", "not_found"}, "the directory that was opened, or nothing"
     assert found[2] == "path_escape"
 
 
-# -- who may write what is obeyed ----------------------------------------------------------------------
+# -- permissions of trusted files
 
 
 @pytest.mark.slow
-def test_a_home_that_others_may_write_is_refused(elsewhere, system, tmp_path, tmp_path_factory):
+def test_home_writable_by_others_is_rejected(run_on_system, system, tmp_path, tmp_path_factory):
     home = tmp_path / "home" if system == "darwin" else tmp_path_factory.mktemp("shared")
     home.mkdir(exist_ok=True)
     home.chmod(0o777)
     program = "import os\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
-    code, _, told = elsewhere(program, home=str(home))
-    assert (code, told.count("\n")) == (1, 1)
-    said = "is writable by others" if system == "darwin" else "is outside your folder"
-    assert said in told
+    code, _, error = run_on_system(program, home=str(home))
+    assert (code, error.count("\n")) == (1, 1)
+    expected = "is writable by others" if system == "darwin" else "is outside your folder"
+    assert expected in error
 
 
 @pytest.mark.slow
-def test_a_client_reads_no_token_that_others_may_have_written(elsewhere, system, tmp_path, tmp_path_factory):
-    """By mode, or where there is none by the folder; a link from there to another place is no way round."""
+def test_client_rejects_token_that_others_can_write(run_on_system, system, tmp_path, tmp_path_factory):
+    """Checked by mode, or on Windows by folder; a link from this folder to another one does not help."""
     program = """
 import os
 from muniment.client import Client
 from muniment.errors import MunimentError
-def asked(place):
+def request(home):
     try:
-        with Client(home=place, timeout=1) as client:
+        with Client(home=home, timeout=1) as client:
             client.capabilities()
     except MunimentError as error:
         return type(error).__name__, str(error)
-result = [asked(place) for place in places]
+result = [request(home) for home in homes]
 """
-    places = []
+    homes = []
     for home in (tmp_path / "home", tmp_path_factory.mktemp("shared")):
         (home / "state").mkdir(parents=True)
         (home / "state" / "daemon.json").write_text('{"url": "http://127.0.0.1:9"}')
         (home / "state" / "token").write_text("x" * 43)
         for file in (home / "state").iterdir():
             file.chmod(0o600 if system == "win32" else 0o640)
-        places.append(home)
-    (tmp_path / "link").symlink_to(places[1])
-    mine, others, linked = elsewhere(program, places=[*map(str, places), str(tmp_path / "link")])
+        homes.append(home)
+    (tmp_path / "link").symlink_to(homes[1])
+    own, others, linked = run_on_system(program, homes=[*map(str, homes), str(tmp_path / "link")])
     refused = "is not a private file of this user"
-    assert (refused in mine[1]) == (system == "darwin")
+    assert (refused in own[1]) == (system == "darwin")
     assert (refused in others[1], refused in linked[1]) == (True, True)
 
 
 @pytest.mark.slow
-def test_on_macos_a_folder_that_the_own_group_may_write_is_refused_since_everybody_is_in_it(
-    system, elsewhere, tmp_path
-):
+def test_macos_rejects_folder_writable_by_own_group(system, run_on_system, tmp_path):
     if system != "darwin" or os.geteuid():
-        pytest.skip("to be of another group than 0, and of macOS")
+        pytest.skip("needs macOS and root")
     shared = tmp_path / "shared"
     (shared / "home").mkdir(parents=True, mode=0o700)
     os.chown(shared, -1, 20)
@@ -305,30 +303,30 @@ def test_on_macos_a_folder_that_the_own_group_may_write_is_refused_since_everybo
     program = (
         "import os\nos.setegid(20)\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
     )
-    code, _, told = elsewhere(program, home=str(shared / "home"))
-    assert (code, "is writable by others" in told) == (1, True)
+    code, _, error = run_on_system(program, home=str(shared / "home"))
+    assert (code, "is writable by others" in error) == (1, True)
 
 
-def test_a_client_on_macos_talks_to_nobody_else_on_a_socket(monkeypatch):
+def test_macos_client_rejects_socket_of_another_user(monkeypatch):
     monkeypatch.setattr(transport, "IS_LINUX", False)
     for version, user in ((0, os.geteuid() + 1), (1, os.geteuid())):
         listener = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", version, user, 1) + bytes(66)))
         with pytest.raises(transport.Stranger):
             transport._peer_is_us(listener)
-    honest = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", 0, os.geteuid(), 1) + bytes(66)))
-    transport._peer_is_us(honest)
-    honest.getsockopt.assert_called_once_with(0, 1, 76)
+    own_listener = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", 0, os.geteuid(), 1) + bytes(66)))
+    transport._peer_is_us(own_listener)
+    own_listener.getsockopt.assert_called_once_with(0, 1, 76)
 
 
 @pytest.mark.slow
-def test_a_root_outside_of_the_users_folder_is_refused_where_no_owner_can_be_asked(
-    elsewhere, system, tmp_path_factory
-):
-    elsewhere_root = tmp_path_factory.mktemp("shared")
-    elsewhere_root.chmod(0o700)
-    code, _, told = elsewhere(PROGRAM + 'result = run("ls", f"--root=user={root}")', root=str(elsewhere_root))
+def test_windows_rejects_root_outside_user_folder(run_on_system, system, tmp_path_factory):
+    shared_root = tmp_path_factory.mktemp("shared")
+    shared_root.chmod(0o700)
+    code, _, error = run_on_system(
+        PROGRAM + 'result = run("ls", f"--root=user={root}")', root=str(shared_root)
+    )
     assert code == (0 if system == "darwin" else 1)
-    assert ("it is outside your user folder" in told) == (system == "win32")
+    assert ("it is outside your user folder" in error) == (system == "win32")
 
 
 # -- writing -------------------------------------------------------------------------------------------
@@ -344,29 +342,29 @@ WRITERS = [
 
 
 @pytest.mark.sweep(1)
-def test_what_writes_says_on_one_line_what_works_here_and_writes_nothing(elsewhere, system, roots):
-    program = PROGRAM + 'result = [run(*line.split(), *roots, given="{}") for line in lines]'
+def test_writing_commands_fail_with_one_line_and_write_nothing(run_on_system, system, roots):
+    program = PROGRAM + 'result = [run(*line.split(), *roots, stdin="{}") for line in lines]'
     put(roots["user"], "again.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
-    before = tree_of(roots)
-    for line, (code, _, told) in zip(
-        WRITERS, elsewhere(program, roots=bound(roots), lines=WRITERS), strict=True
+    before = read_tree(roots)
+    for line, (code, _, error) in zip(
+        WRITERS, run_on_system(program, roots=root_options(roots), lines=WRITERS), strict=True
     ):
-        assert code == 1, (line, told)
-        assert told.rstrip().endswith(f"{LINE.format(NAMES[system])} [platform_unsupported]"), (line, told)
-        assert told.count("\n") == 1
-    assert tree_of(roots) == before
+        assert code == 1, (line, error)
+        assert error.rstrip().endswith(f"{LINE.format(NAMES[system])} [platform_unsupported]"), (line, error)
+        assert error.count("\n") == 1
+    assert read_tree(roots) == before
 
 
 @pytest.mark.slow
-def test_commands_that_need_the_fence_say_so_on_one_line(elsewhere, system):
+def test_commands_that_need_fence_fail_with_one_line(run_on_system, system):
     program = PROGRAM + 'result = [run(line) for line in ("serve", "acp", "doctor", "conformance")]'
-    for code, _, told in elsewhere(program, refuses=False):
-        assert (code, told.count("\n"), "Traceback" in told) == (1, 1, False), told
-        assert LINE.format(NAMES[system]) in told
+    for code, _, error in run_on_system(program, refuses=False):
+        assert (code, error.count("\n"), "Traceback" in error) == (1, 1, False), error
+        assert LINE.format(NAMES[system]) in error
 
 
 @pytest.mark.sweep(1)
-def test_a_policy_that_asks_for_no_fence_has_a_memory_written_judged_and_taken_back(elsewhere, tmp_path):
+def test_policy_without_fence_writes_judges_and_undoes(run_on_system, tmp_path):
     strict = (REPOSITORY / "policies" / "strict.toml").read_text()
     unfenced = strict.replace('name = "strict"', 'name = "own"').replace(
         'require = "partial"', 'require = "none"'
@@ -387,7 +385,7 @@ with muniment.open(workspace=".", policy=policy) as memory:
         refused = box.call("write_file", {"path": "user/../out.md", "content": "x"})
         result = [done.enforcement, path, known.status, before, len(index), box.enforcement, refused.code]
 """
-    enforced, path, known, before, found, boxed, refused = elsewhere(
+    enforced, path, known, before, found, boxed, refused = run_on_system(
         program, policy=str(tmp_path / "own.toml")
     )
     assert (enforced, boxed, refused) == ("none", "none", "path_escape")
@@ -396,7 +394,7 @@ with muniment.open(workspace=".", policy=policy) as memory:
 
 
 @pytest.mark.slow
-def test_two_processes_that_write_wait_for_each_other(elsewhere, roots):
+def test_concurrent_writers_wait_for_lock(run_on_system, roots):
     program = """
 from muniment.kernel import binding, land
 from muniment.kernel.cancel import Patience
@@ -413,10 +411,10 @@ with land.lock_roots([first], Patience(time.monotonic() + 5)):
 with land.lock_roots([second], Patience(time.monotonic() + 5)):
     result.append("then")
 """
-    assert elsewhere(program, directory=str(roots["user"])) == ["deadline", "then"]
+    assert run_on_system(program, directory=str(roots["user"])) == ["deadline", "then"]
 
 
-# -- the tests of reading and of the client, there -----------------------------------------------------
+# -- tests of reading and of the client, on a faked system
 
 READERS = [
     "tests/surface/cli/test_recall.py",
@@ -442,8 +440,8 @@ OF_COMMANDS = "ls_lists or show_ or breaks_its_line or name_or_title or version_
 
 
 @pytest.mark.slow
-def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_path_factory):
-    short = tmp_path_factory.mktemp("t")  # The path of a socket has 107 bytes.
+def test_reading_and_client_tests_pass_on_faked_system(system, tmp_path_factory):
+    short = tmp_path_factory.mktemp("t")  # The path of a socket is limited to 107 bytes.
     left_out = " or ".join(f"({each})" for each in (*LEFT_OUT["both"], *LEFT_OUT[system]))
     chosen = f"(not test_commands or {OF_COMMANDS}) and not ({left_out})"
     line = [sys.executable, "-m", "pytest", "-q", "-p", "kit.elsewhere", "-p", "no:cacheprovider"]
@@ -462,24 +460,24 @@ def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_pat
     assert int(done.stdout.splitlines()[-1].split(" passed")[0].split()[-1]) > 120
 
 
-def test_what_moves_memory_says_in_a_line_that_it_is_not_for_windows(elsewhere, system):
+def test_import_export_and_backup_reject_windows(run_on_system, system):
     if system != "win32":
-        pytest.skip("macOS is not told so")
+        pytest.skip("only Windows rejects these commands")
     lines = [["import", "x"], ["export", "--to", "-"], ["backup", "x.tar"], ["restore", "x.tar"]]
-    for code, out, told in elsewhere(PROGRAM + f"result = [run(*line) for line in {lines}]\n"):
-        assert (code, out, told.count("\n")) == (1, "", 1)
-        assert "not supported on Windows" in told
+    for code, out, error in run_on_system(PROGRAM + f"result = [run(*line) for line in {lines}]\n"):
+        assert (code, out, error.count("\n")) == (1, "", 1)
+        assert "not supported on Windows" in error
 
 
-def test_setup_and_uninstall_say_in_a_line_that_they_are_not_for_windows(elsewhere, system, tmp_path):
+def test_setup_and_uninstall_reject_windows(run_on_system, system, tmp_path):
     if system != "win32":
-        pytest.skip("macOS has them")
+        pytest.skip("macOS supports these commands")
     (tmp_path / ".codex").mkdir()
     program = PROGRAM + (
         'result = [run("setup", "codex", "--yes"), run("setup", "codex", "--remove", "--yes"), '
         'run("uninstall", "--yes")]\n'
     )
-    for code, out, told in elsewhere(program):
-        assert (code, out, told.count("\n")) == (1, "", 1)
-        assert "not supported on Windows" in told
+    for code, out, error in run_on_system(program):
+        assert (code, out, error.count("\n")) == (1, "", 1)
+        assert "not supported on Windows" in error
     assert list((tmp_path / ".codex").iterdir()) == []

@@ -24,19 +24,19 @@ TEA = "The user drinks green tea in the morning"
 
 
 @pytest.fixture
-def filled(memory):
-    """A memory with two entries, and their paths."""
+def filled_memory(memory):
+    """An open memory with two entries, and their paths."""
     opened = memory()
     return opened, [opened.remember(each).files_touched[0] for each in (DARK, TEA)]
 
 
-def files(opened):
-    """Every file of the scope `user`."""
+def read_files(opened):
+    """Return every file of the scope `user`."""
     return photograph(opened.place.roots["user"].trusted_path)
 
 
-def test_list_is_sorted_limited_and_of_one_scope(filled):
-    opened, paths = filled
+def test_list_is_sorted_limited_and_of_one_scope(filled_memory):
+    opened, paths = filled_memory
     listed = opened.list()
     assert [each.path for each in listed.entries] == sorted(paths)
     assert (listed.complete, listed.next_cursor, listed.expired) == (True, None, 0)
@@ -53,8 +53,8 @@ def test_list_is_sorted_limited_and_of_one_scope(filled):
             opened.list(limit=limit)
 
 
-def test_list_leaves_expired_entries_out_unless_asked(filled):
-    opened, (path, _) = filled
+def test_list_omits_expired_entries_by_default(filled_memory):
+    opened, (path, _) = filled_memory
     file = opened.place.roots["user"].trusted_path / path.removeprefix("user/")
     file.write_text(file.read_text().replace("---\n", "---\nexpires: 2020-01-01\n", 1))
     listed = opened.list()
@@ -63,12 +63,12 @@ def test_list_leaves_expired_entries_out_unless_asked(filled):
     assert opened.show(path).expires == "2020-01-01"
 
 
-def test_show_tells_what_is_withheld_and_hides_what_the_policy_hides(filled):
-    opened, (path, _) = filled
-    shown = opened.show(f"muniment://{path}")
-    assert (shown.path, shown.trust, shown.withheld, shown.pinned) == (path, "owner", None, False)
-    assert DARK in shown.text
-    assert "muniment:" not in shown.text
+def test_show_marks_withheld_and_denies_hidden_entries(filled_memory):
+    opened, (path, _) = filled_memory
+    entry = opened.show(f"muniment://{path}")
+    assert (entry.path, entry.trust, entry.withheld, entry.pinned) == (path, "owner", None, False)
+    assert DARK in entry.text
+    assert "muniment:" not in entry.text
     (opened.place.roots["user"].trusted_path / "bad.md").write_text("my password is hunter2hunter2\n")
     assert opened.show("user/bad.md").withheld == "secrets"
     with pytest.raises(errors.NotFound):
@@ -77,8 +77,8 @@ def test_show_tells_what_is_withheld_and_hides_what_the_policy_hides(filled):
         opened.show("user/../../etc/passwd")
 
 
-def test_edit_replaces_the_text_and_keeps_the_front_matter(filled):
-    opened, (path, _) = filled
+def test_edit_replaces_the_text_and_keeps_the_front_matter(filled_memory):
+    opened, (path, _) = filled_memory
     before = opened.show(path)
     result = opened.edit(path, "The user prefers a light theme\n", digest=before.digest)
     after = opened.show(result.path)
@@ -88,53 +88,53 @@ def test_edit_replaces_the_text_and_keeps_the_front_matter(filled):
     assert opened.show(path).digest == before.digest
 
 
-def test_edit_of_a_changed_entry_is_a_conflict(filled):
-    opened, (path, _) = filled
+def test_edit_of_a_changed_entry_is_a_conflict(filled_memory):
+    opened, (path, _) = filled_memory
     digest = opened.show(path).digest
     now = opened.edit(path, "The user prefers a light theme\n").path
-    before = files(opened)
+    before = read_files(opened)
     with pytest.raises(errors.StoreConflict):
         opened.edit(now, "The user prefers a dim theme\n", digest=digest)
-    assert files(opened) == before
+    assert read_files(opened) == before
 
 
-def test_edit_text_never_becomes_front_matter(filled):
-    opened, (path, _) = filled
+def test_edit_text_never_becomes_front_matter(filled_memory):
+    opened, (path, _) = filled_memory
     bare = opened.place.roots["user"].trusted_path / "bare.md"
     bare.write_text("The user has a bare file\n")
     for target in path, "user/bare.md":
         text = "---\nexpires: 2020-01-01\n---\nThe user has a file\n"
         now = opened.edit(target, text).path
-        shown = opened.show(now)
-        assert (shown.text, shown.expires) == (text, None)
+        entry = opened.show(now)
+        assert (entry.text, entry.expires) == (text, None)
 
 
-def test_edit_with_empty_text_is_rejected(filled):
-    opened, (path, _) = filled
-    before = files(opened)
+def test_edit_with_empty_text_is_rejected(filled_memory):
+    opened, (path, _) = filled_memory
+    before = read_files(opened)
     for text in "", "  \n ", "\u2003\r\n":
         for dry_run in True, False:
             with pytest.raises(errors.InvalidContent, match=f"{path} is empty; to remove .* forget"):
                 opened.edit(path, text, dry_run=dry_run)
-    assert files(opened) == before
+    assert read_files(opened) == before
 
 
-def test_edit_of_a_pinned_entry_says_to_unpin_it(filled):
-    opened, (path, _) = filled
+def test_edit_of_pinned_entry_fails_with_unpin_hint(filled_memory):
+    opened, (path, _) = filled_memory
     pinned = opened.pin(path).path
     with pytest.raises(errors.RememberRefused, match=f"{pinned} is pinned; unpin it first"):
         opened.edit(pinned, "The user prefers a light theme\n")
 
 
-def test_edit_of_half_a_character_writes_a_whole_one(filled):
-    opened, (path, _) = filled
+def test_edit_replaces_lone_surrogate(filled_memory):
+    opened, (path, _) = filled_memory
     now = opened.edit(path, "The user likes \ud83d tea\n").path
     assert opened.show(now).text == "The user likes \ufffd tea\n"
 
 
-def test_dry_runs_write_nothing_and_tell_what_would_be(filled):
-    opened, (path, other) = filled
-    before, steps = files(opened), opened.history()
+def test_dry_runs_return_results_and_write_nothing(filled_memory):
+    opened, (path, other) = filled_memory
+    before, steps = read_files(opened), opened.history()
     edited = opened.edit(path, "The user prefers a light theme\n", dry_run=True)
     pinned = opened.pin(path, dry_run=True)
     assert (edited.task_id, edited.changed, pinned.task_id, pinned.pinned) == (None, True, None, True)
@@ -142,12 +142,12 @@ def test_dry_runs_write_nothing_and_tell_what_would_be(filled):
     assert opened.index(dry_run=True).correct
     with pytest.raises(errors.RememberRefused):
         opened.edit(path, "my password is hunter2hunter2\n", dry_run=True)
-    assert (files(opened), opened.history()) == (before, steps)
+    assert (read_files(opened), opened.history()) == (before, steps)
     assert opened.edit(path, "The user prefers a light theme\n").path == edited.path
 
 
-def test_pin_moves_an_entry_and_moves_it_back(filled):
-    opened, (path, _) = filled
+def test_pin_moves_an_entry_and_moves_it_back(filled_memory):
+    opened, (path, _) = filled_memory
     pinned = opened.pin(path)
     assert (pinned.path, pinned.previous_path, pinned.pinned) == (f"user/pinned/{path[5:]}", path, True)
     assert opened.show(pinned.path).pinned
@@ -156,8 +156,8 @@ def test_pin_moves_an_entry_and_moves_it_back(filled):
     assert opened.pin(pinned.path).path == path
 
 
-def test_export_is_a_new_private_file_or_an_open_one(filled, tmp_path):
-    opened, paths = filled
+def test_export_is_a_new_private_file_or_an_open_one(filled_memory, tmp_path):
+    opened, paths = filled_memory
     file, target = io.BytesIO(), tmp_path / "memory.tar"
     assert opened.export(target).entries == 2
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
@@ -165,9 +165,9 @@ def test_export_is_a_new_private_file_or_an_open_one(filled, tmp_path):
     assert file.getvalue() == target.read_bytes()
     with tarfile.open(target) as archive:
         assert archive.getnames() == [EXPORT_NAME, *sorted(paths)]
-    for again in target, tmp_path / "missing" / "memory.tar":
+    for invalid_target in target, tmp_path / "missing" / "memory.tar":
         with pytest.raises(errors.ConfigInvalid):
-            opened.export(again)
+            opened.export(invalid_target)
     with pytest.raises(errors.ConfigInvalid, match="zip"):
         opened.export(tmp_path / "memory.zip", format="zip")
     lines = io.BytesIO()
@@ -175,8 +175,8 @@ def test_export_is_a_new_private_file_or_an_open_one(filled, tmp_path):
     assert [json.loads(each).get("path") for each in lines.getvalue().splitlines()][1:] == sorted(paths)
 
 
-def test_index_dry_run_finds_what_a_rebuild_mends(filled):
-    opened, _ = filled
+def test_index_dry_run_finds_problems_that_rebuild_fixes(filled_memory):
+    opened, _ = filled_memory
     index = opened.place.roots["user"].trusted_path / "MEMORY.md"
     index.write_text(index.read_text() + "- [x](x.md)\n")
     found = opened.index(dry_run=True)
@@ -185,8 +185,8 @@ def test_index_dry_run_finds_what_a_rebuild_mends(filled):
     assert opened.index(dry_run=True).correct
 
 
-def test_explain_and_erase(filled):
-    opened, (path, _) = filled
+def test_explain_returns_verdict_and_erase_removes_entry(filled_memory):
+    opened, (path, _) = filled_memory
     assert opened.explain("read", f"muniment://{path}").verdict == "allow"
     denied = opened.explain("modify", "user/pinned/a.md")
     assert (denied.verdict, denied.rule is not None) == ("deny", True)
@@ -201,25 +201,25 @@ def test_explain_and_erase(filled):
 def test_notes_of_an_export_fit_a_header():
     notes = tuple(f"passed over: user/{'ä' * 200}{number}.md (why)" for number in range(500))
     header = _as_header(ExportResult(entries=0, notes=notes))
-    told = json.loads(header)["notes"]
+    sent_notes = json.loads(header)["notes"]
     assert (len(header) <= MAX_NOTE_BYTES, header.isascii()) == (True, True)
-    assert f"{500 - len(told) + 1} more notes" in told[-1]
+    assert f"{500 - len(sent_notes) + 1} more notes" in sent_notes[-1]
     assert json.loads(_as_header(ExportResult(entries=1)))["entries"] == 1
 
 
 # -- asyncio
 
 
-def test_async_memory_has_the_results_of_the_library(filled):
-    opened, (path, _) = filled
+def test_async_memory_has_the_results_of_the_library(filled_memory):
+    opened, (path, _) = filled_memory
 
     async def run():
         memory = AsyncMemory(opened)
-        listed, shown = await asyncio.gather(memory.list(), memory.show(path))
+        listed, entry = await asyncio.gather(memory.list(), memory.show(path))
         with pytest.raises(errors.NotFound):
             await memory.show("user/no.md")
         found = await memory.recall("dark mode")
-        return listed, shown, [each.path for each in found.entries]
+        return listed, entry, [each.path for each in found.entries]
 
     assert asyncio.run(run()) == (opened.list(), opened.show(path), [path])
 
@@ -232,12 +232,12 @@ def test_async_memory_opens_and_closes(tmp_path):
             (path,) = (await memory.remember(DARK)).files_touched
             return path, (await memory.show(path)).path
 
-    path, shown = asyncio.run(run())
-    assert path == shown
+    path, shown_path = asyncio.run(run())
+    assert path == shown_path
 
 
-async def cancelled_twice(task):
-    """Cancel a task two times, with a turn of the loop in between."""
+async def cancel_twice(task):
+    """Cancel a task twice and let the event loop run in between."""
     for _ in range(2):
         task.cancel()
         for _ in range(3):
@@ -245,20 +245,20 @@ async def cancelled_twice(task):
 
 
 def test_task_cancelled_twice_ends_after_its_operation(memory):
-    begun, go_on, seen = threading.Event(), threading.Event(), []
+    started, resume, seen = threading.Event(), threading.Event(), []
 
-    def waits(cancel):
-        begun.set()
-        go_on.wait(30)
+    def wait(cancel):
+        started.set()
+        resume.wait(30)
         seen.append((cancel.is_set(), cancel.fileno() >= 0))
 
     async def run():
         asynchronous = AsyncMemory(memory())
-        task = asyncio.create_task(asynchronous._carry_out(waits))
-        await asyncio.to_thread(begun.wait)
-        await cancelled_twice(task)
+        task = asyncio.create_task(asynchronous._carry_out(wait))
+        await asyncio.to_thread(started.wait)
+        await cancel_twice(task)
         assert not task.done()
-        go_on.set()
+        resume.set()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert seen == [(True, True)]
@@ -266,24 +266,24 @@ def test_task_cancelled_twice_ends_after_its_operation(memory):
     asyncio.run(run())
 
 
-def test_close_that_is_cancelled_closes_the_memory(memory, monkeypatch):
-    begun, go_on, closed = threading.Event(), threading.Event(), []
+def test_cancelled_close_still_closes_memory(memory, monkeypatch):
+    started, resume, closed = threading.Event(), threading.Event(), []
     opened = memory()
     close = type(opened).close
     monkeypatch.setattr(type(opened), "close", lambda each: (close(each), closed.append(each)))
 
-    def waits(_cancel):
-        begun.set()
-        go_on.wait(30)
+    def wait(_cancel):
+        started.set()
+        resume.wait(30)
 
     async def run():
         asynchronous = AsyncMemory(opened)
-        work = asyncio.create_task(asynchronous._carry_out(waits))
-        await asyncio.to_thread(begun.wait)
+        work = asyncio.create_task(asynchronous._carry_out(wait))
+        await asyncio.to_thread(started.wait)
         task = asyncio.create_task(asynchronous.close())
         await asyncio.sleep(0)
-        await cancelled_twice(task)
-        go_on.set()
+        await cancel_twice(task)
+        resume.set()
         with pytest.raises(asyncio.CancelledError):
             await task
         await work
@@ -293,26 +293,26 @@ def test_close_that_is_cancelled_closes_the_memory(memory, monkeypatch):
 
 
 def test_cancelled_task_ends_its_run_and_writes_nothing(memory):
-    begun, go_on = threading.Event(), threading.Event()
+    started, resume = threading.Event(), threading.Event()
 
-    def waits(_):
-        begun.set()
-        assert go_on.wait(30)
+    def wait(_):
+        started.set()
+        assert resume.wait(30)
         return calls(call("write_file", path="user/a.md", content="The user likes tea\n"))
 
-    opened = memory(model=ScriptedModel([waits, say("Saved.")]), on_model_failure="fail")
+    opened = memory(model=ScriptedModel([wait, say("Saved.")]), on_model_failure="fail")
 
     async def run():
         with closing(opened):
             asynchronous = AsyncMemory(opened)
             task = asyncio.create_task(asynchronous.remember("The user likes tea"))
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(started.wait)
             task.cancel()
             await asyncio.sleep(0)
-            go_on.set()
+            resume.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            return files(opened), opened.history()
+            return read_files(opened), opened.history()
 
     written, steps = asyncio.run(run())
     assert (steps, [path for path in written if path.endswith("a.md")]) == ((), [])

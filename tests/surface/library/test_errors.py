@@ -1,4 +1,4 @@
-"""Every error stands in the tree of the docstring, under one root, with a stable code of its own."""
+"""Every error is in the tree of the docstring, under one root, with a stable code."""
 
 import inspect
 import re
@@ -21,7 +21,7 @@ CLASSES = {
 TREE = re.compile(r"^([ │├└─]*)([A-Z]\w+)(?: +([a-z_, ]+|\(.*\)))?$", re.MULTILINE)
 
 
-def test_the_docstring_draws_every_class_with_its_parent_and_its_codes_each_of_which_has_one_meaning():
+def test_docstring_lists_each_class_with_parent_and_unique_codes():
     drawn, parents = {}, [Exception]
     for rails, name, code in TREE.findall(errors.__doc__):
         del parents[len(rails) // 4 :]
@@ -41,11 +41,11 @@ def test_the_docstring_draws_every_class_with_its_parent_and_its_codes_each_of_w
         assert means.answer == "" or (means.status, errors.CODES[means.answer].status > 0) == (0, True)
 
 
-def test_a_code_that_is_said_where_an_error_is_raised_is_one_of_its_classes():
-    said = re.compile(r"(\w+)\((?:[^()]|\([^()]*\))*?code=\"([a-z_]+)\"", re.DOTALL)
+def test_code_of_raised_error_belongs_to_its_class():
+    pattern = re.compile(r"(\w+)\((?:[^()]|\([^()]*\))*?code=\"([a-z_]+)\"", re.DOTALL)
     found = set()
     for path in Path(errors.__file__).parent.rglob("*.py"):
-        found |= {each for each in said.findall(path.read_text()) if each[0] in CLASSES}
+        found |= {each for each in pattern.findall(path.read_text()) if each[0] in CLASSES}
     assert len(found) > 10
     drawn = {name: code for _, name, code in TREE.findall(errors.__doc__)}
     assert {(name, code) for name, code in found if code not in drawn[name]} == set()
@@ -64,14 +64,14 @@ def test_no_class_and_no_code_is_declared_twice():
     assert all(sources.count(f"\nclass {name}(") == 1 for name in CLASSES)
 
 
-def test_messages_of_tools_are_of_one_branch():
-    for each in CLASSES.values():  # What a model may be told is apart from what people are told.
+def test_tool_errors_belong_to_one_branch():
+    for each in CLASSES.values():  # Messages for models and messages for people are separate.
         assert issubclass(each, MunimentError)
         assert sum(issubclass(each, kind) for kind in (PathEscape, Refusal, ToolError)) <= 1
 
 
 @pytest.mark.threat("T-LOG-01", control="printable")
-def test_an_escape_keeps_little_of_what_was_asked_and_nothing_that_does_not_print():
+def test_path_escape_message_is_short_and_printable():
     error = PathEscape(Via.DOTDOT, "a\n\x1b[2J\u202e" + "x" * 10_000)
     assert error.requested.isprintable()
     assert (len(str(error)) < 500, printable("é\ud800")) == (True, "é\\u{d800}")

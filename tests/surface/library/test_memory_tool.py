@@ -1,4 +1,6 @@
-"""The memory tool of the anthropic SDK over a memory: what a model asks and is told, and what stands then."""
+"""The memory tool of the anthropic SDK over a memory: commands of a model, their results and the stored
+entries.
+"""
 
 import threading
 
@@ -18,24 +20,24 @@ NOTES = "/memories/user/notes.md"
 TEXT = "# Editor\n\nPrefers dark mode in all editors.\n"
 
 
-def asked(tool, command, path=NOTES, **arguments):
+def run_command(tool, command, path=NOTES, **arguments):
     return tool.call({"command": command, "path": path, **arguments})
 
 
-def refused(tool, command, path=NOTES, **arguments):
-    return raised(anthropics.ToolError, asked, tool, command, path, **arguments).content
+def run_rejected(tool, command, path=NOTES, **arguments):
+    return raised(anthropics.ToolError, run_command, tool, command, path, **arguments).content
 
 
-def shown(text, path=NOTES):
+def format_view(text, path=NOTES):
     lines = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(text.split("\n"), 1))
     return f"Here's the content of {path} with line numbers:\n{lines}"
 
 
-def test_a_text_is_viewed_as_it_was_created_found_by_recall_and_taken_back_by_undo(memory, tmp_path):
+def test_created_text_is_viewed_recalled_and_undone(memory, tmp_path):
     opened = memory()
     tool = anthropics.MunimentMemoryTool(opened)
-    assert asked(tool, "create", file_text=TEXT) == f"File created successfully at: {NOTES}"
-    assert asked(tool, "view") == shown(TEXT)
+    assert run_command(tool, "create", file_text=TEXT) == f"File created successfully at: {NOTES}"
+    assert run_command(tool, "view") == format_view(TEXT)
     entry = parse((tmp_path / "home" / "user" / "notes.md").read_bytes())
     assert (entry.name, entry.description, entry.type) == (
         "Editor",
@@ -48,21 +50,23 @@ def test_a_text_is_viewed_as_it_was_created_found_by_recall_and_taken_back_by_un
     (step,) = opened.history()
     assert (step.path, step.kind, step.decided_by) == ("user/notes.md", "new", "agent")
     opened.undo(step.task)
-    assert refused(tool, "view") == f"The path {NOTES} does not exist. Please provide a valid path."
+    assert run_rejected(tool, "view") == f"The path {NOTES} does not exist. Please provide a valid path."
 
 
-def test_edits_count_lines_of_the_text_alone_and_keep_the_id_of_the_entry(memory, tmp_path):
+def test_edits_count_body_lines_and_keep_entry_id(memory, tmp_path):
     opened = memory()
     tool, file = anthropics.MunimentMemoryTool(opened), tmp_path / "home" / "user" / "notes.md"
-    asked(tool, "create", file_text=TEXT)
+    run_command(tool, "create", file_text=TEXT)
     first = parse(file.read_bytes()).muniment
-    edited = asked(tool, "str_replace", old_str="dark", new_str="light")
+    edited = run_command(tool, "str_replace", old_str="dark", new_str="light")
     assert edited == (
         "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
         "     1\t# Editor\n     2\t\n     3\tPrefers light mode in all editors.\n     4\t"
     )
-    assert asked(tool, "insert", insert_line=0, insert_text="top") == f"The file {NOTES} has been edited."
-    assert asked(tool, "view", view_range=[1, 2]) == shown("top\n# Editor")
+    assert (
+        run_command(tool, "insert", insert_line=0, insert_text="top") == f"The file {NOTES} has been edited."
+    )
+    assert run_command(tool, "view", view_range=[1, 2]) == format_view("top\n# Editor")
     moved = tool.call({"command": "rename", "old_path": NOTES, "new_path": "/memories/user/ed/tor.md"})
     assert moved == f"Successfully renamed {NOTES} to /memories/user/ed/tor.md"
     last = parse((tmp_path / "home" / "user" / "ed" / "tor.md").read_bytes()).muniment
@@ -73,12 +77,12 @@ def test_edits_count_lines_of_the_text_alone_and_keep_the_id_of_the_entry(memory
     assert "light" in file.read_text()
 
 
-def test_memories_lists_the_scopes_and_what_stands_two_levels_below(memory):
+def test_view_of_memories_lists_scopes_two_levels_deep(memory):
     opened = memory()
     tool = anthropics.MunimentMemoryTool(opened)
     for path in ("user/a.md", "user/t/b.md", "project/c.md"):
-        asked(tool, "create", f"/memories/{path}", file_text="x")
-    head, *lines = asked(tool, "view", "/memories").split("\n")
+        run_command(tool, "create", f"/memories/{path}", file_text="x")
+    head, *lines = run_command(tool, "view", "/memories").split("\n")
     assert head == (
         "Here're the files and directories up to 2 levels deep in /memories, "
         "excluding hidden items and node_modules:"
@@ -87,19 +91,19 @@ def test_memories_lists_the_scopes_and_what_stands_two_levels_below(memory):
         *("/memories", "/memories/project/", "/memories/project/c.md"),
         *("/memories/user/", "/memories/user/a.md", "/memories/user/t/"),
     ]
-    assert "/memories/user/t/b.md" in asked(tool, "view", "/memories/user")
+    assert "/memories/user/t/b.md" in run_command(tool, "view", "/memories/user")
     one = anthropics.MunimentMemoryTool(opened, scope="user")
-    assert [line.split("\t")[1] for line in asked(one, "view", "/memories/").split("\n")[1:]] == [
+    assert [line.split("\t")[1] for line in run_command(one, "view", "/memories/").split("\n")[1:]] == [
         *("/memories", "/memories/a.md", "/memories/t/", "/memories/t/b.md"),
     ]
 
 
-def test_what_is_refused_says_what_to_do(memory):
+def test_rejected_command_explains_remedy(memory):
     tool = anthropics.MunimentMemoryTool(memory())
-    asked(tool, "create", file_text="one\ntwo\none\n")
+    run_command(tool, "create", file_text="one\ntwo\none\n")
     here = "Not done: the path must begin with /memories/user/ or /memories/project/"
     twice = "Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"
-    for said, command, path, arguments in (
+    for message, command, path, arguments in (
         (f"File {NOTES} already exists", "create", NOTES, {"file_text": "x"}),
         (here, "create", "/memories/notes.md", {"file_text": "x"}),
         (
@@ -137,28 +141,28 @@ def test_what_is_refused_says_what_to_do(memory):
             *("burn", NOTES, {}),
         ),
     ):
-        assert refused(tool, command, path, **arguments) == said
+        assert run_rejected(tool, command, path, **arguments) == message
     assert raised(InvalidScope, anthropics.MunimentMemoryTool, memory(), scope="team")
 
 
-def test_a_directory_goes_and_moves_whole_if_it_is_small(memory):
+def test_small_directory_is_deleted_and_moved_whole(memory):
     opened = memory()
     tool = anthropics.MunimentMemoryTool(opened)
     for number in range(6):
-        asked(tool, "create", f"/memories/user/t/{number}.md", file_text="x")
-    told = "/memories/user/t contains 6 files, and one call may delete 5; use several calls"
-    assert refused(tool, "delete", "/memories/user/t") == told
-    asked(tool, "delete", "/memories/user/t/5.md")
+        run_command(tool, "create", f"/memories/user/t/{number}.md", file_text="x")
+    message = "/memories/user/t contains 6 files, and one call may delete 5; use several calls"
+    assert run_rejected(tool, "delete", "/memories/user/t") == message
+    run_command(tool, "delete", "/memories/user/t/5.md")
     tool.call({"command": "rename", "old_path": "/memories/user/t", "new_path": "/memories/project/u"})
-    assert refused(tool, "view", "/memories/user/t").endswith("Please provide a valid path.")
-    assert asked(tool, "delete", "/memories/project/u") == "Successfully deleted /memories/project/u"
+    assert run_rejected(tool, "view", "/memories/user/t").endswith("Please provide a valid path.")
+    assert run_command(tool, "delete", "/memories/project/u") == "Successfully deleted /memories/project/u"
     opened.undo(opened.history()[0].task)
-    assert "/memories/project/u/4.md" in asked(tool, "view", "/memories/project/u")
+    assert "/memories/project/u/4.md" in run_command(tool, "view", "/memories/project/u")
 
 
-def test_a_name_that_differs_in_case_alone_is_no_other_name(memory):
+def test_rename_that_differs_only_in_case_is_rejected(memory):
     tool = anthropics.MunimentMemoryTool(memory())
-    asked(tool, "create", file_text="x")
+    run_command(tool, "create", file_text="x")
     upper = "/memories/user/Notes.md"
     with pytest.raises(anthropics.ToolError) as caught:
         tool.call({"command": "rename", "old_path": NOTES, "new_path": upper})
@@ -172,18 +176,18 @@ def test_a_name_that_differs_in_case_alone_is_no_other_name(memory):
     )
 )
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_that_is_taken_is_viewed_again_as_it_was(memory, text):
+def test_accepted_text_is_viewed_unchanged(memory, text):
     tool = anthropics.MunimentMemoryTool(memory())
     try:
-        asked(tool, "create", file_text=text)
+        run_command(tool, "create", file_text=text)
     except anthropics.ToolError:
         return
-    finally_shown = asked(tool, "view")
-    asked(tool, "delete")
-    assert finally_shown == shown(text)
+    view = run_command(tool, "view")
+    run_command(tool, "delete")
+    assert view == format_view(text)
 
 
-def test_a_policy_that_leaves_secrets_out_has_the_model_told(memory, tmp_path):
+def test_redacted_secret_is_reported_to_model(memory, tmp_path):
     text = (
         (REPOSITORY / "policies" / "strict.toml")
         .read_text()
@@ -192,30 +196,30 @@ def test_a_policy_that_leaves_secrets_out_has_the_model_told(memory, tmp_path):
     )
     (tmp_path / "redacting.toml").write_text(text)
     tool = anthropics.MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
-    told = "\nA possible secret was removed."
-    assert asked(tool, "create", file_text="the password is hunter2hunter2").endswith(told)
-    assert "hunter2" not in asked(tool, "view")
-    assert asked(tool, "str_replace", old_str="the", new_str="hunter2hunter2 was my password; the").endswith(
-        told
-    )
-    assert "hunter2" not in asked(tool, "view")
+    notice = "\nA possible secret was removed."
+    assert run_command(tool, "create", file_text="the password is hunter2hunter2").endswith(notice)
+    assert "hunter2" not in run_command(tool, "view")
+    assert run_command(
+        tool, "str_replace", old_str="the", new_str="hunter2hunter2 was my password; the"
+    ).endswith(notice)
+    assert "hunter2" not in run_command(tool, "view")
 
 
 FRONT = ("---\nname: mine\n---\nbody\n", "", "a\r\nb\r\n")
 
 
-def test_front_matter_that_a_model_writes_is_text_like_any_other(memory):
+def test_front_matter_from_model_is_stored_as_text(memory):
     tool = anthropics.MunimentMemoryTool(memory())
     for text in FRONT:
-        asked(tool, "create", file_text=text)
-        assert asked(tool, "view") == shown(text)
-        asked(tool, "insert", insert_line=0, insert_text="---")
-        assert asked(tool, "view") == shown(f"---\n{text}")
-        asked(tool, "delete")
+        run_command(tool, "create", file_text=text)
+        assert run_command(tool, "view") == format_view(text)
+        run_command(tool, "insert", insert_line=0, insert_text="---")
+        assert run_command(tool, "view") == format_view(f"---\n{text}")
+        run_command(tool, "delete")
 
 
-def scripted(*inputs):
-    """What a client speaks to whose model makes these calls, one a turn; what it was sent is in the list."""
+def make_transport(*inputs):
+    """Return a transport whose model makes these calls, one per turn, and the list of its requests."""
     sent, left = [], list(inputs)
 
     def answer(request):
@@ -246,47 +250,49 @@ CALLS = (
     {"command": "create", "path": "/memories/user/../../x.md", "file_text": "x"},
     {"command": "create", "path": NOTES, "file_text": TEXT},
 )
-TERMS = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+MESSAGE_OPTIONS = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
 
 
-def run_by_the_sdk(opened, transport):
+def run_with_sdk(opened, transport):
     from anthropic import Anthropic
 
     client = Anthropic(api_key="k", http_client=httpx2.Client(transport=transport))
-    client.beta.messages.tool_runner(**TERMS, tools=[anthropics.MunimentMemoryTool(opened)]).until_done()
+    client.beta.messages.tool_runner(
+        **MESSAGE_OPTIONS, tools=[anthropics.MunimentMemoryTool(opened)]
+    ).until_done()
 
 
-def run_by_the_asynchronous_sdk(opened, transport):
+def run_with_async_sdk(opened, transport):
     from anthropic import AsyncAnthropic
 
     async def play():
         client = AsyncAnthropic(api_key="k", http_client=httpx2.AsyncClient(transport=transport))
         await client.beta.messages.tool_runner(
-            **TERMS, tools=[anthropics.AsyncMunimentMemoryTool(opened)]
+            **MESSAGE_OPTIONS, tools=[anthropics.AsyncMunimentMemoryTool(opened)]
         ).until_done()
 
     anyio.run(play)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [run_by_the_sdk, run_by_the_asynchronous_sdk])
-def test_the_runner_of_the_sdk_is_answered_and_told_of_an_escape_without_an_exception(memory, caplog, run):
+@pytest.mark.parametrize("run", [run_with_sdk, run_with_async_sdk])
+def test_sdk_runner_receives_escape_as_tool_error(memory, caplog, run):
     opened = memory()
-    transport, sent = scripted(*CALLS)
+    transport, sent = make_transport(*CALLS)
     run(opened, transport)
     assert "would escape /memories directory" in sent[1]
     assert '"is_error":true' in sent[1]
     assert f"File created successfully at: {NOTES}" in sent[2]
     assert not caplog.records
-    assert asked(anthropics.MunimentMemoryTool(opened), "view") == shown(TEXT)
+    assert run_command(anthropics.MunimentMemoryTool(opened), "view") == format_view(TEXT)
 
 
-def test_the_asynchronous_tool_lets_the_loop_run_and_writes_nothing_once_it_is_cancelled(memory):
+def test_async_tool_does_not_block_loop_and_can_be_cancelled(memory):
     tool, turns = anthropics.AsyncMunimentMemoryTool(memory()), []
 
     async def play():
         await tool.call({"command": "create", "path": NOTES, "file_text": TEXT})
-        assert await tool.call({"command": "view", "path": NOTES}) == shown(TEXT)
+        assert await tool.call({"command": "view", "path": NOTES}) == format_view(TEXT)
         with tool._directory._lock:
             async with anyio.create_task_group() as group:
                 group.start_soon(tool.call, {"command": "delete", "path": NOTES})
@@ -294,10 +300,10 @@ def test_the_asynchronous_tool_lets_the_loop_run_and_writes_nothing_once_it_is_c
                     await anyio.lowlevel.checkpoint()
                     turns.append(1)
                 group.cancel_scope.cancel()
-        assert await tool.call({"command": "view", "path": NOTES}) == shown(TEXT)
+        assert await tool.call({"command": "view", "path": NOTES}) == format_view(TEXT)
 
     anyio.run(play)
     for thread in threading.enumerate():
         if thread.name.startswith("AnyIO"):
-            thread.join()  # Also that of the command that was cancelled.
+            thread.join()  # This includes the thread of the cancelled command.
     assert len(turns) == 10

@@ -1,4 +1,4 @@
-"""The largest of what a run may ask for, behind the fence and its limits: all of it is done, as without."""
+"""The largest requests that a run may make succeed under the fence and its limits, as they do without it."""
 
 import json
 
@@ -18,7 +18,7 @@ MIB, FILES = 1 << 20, 8
 LARGEST = Quota(id="all", paths=("/**",), max_file_bytes=MIB, max_total_bytes=64 * MIB)
 WIDE = {"read_bytes": 64 * MIB, "write_bytes": FILES * MIB, "tool_calls": 1000}
 WIDE_POLICY = strict(content=Content(reject=()), quotas=(LARGEST,), limits=WIDE)
-# What takes RE2 the most memory of all that fits; it takes 80 ms a mebibyte.
+# The pattern of this size for which RE2 needs the most memory: it takes 80 ms per mebibyte.
 LARGEST_PATTERN = r"\pL\pN" * (MAX_PATTERN_CHARS // 6)
 
 
@@ -34,7 +34,7 @@ def both(zygote, roots):
 
 
 @pytest.mark.slow
-def test_as_many_files_as_may_be_of_the_largest_size_each_written_and_rewritten(both):
+def test_maximum_files_of_largest_size_are_written_and_edited(both):
     old, new = '"' * MAX_FILE_BYTES, "\\" * MAX_FILE_BYTES
     for number in range(FILES):
         path = f"user/large-{number}.md"
@@ -48,7 +48,7 @@ def test_as_many_files_as_may_be_of_the_largest_size_each_written_and_rewritten(
     assert [change.kind for change in both.changes()] == ["create"] * FILES
 
 
-def test_the_largest_call_and_the_most_names_and_a_file_of_a_mebibyte_that_is_read_to_its_end(both, roots):
+def test_largest_call_listing_and_file_are_accepted(both, roots):
     put(roots["user"], "small.md", "x\n")
     # Each character takes six bytes of JSON, and one of UTF-8.
     old, new = "\x01" * MAX_FILE_BYTES, "\x02" * MAX_FILE_BYTES
@@ -67,18 +67,18 @@ def test_the_largest_call_and_the_most_names_and_a_file_of_a_mebibyte_that_is_re
     while offset < lines:
         outcome = both.call("read_file", {"path": "user/long.md", "offset": offset, "limit": 2000})
         assert (found.verdict, outcome.verdict) == ("allow", "allow")
-        offset += len([shown for shown in outcome.text.split("\n") if not shown.startswith("[")])
+        offset += len([row for row in outcome.text.split("\n") if not row.startswith("[")])
     assert "[truncated" not in outcome.text
     (roots["user"] / "long.md").unlink()
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """As many files of the largest size as one run may search."""
+    """A user scope with as many files of the largest size as one run may search."""
     roots = make_roots(tmp_path_factory.mktemp("library"))
-    words = b"".join(b"w%03d " % (number % 997) + b"abcdefghij klmnopqrst\n" for number in range(50_000))
+    text = b"".join(b"w%03d " % (number % 997) + b"abcdefghij klmnopqrst\n" for number in range(50_000))
     for number in range(63):
-        put(roots["user"], f"{number:02}.md", (words + b"needle\n")[-MAX_FILE_BYTES:])
+        put(roots["user"], f"{number:02}.md", (text + b"needle\n")[-MAX_FILE_BYTES:])
     return roots
 
 
@@ -90,7 +90,7 @@ PATTERNS = [
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=range(len(PATTERNS)))
-def test_a_search_of_all_that_may_be_searched(zygote, library, pattern):
+def test_grep_searches_maximum_number_of_files(zygote, library, pattern):
     with side_by_side(zygote, WIDE_POLICY, library) as both:
         arguments = {"pattern": pattern, "path": "user", "max_matches": 500}
         assert both.call("grep", arguments).verdict == "allow"
@@ -101,7 +101,7 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.mark.parametrize("path", ["user/00.md", pytest.param("user", marks=SLOW)])
 @pytest.mark.parametrize("ignore_case", [True, False])
-def test_a_search_with_a_pattern_as_large_as_may_be(zygote, library, path, ignore_case):
+def test_grep_accepts_largest_pattern(zygote, library, path, ignore_case):
     with side_by_side(zygote, WIDE_POLICY, library) as both:
         arguments = {"pattern": LARGEST_PATTERN, "path": path, "ignore_case": ignore_case}
         assert both.call("grep", arguments).text == "no matches"

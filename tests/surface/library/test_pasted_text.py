@@ -33,14 +33,14 @@ DROPPED = {
         f"The team 👩{ZWJ}💻 is called blue",
     ),
 }
-KEPT = {
+PRESERVED = {
     "Persian": f"کتاب{ZWNJ}ها روی میز هستند و نمی{ZWNJ}روند",  # noqa: RUF001
     "Hindi": f"क्{ZWJ}ष और क्{ZWNJ}ष अलग हैं",
     "Bengali": f"র{ZWJ}্যাব এর কাজ",
     "a family": f"The family is 👨{ZWJ}👩{ZWJ}👧 and the flag 🏳\ufe0f{ZWJ}🌈",
     "a heart": "The heart is ❤\ufe0f today",
 }
-REFUSED = {
+REJECTED = {
     "an override": "The amount is \u202e001 today",
     "an isolate": "The name is \u2066x\u2069 here",
     "a mark of direction": "The word is \u200eword",
@@ -52,42 +52,42 @@ REFUSED = {
 
 
 @pytest.fixture
-def stored(memory, tmp_path):
-    """Remembers a fact; its file's name and body."""
+def store_fact(memory, tmp_path):
+    """Return a function that remembers a fact and returns the path, body and text of its file."""
     opened = memory(policy=policy_file(tmp_path, require='"none"'), in_process=True)
 
-    def stored(fact):
+    def store_fact(fact):
         (path,) = opened.remember(fact, scope="project").files_touched
         scope, _, rel = path.partition("/")
         text = (opened.place.roots[scope].trusted_path / rel).read_text(encoding="utf-8")
         return path, text.partition("\n---\n")[2].strip("\n"), text
 
-    return stored
+    return store_fact
 
 
-def test_needless_invisible_characters_are_dropped(stored, subtests):
+def test_needless_invisible_characters_are_dropped(store_fact, subtests):
     for name, (fact, wanted) in DROPPED.items():
         with subtests.test(name):
-            path, body, text = stored(fact)
+            path, body, text = store_fact(fact)
             assert body == wanted
             assert not {SHY, ZWSP, WJ, BOM} & set(path + text)
 
 
-def test_needed_joiners_are_kept(stored, subtests):
-    for name, fact in KEPT.items():
+def test_needed_joiners_are_preserved(store_fact, subtests):
+    for name, fact in PRESERVED.items():
         with subtests.test(name):
-            assert stored(fact)[1] == fact
+            assert store_fact(fact)[1] == fact
 
 
-def test_deceiving_characters_stay_refused(stored, subtests):
-    for name, fact in REFUSED.items():
+def test_deceptive_characters_are_rejected(store_fact, subtests):
+    for name, fact in REJECTED.items():
         with subtests.test(name), pytest.raises(MunimentError, match="gate"):
-            stored(fact)
+            store_fact(fact)
 
 
-def test_only_invisible_characters_are_an_empty_fact(stored):
+def test_fact_of_invisible_characters_is_empty(store_fact):
     with pytest.raises(MunimentError, match="the fact is empty"):
-        stored(f" {ZWSP}{SHY}{BOM} \n{WJ}")
+        store_fact(f" {ZWSP}{SHY}{BOM} \n{WJ}")
 
 
 def test_gates_see_the_text_without_invisible_characters(memory, tmp_path, subtests):

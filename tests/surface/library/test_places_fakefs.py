@@ -1,6 +1,6 @@
-"""Where things live on systems that this one is not: workspace, home, configuration in three file systems.
+"""Workspace, home and configuration on Linux, macOS and Windows, with faked file systems.
 
-pyfakefs stands in for Linux, macOS and Windows. What reads memory there: `test_elsewhere.py`.
+pyfakefs fakes the three systems. Reading memory there: `test_elsewhere.py`.
 """
 
 import json
@@ -36,20 +36,20 @@ def system(request, fs):
 
 
 @pytest.fixture(autouse=True)
-def own_ids():
+def reset_fake_ids():
     yield
     reset_ids()
 
 
-# A path from its parts, below the top of the file system, as the faked system joins.
+# Returns a path from its parts, under the root of the file system, as the faked system joins them.
 at = pytest.fixture(lambda system: lambda *parts: Path(os.path.join(TOPS[system], *parts)))  # noqa: PTH118
 
 
 @pytest.fixture
 def home(fs, at):
-    place = at("home", "me", ".muniment")
-    fs.create_dir(place)
-    return place
+    path = at("home", "me", ".muniment")
+    fs.create_dir(path)
+    return path
 
 
 def read(home, environment=None, **flags):
@@ -59,7 +59,7 @@ def read(home, environment=None, **flags):
 # -- the workspace ---------------------------------------------------------------------------------------
 
 
-def test_a_workspace_is_the_nearest_ancestor_with_git_whatever_that_is_or_the_directory_itself(fs, at):
+def test_workspace_is_nearest_ancestor_with_git(fs, at):
     marks = {"directory": fs.create_dir, "link": lambda git: fs.create_symlink(git, at("nowhere"))}
     marks["file"] = lambda git: fs.create_file(git, contents="gitdir: ../elsewhere\n")
     fs.create_dir(at("code", ".git"))
@@ -74,7 +74,7 @@ def test_a_workspace_is_the_nearest_ancestor_with_git_whatever_that_is_or_the_di
     fs.create_dir(at("home", "me", "project"))
     for parts in ((), ("plain",), ("plain", "git"), ("plain", "git", "x.git", "sub"), ("home", "me")):
         assert find_checkout(at(*parts)).path == at(*parts)
-    fs.create_dir(at("home", "me", ".git"))  # As people have who keep their settings in a repository.
+    fs.create_dir(at("home", "me", ".git"))  # Some users keep their settings in a repository.
     fs.create_dir(at(".git"))
     assert find_checkout(at("home")).path == at()
     assert find_checkout(at("home", "me", "project")).path == at("home", "me")
@@ -92,16 +92,16 @@ NAMES = [
 ]
 
 
-def test_one_workspace_has_one_key_and_no_two_share_one_and_every_key_is_a_name_everywhere(fs, at):
+def test_workspace_key_is_unique_and_portable(fs, at):
     real = at("code", "app")
     fs.create_dir(real / "sub")
     fs.create_symlink(at("link"), real)
     spellings = [real, real / "sub" / "..", real / ".", at("link"), at("link", "sub", ".."), f"{real}/"]
     assert {workspace_key(find_checkout(Path(each)).path) for each in spellings} == {workspace_key(real)}
-    places = [at(), *(at(folder, name) for folder in ("code", "other") for name in NAMES)]
-    for place in places[1:]:
-        fs.create_dir(place)
-    keys = [workspace_key(find_checkout(place).path) for place in places]
+    workspaces = [at(), *(at(folder, name) for folder in ("code", "other") for name in NAMES)]
+    for workspace in workspaces[1:]:
+        fs.create_dir(workspace)
+    keys = [workspace_key(find_checkout(workspace).path) for workspace in workspaces]
     assert len(set(keys)) == len(keys)
     for key in keys:
         assert re.fullmatch("(?=.{,80}$)[a-z0-9-]+-[0-9a-z]{32}", key), key
@@ -112,16 +112,16 @@ def test_one_workspace_has_one_key_and_no_two_share_one_and_every_key_is_a_name_
 # -- home ------------------------------------------------------------------------------------------------
 
 
-def test_home_is_below_the_directory_of_the_user_unless_it_is_named(fs, at):
-    mine, elsewhere = at("home", "me"), at("elsewhere")
-    fs.create_dir(mine)
+def test_home_is_in_user_directory_unless_configured(fs, at):
+    user_dir, other = at("home", "me"), at("elsewhere")
+    fs.create_dir(user_dir)
     fs.create_dir(at("here", "workspace", ".git"))
-    both = {"HOME": str(mine), "MUNIMENT_HOME": str(elsewhere)}
-    assert read_settings(both).home == elsewhere
-    for environment in ({"HOME": str(mine)}, {**both, "MUNIMENT_HOME": ""}):
-        assert read_settings(environment).home == mine / ".muniment"
-    assert ((mine / ".muniment").exists(), elsewhere.exists()) == (False, False)
-    os.chdir(at("here"))  # From here and not from a workspace.
+    both = {"HOME": str(user_dir), "MUNIMENT_HOME": str(other)}
+    assert read_settings(both).home == other
+    for environment in ({"HOME": str(user_dir)}, {**both, "MUNIMENT_HOME": ""}):
+        assert read_settings(environment).home == user_dir / ".muniment"
+    assert ((user_dir / ".muniment").exists(), other.exists()) == (False, False)
+    os.chdir(at("here"))  # Relative to this directory, not to a workspace.
     assert read_settings({"MUNIMENT_HOME": "own"}).home == at("here", "own")
     assert read_settings({"HOME": "own"}).home == at("here", "own", ".muniment")
     for variable in ("HOME", "MUNIMENT_HOME"):
@@ -131,7 +131,7 @@ def test_home_is_below_the_directory_of_the_user_unless_it_is_named(fs, at):
 
 
 @pytest.mark.parametrize("posix", [OSType.LINUX, OSType.MACOS], ids=lambda posix: posix.value)
-def test_without_a_home_the_system_is_asked_and_what_may_not_be_read_is_told(fs, posix, monkeypatch):
+def test_missing_home_uses_account_and_unreadable_config_fails(fs, posix, monkeypatch):
     fs.os = posix
     fs.chmod("/", 0o1777, force_unix_mode=True)
     monkeypatch.delenv("HOME", raising=False)
@@ -147,23 +147,28 @@ def test_without_a_home_the_system_is_asked_and_what_may_not_be_read_is_told(fs,
 
 # -- the configuration -----------------------------------------------------------------------------------
 
-NO_TOML = (b"\xef\xbb\xbfpolicy = 'own'\n", b"policy = '\xff'\n", b"policy = 'own'\r", b"policy = 'a\0'\n")
-ODD = {
-    **dict.fromkeys(NO_TOML, "not valid TOML"),
+INVALID_TOML = (
+    b"\xef\xbb\xbfpolicy = 'own'\n",
+    b"policy = '\xff'\n",
+    b"policy = 'own'\r",
+    b"policy = 'a\0'\n",
+)
+INVALID_CONFIGS = {
+    **dict.fromkeys(INVALID_TOML, "not valid TOML"),
     b"roots = {user = 'memory'}\n": "relative",
     b"#" * (MAX_CONFIG_BYTES + 1): "larger than",
 }
 
 
-def test_a_configuration_is_read_or_told_and_never_a_default(fs, system, home, at):
+def test_invalid_config_raises_instead_of_using_defaults(fs, system, home, at):
     file = fs.create_file(home / "config.toml")
     roots = f"[roots]\r\nuser = {json.dumps(str(at('memory')))}\r\n"
     file.set_contents(f'policy = "own"\r\nsymlinks = "beneath"\r\n\r\n# comment\r\n{roots}')
     found = read(home)
     assert (found.policy, found.symlinks, found.roots) == ("own", "beneath", {"user": at("memory")})
-    for content, words in ODD.items():
+    for content, message in INVALID_CONFIGS.items():
         file.set_contents(content)
-        with pytest.raises(ConfigInvalid, match=words) as caught:
+        with pytest.raises(ConfigInvalid, match=message) as caught:
             read(home)
         assert "config.toml" in str(caught.value)
     fs.create_dir(home.parent / "directory" / "config.toml")
@@ -173,7 +178,7 @@ def test_a_configuration_is_read_or_told_and_never_a_default(fs, system, home, a
             read(home.parent / name)
 
 
-# -- nothing comes from a workspace ----------------------------------------------------------------------
+# -- nothing is read from a workspace
 
 BAD = 'policy = "bait"\n'
 BAIT = {
@@ -186,21 +191,20 @@ BAIT = {
 }
 
 
-def test_of_a_workspace_nothing_is_read_but_which_repository_it_is_even_if_it_is_the_current_directory(
-    fs, at, home, monkeypatch
-):
+def test_workspace_files_are_not_read_except_git_identity(fs, at, home, monkeypatch):
     workspace, opened = at("code", "app"), []
-    git = {str(workspace / ".git" / name) for name in ("config", "muniment")}  # Which repository it is.
+    # The files that identify the repository.
+    git = {str(workspace / ".git" / name) for name in ("config", "muniment")}
 
-    def noting(honest):
+    def record_calls(original):
         def call(self, file, *arguments, **named):
             opened.extend([] if isinstance(file, int) else [str(file)])  # A descriptor was opened by a path.
-            return honest(self, file, *arguments, **named)
+            return original(self, file, *arguments, **named)
 
         return call
 
-    monkeypatch.setattr(FakeFileOpen, "call", noting(FakeFileOpen.call))
-    monkeypatch.setattr(FakeOsModule, "open", noting(FakeOsModule.open))
+    monkeypatch.setattr(FakeFileOpen, "call", record_calls(FakeFileOpen.call))
+    monkeypatch.setattr(FakeOsModule, "open", record_calls(FakeOsModule.open))
     for name, content in BAIT.items():
         fs.create_file(workspace / name, contents=content)
     fs.create_file(home / "config.toml", contents='policy = "own"\n')
@@ -210,7 +214,7 @@ def test_of_a_workspace_nothing_is_read_but_which_repository_it_is_even_if_it_is
     assert (found.policy, dict(found.roots), found.model, roots) == ("own", {}, "rules", {})
     with pytest.raises(PolicyInvalid):
         load_policy("bait", policies_dir=found.policies)
-    assert str(home / "config.toml") in opened  # What is opened is recorded.
+    assert str(home / "config.toml") in opened  # The recorder works.
     assert all(str(home) in path or "policies" in path or path in git for path in opened)
     opened = [path for path in opened if path not in git]
     assert not [path for path in opened if str(workspace) in path or not path.startswith((os.sep, str(at())))]

@@ -1,9 +1,9 @@
 """Which memory each directory sees after renames, moves, links, clones and copies; with real git.
 
-Each row has steps and what is seen afterwards. Steps are split at `;`: `keep DIR WORD` remembers a fact of a
-project (`keep2`: of a user with another home), `git DIR …` runs git, `repo`, `write` and `projects` are
-below, and anything else is a program. Seen is `DIR=WORD`, `a+b` for two facts, `-` for none, `2:DIR` by the
-other user.
+Each row has steps and the expected result. Steps are separated by `;`: `keep DIR WORD` stores a fact in a
+project (`keep2`: for a user with another home), `git DIR …` runs git, `Users.run_step` implements `repo`,
+`write` and `projects`, and anything else is a program. The result is `DIR=WORD`, `a+b` for two facts, `-` for
+none, `2:DIR` for the other user.
 """
 
 import json
@@ -32,10 +32,10 @@ S = "repo source; git . clone --quiet source main; keep main a; "
 """A clone with a fact."""
 
 B = M + "git . clone --quiet --bare main bare.git; git bare.git worktree add --quiet ../tree; keep tree b; "
-"""A bare clone with a worktree, and facts of their own."""
+"""A bare clone with a worktree; each has its own facts."""
 
 U = "repo source; git . clone --quiet source main; mkdir main/.git/muniment; keep main a; "
-"""A clone with a fact, that could not be marked."""
+"""A clone with a fact that could not be marked."""
 
 LAYOUTS = {
     # The checkout, renamed and moved.
@@ -64,7 +64,7 @@ LAYOUTS = {
         M + "mv main renamed; keep renamed b; ln -s renamed main",
         "main=a+b renamed=a+b",
     ),
-    "renamed, link gone again": (
+    "renamed, link removed": (
         M + "mv main renamed; ln -s renamed main; keep main b; rm main",
         "renamed=a+b",
     ),
@@ -146,7 +146,7 @@ LAYOUTS = {
         B + "mv bare.git new.git; git new.git worktree repair {here}/tree",
         "tree=b new.git=b",
     ),
-    "bare beside its worktrees, parent moved, link": (
+    "bare next to its worktrees, parent moved, link": (
         M
         + "mkdir in; git . clone --quiet --bare main in/.bare; write in/.git 'gitdir: ./.bare';"
         + "git in worktree add --quiet tree; keep in/tree b; mv in out; ln -s out in",
@@ -171,8 +171,8 @@ LAYOUTS = {
         M + "cp -r main copy; mv main first; ln -s copy main",
         "copy=a main=a first=-",
     ),
-    "a copy with a link to it beside": (M + "cp -r main copy; ln -s copy alias", "alias=- main=a"),
-    "cloned again elsewhere, link": (
+    "a copy with a link next to it": (M + "cp -r main copy; ln -s copy alias", "alias=- main=a"),
+    "cloned again to another path, link": (
         S + "rm -rf main;" + "git . clone --quiet source new; ln -s new main",
         "new=- main=-",
     ),
@@ -280,7 +280,7 @@ LAYOUTS = {
 
 
 class Users:
-    """Two people, each with a home, who work below one directory."""
+    """Two users, each with a home, who work under one directory."""
 
     def __init__(self, here):
         self.here = here
@@ -288,26 +288,26 @@ class Users:
     def home(self, user):
         return self.here.parent / f"home{user}"
 
-    def place(self, directory, user, **options):
+    def open_context(self, directory, user, **options):
         settings = read_settings({"MUNIMENT_HOME": str(self.home(user))})
         return closing(find_place(settings, self.here / directory, **options))
 
-    def keep(self, directory, word, user=""):
-        with self.place(directory, user) as place:
-            path = place.roots["project"].trusted_path / f"{word}.md"
+    def store_fact(self, directory, word, user=""):
+        with self.open_context(directory, user) as context:
+            path = context.roots["project"].trusted_path / f"{word}.md"
             path.write_text(f"---\nname: {word}\n---\n{word}\n")
 
-    def sees(self, directory, user=""):
-        with self.place(directory, user, create=False, reads=True) as place:
-            if "project" not in place.roots:
+    def list_facts(self, directory, user=""):
+        with self.open_context(directory, user, create=False, reads=True) as context:
+            if "project" not in context.roots:
                 return "-"
-            view = view_of(place.state, place.roots["project"], place.policy, sweep=True)
+            view = view_of(context.state, context.roots["project"], context.policy, sweep=True)
             return "+".join(sorted(each.name for each in view.entries())) or "-"
 
-    def do(self, step):
+    def run_step(self, step):
         match shlex.split(step.format(here=self.here)):
             case ["keep" | "keep2" as verb, directory, word]:
-                self.keep(directory, word, verb[4:])
+                self.store_fact(directory, word, verb[4:])
             case ["repo", directory]:
                 repository(self.here / directory)
             case ["write", path, text]:
@@ -320,25 +320,25 @@ class Users:
                 subprocess.run(command, cwd=self.here, check=True, capture_output=True)
 
     def run(self, *arguments):
-        said = invoked([*arguments, "--json"], {"MUNIMENT_HOME": str(self.home(""))})
-        assert said.exit_code == 0, said.output
-        return json.loads(said.stdout)
+        result = invoked([*arguments, "--json"], {"MUNIMENT_HOME": str(self.home(""))})
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
 
 
-def seen_after(base, steps, wanted):
-    """Do the steps below `base`; what each wanted directory sees."""
+def run_layout(base, steps, wanted):
+    """Run the steps under `base` and return the facts that each wanted directory sees."""
     users = Users(base / "here")
     users.here.mkdir(parents=True)
     for step in filter(str.strip, steps.split(";")):
-        users.do(step)
+        users.run_step(step)
     found = {}
     for name in wanted:
         user, _, directory = name.rpartition(":")
-        found[name] = users.sees(directory, user)
+        found[name] = users.list_facts(directory, user)
     return found
 
 
-def test_layouts_are_at_least_forty():
+def test_table_has_at_least_forty_layouts():
     assert len(LAYOUTS) >= 40
 
 
@@ -346,9 +346,9 @@ def test_layouts_are_at_least_forty():
 def test_layouts_see_the_memory_of_the_table(tmp_path, subtests, part):
     for number, (name, (steps, seen)) in enumerate(list(LAYOUTS.items())[part::10]):
         wanted = dict(each.rsplit("=", 1) for each in seen.split())
-        # In either order: to look changes nothing.
+        # In both orders, because reading changes nothing.
         for order in (wanted, dict(reversed(wanted.items()))):
             base = tmp_path / f"{number}{'r' * (order is not wanted)}"
             with subtests.test(name):
-                assert seen_after(base, steps, order) == order
+                assert run_layout(base, steps, order) == order
             shutil.rmtree(base)

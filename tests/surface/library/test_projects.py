@@ -1,6 +1,6 @@
-"""Which memory a clone, worktree, renamed, moved, copied, cloned or plain directory sees; with real git.
+"""Which memory a clone, worktree, or renamed, moved, copied or plain directory sees; with real git.
 
-The table of docs/projects.md is the one that is tried here.
+Tests the table of docs/projects.md.
 """
 
 import errno
@@ -31,38 +31,38 @@ FACT = "This project is deployed from the harbour"
 
 
 class User:
-    """Somebody with one home, who asks from directories.
+    """A user with one home, who runs commands in directories.
 
     Attributes:
-        notes: what was said besides at the last command.
+        notes: standard error of the last command, or notes of the last opened context.
     """
 
     def __init__(self, home):
         self.home, self.notes = home, ""
 
     def run(self, *arguments, code=0):
-        said = invoked([*map(str, arguments), "--json"], {"MUNIMENT_HOME": str(self.home)})
-        assert said.exit_code == code, said.output
-        self.notes = said.stderr
-        return json.loads(said.stdout)
+        result = invoked([*map(str, arguments), "--json"], {"MUNIMENT_HOME": str(self.home)})
+        assert result.exit_code == code, result.output
+        self.notes = result.stderr
+        return json.loads(result.stdout)
 
-    def sees(self, directory):
-        """The facts of the project that somebody sees there; changes nothing."""
+    def list_facts(self, directory):
+        """Return the facts of the project that the user sees in a directory; change nothing."""
         settings = read_settings({"MUNIMENT_HOME": str(self.home)})
-        with closing(find_place(settings, directory, create=False, reads=True)) as place:
-            self.notes = "\n".join(place.notes)
-            if "project" not in place.roots:
+        with closing(find_place(settings, directory, create=False, reads=True)) as context:
+            self.notes = "\n".join(context.notes)
+            if "project" not in context.roots:
                 return set()
-            root = place.roots["project"]
-            return {each.name for each in view_of(place.state, root, place.policy, sweep=True).entries()}
+            root = context.roots["project"]
+            return {each.name for each in view_of(context.state, root, context.policy, sweep=True).entries()}
 
-    def remembers(self, directory, fact=FACT):
-        """Have a fact in the project there: the memory is opened to be written, and the file laid in it."""
+    def store_fact(self, directory, fact=FACT):
+        """Store a fact in the project of a directory: open the memory for writing and write the file."""
         settings = read_settings({"MUNIMENT_HOME": str(self.home)})
-        with closing(find_place(settings, directory)) as place:
-            notes, name = place.notes, f"{len(self.sees(directory))}.md"
+        with closing(find_place(settings, directory)) as context:
+            notes, name = context.notes, f"{len(self.list_facts(directory))}.md"
             entry = f"---\nname: {fact}\n---\n{fact}\n"
-            (place.roots["project"].trusted_path / name).write_text(entry, encoding="utf-8")
+            (context.roots["project"].trusted_path / name).write_text(entry, encoding="utf-8")
         self.notes = "\n".join(notes)
 
     def projects(self):
@@ -76,194 +76,188 @@ def user(tmp_path):
 
 @pytest.fixture
 def shop(tmp_path, user):
-    """A clone of a remote, in which a fact was remembered."""
+    """A clone of a remote, with one stored fact."""
     repository(tmp_path / "remote")
     shop = clone(tmp_path / "remote", tmp_path / "shop")
-    user.remembers(shop)
-    assert user.sees(shop) == {FACT}
+    user.store_fact(shop)
+    assert user.list_facts(shop) == {FACT}
     return shop
 
 
 @pytest.fixture
-def elsewhere(tmp_path):
-    """A directory on another file system, so that moving there copies and gives other inodes."""
+def other_file_system(tmp_path):
+    """A directory on another file system: a checkout that moves there is copied and has new inodes."""
     here = tmp_path.stat().st_dev
     others = [each for each in ("/dev/shm", "/tmp", "/var/tmp") if Path(each).stat().st_dev != here]
     if not others:
-        pytest.skip("there is one file system here")
-    made = Path(others[0], f"muniment-{os.getpid()}-{tmp_path.name}")
-    made.mkdir(mode=0o700)
-    yield made
-    shutil.rmtree(made)
+        pytest.skip("only one file system is available")
+    directory = Path(others[0], f"muniment-{os.getpid()}-{tmp_path.name}")
+    directory.mkdir(mode=0o700)
+    yield directory
+    shutil.rmtree(directory)
 
 
 # -- the table -------------------------------------------------------------------------------------------
 
 
-def test_the_clone_itself_is_known_also_from_below_and_by_a_link(shop, user, tmp_path):
+def test_clone_is_recognized_from_subdirectory_and_symlink(shop, user, tmp_path):
     (shop / "src").mkdir()
     (tmp_path / "link").symlink_to(shop)
     for directory in (shop, shop / "src", tmp_path / "link"):
-        assert user.sees(directory) == {FACT}
+        assert user.list_facts(directory) == {FACT}
 
 
 def test_all_worktrees_of_a_clone_share_one_memory(shop, user, tmp_path):
     for name in ("one", "two"):
         git(shop, "worktree", "add", "--quiet", str(tmp_path / name))
-        assert user.sees(tmp_path / name) == {FACT}
-    user.remembers(tmp_path / "two", "This project ships on Thursdays")
+        assert user.list_facts(tmp_path / name) == {FACT}
+    user.store_fact(tmp_path / "two", "This project ships on Thursdays")
     both = {FACT, "This project ships on Thursdays"}
-    assert [user.sees(each) for each in (shop, tmp_path / "one")] == [both, both]
+    assert [user.list_facts(each) for each in (shop, tmp_path / "one")] == [both, both]
     assert [each["places"] for each in user.projects().values()] == [[str(shop)]]
 
 
-def test_worktrees_of_a_bare_clone_share_one_memory_with_the_directory_around_it(user, tmp_path):
+def test_worktrees_of_bare_clone_share_memory_with_parent_folder(user, tmp_path):
     source = repository(tmp_path / "source")
     (around := tmp_path / "around").mkdir()
     git(source, "clone", "--quiet", "--bare", str(source), str(around / ".bare"))
     (around / ".git").write_text("gitdir: ./.bare\n")
     for name in ("one", "two"):
         git(around, "worktree", "add", "--quiet", name)
-    user.remembers(around / "one")
-    assert [user.sees(each) for each in (around, around / "two")] == [{FACT}] * 2
+    user.store_fact(around / "one")
+    assert [user.list_facts(each) for each in (around, around / "two")] == [{FACT}] * 2
 
 
-def test_a_renamed_checkout_finds_its_memory_and_so_does_one_that_is_moved_to_another_file_system(
-    shop, user, tmp_path, elsewhere
-):
+def test_moved_checkout_keeps_memory_across_file_systems(shop, user, tmp_path, other_file_system):
     git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     renamed = shop.rename(tmp_path / "store")
-    assert user.sees(renamed) == {FACT}
+    assert user.list_facts(renamed) == {FACT}
     assert user.notes == ""
-    moved = Path(shutil.move(renamed, elsewhere / "kiosk"))
-    assert user.sees(moved) == {FACT}
-    user.remembers(moved, "This project ships on Thursdays")
+    moved = Path(shutil.move(renamed, other_file_system / "kiosk"))
+    assert user.list_facts(moved) == {FACT}
+    user.store_fact(moved, "This project ships on Thursdays")
     assert f"its repository was moved to {moved}" in user.notes
     assert [each["places"] for each in user.projects().values()] == [[str(moved)]]
-    # git itself does not know the worktree until it is told where the clone is.
-    assert user.sees(tmp_path / "tree") == set()
+    # git does not recognize the worktree until it is repaired.
+    assert user.list_facts(tmp_path / "tree") == set()
     assert "git worktree repair" in user.notes
     git(moved, "worktree", "repair", str(tmp_path / "tree"))
     back = Path(shutil.move(moved, tmp_path / "back"))
     git(back, "worktree", "repair", str(tmp_path / "tree"))
     for directory in (back, tmp_path / "tree"):
-        assert user.sees(directory) == {FACT, "This project ships on Thursdays"}
+        assert user.list_facts(directory) == {FACT, "This project ships on Thursdays"}
 
 
-def test_another_clone_of_the_remote_sees_nothing_until_somebody_says_so_and_is_asked_about_once(
-    shop, user, tmp_path
-):
+def test_second_clone_has_no_shared_memory_until_linked(shop, user, tmp_path):
     second = clone(tmp_path / "remote", tmp_path / "second")
     (project_id,) = user.projects()
-    assert user.sees(second) == set()
+    assert user.list_facts(second) == set()
     assert f"muniment projects link {project_id}" in user.notes
-    user.remembers(second, "This project ships on Thursdays")
+    user.store_fact(second, "This project ships on Thursdays")
     assert f"muniment projects link {project_id}" in user.notes
-    assert (user.sees(second), user.notes) == ({"This project ships on Thursdays"}, "")
-    assert (user.sees(shop), user.notes) == ({FACT}, "")
+    assert (user.list_facts(second), user.notes) == ({"This project ships on Thursdays"}, "")
+    assert (user.list_facts(shop), user.notes) == ({FACT}, "")
     user.run("projects", "link", project_id, second)
     both = {FACT, "This project ships on Thursdays"}
-    assert [user.sees(each) for each in (shop, second)] == [both, both]
-    user.remembers(second, "This project has two clones")
-    assert user.sees(shop) == {*both, "This project has two clones"}
-    # Each of them may be moved without the other being taken for a copy.
+    assert [user.list_facts(each) for each in (shop, second)] == [both, both]
+    user.store_fact(second, "This project has two clones")
+    assert user.list_facts(shop) == {*both, "This project has two clones"}
+    # Each of them may move; neither is mistaken for a copy.
     third = second.rename(tmp_path / "third")
-    assert user.sees(third) == user.sees(shop)
+    assert user.list_facts(third) == user.list_facts(shop)
     user.run("projects", "unlink", third)
-    assert (user.sees(third), user.notes) == (set(), "")
-    assert user.sees(shop) == {*both, "This project has two clones"}
+    assert (user.list_facts(third), user.notes) == (set(), "")
+    assert user.list_facts(shop) == {*both, "This project has two clones"}
 
 
-def test_a_copy_sees_nothing_until_somebody_says_so(shop, user, tmp_path):
+def test_copy_of_checkout_starts_without_memory(shop, user, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(shop, copy, symlinks=True)
-    assert user.sees(copy) == set()
+    assert user.list_facts(copy) == set()
     assert "copy of the repository of shop" in user.notes
-    user.remembers(copy, "This project is a copy")
-    assert (user.sees(copy), user.sees(shop)) == ({"This project is a copy"}, {FACT})
+    user.store_fact(copy, "This project is a copy")
+    assert (user.list_facts(copy), user.list_facts(shop)) == ({"This project is a copy"}, {FACT})
     assert user.notes == ""
 
 
-def test_another_repository_at_the_place_of_one_begins_anew_and_the_same_cloned_again_does_not(
-    shop, user, tmp_path
-):
+def test_recloned_repository_keeps_memory_and_another_does_not(shop, user, tmp_path):
     shutil.rmtree(shop)
     clone(tmp_path / "remote", shop)
-    assert user.sees(shop) == {FACT}
+    assert user.list_facts(shop) == {FACT}
     shutil.rmtree(shop)
     repository(shop)
-    assert user.sees(shop) == set()
+    assert user.list_facts(shop) == set()
     shutil.rmtree(shop)
     clone(repository(tmp_path / "unrelated"), shop)
-    assert user.sees(shop) == set()
+    assert user.list_facts(shop) == set()
     assert "another repository was here" in user.notes
-    user.remembers(shop, "This project is unrelated")
-    assert user.sees(shop) == {"This project is unrelated"}
+    user.store_fact(shop, "This project is unrelated")
+    assert user.list_facts(shop) == {"This project is unrelated"}
     assert len(user.projects()) == 2
     shutil.rmtree(shop)
     clone(tmp_path / "remote", shop)
     user.run("projects", "link", "shop-" + workspace_key(shop).removeprefix("shop-"), shop)
-    assert user.sees(shop) == {FACT}
+    assert user.list_facts(shop) == {FACT}
 
 
-def test_a_submodule_is_a_project_of_its_own_that_moves_with_its_repository(shop, user, tmp_path):
+def test_submodule_is_separate_project_and_moves_with_parent(shop, user, tmp_path):
     git(shop, "submodule", "add", "--quiet", str(repository(tmp_path / "part")), "part")
-    assert user.sees(shop / "part") == set()
-    user.remembers(shop / "part", "This project is a part")
-    assert [user.sees(each) for each in (shop / "part", shop)] == [{"This project is a part"}, {FACT}]
+    assert user.list_facts(shop / "part") == set()
+    user.store_fact(shop / "part", "This project is a part")
+    assert [user.list_facts(each) for each in (shop / "part", shop)] == [{"This project is a part"}, {FACT}]
     moved = shop.rename(tmp_path / "moved")
-    assert [user.sees(each) for each in (moved / "part", moved)] == [{"This project is a part"}, {FACT}]
+    assert [user.list_facts(each) for each in (moved / "part", moved)] == [{"This project is a part"}, {FACT}]
 
 
-def test_a_directory_without_git_is_known_by_its_path_alone_and_stays_known_once_git_is_there(user, tmp_path):
+def test_plain_directory_keeps_memory_after_git_init(user, tmp_path):
     (plain := tmp_path / "plain").mkdir()
-    user.remembers(plain)
-    assert (user.sees(plain), user.sees(plain.rename(tmp_path / "other"))) == ({FACT}, set())
+    user.store_fact(plain)
+    assert (user.list_facts(plain), user.list_facts(plain.rename(tmp_path / "other"))) == ({FACT}, set())
     (tmp_path / "other").rename(plain)
     git(plain, "init", "--quiet")
-    assert user.sees(plain) == {FACT}
-    user.remembers(plain, "This project has a history")
-    assert FACT in user.sees(plain.rename(tmp_path / "other"))
+    assert user.list_facts(plain) == {FACT}
+    user.store_fact(plain, "This project has a history")
+    assert FACT in user.list_facts(plain.rename(tmp_path / "other"))
 
 
-def test_a_memory_from_before_there_was_a_list_is_found_by_its_path_and_moves_from_then_on(user, tmp_path):
+def test_memory_without_project_list_is_found_by_path(user, tmp_path):
     old = repository(tmp_path / "old")
-    user.remembers(old)
+    user.store_fact(old)
     (user.home / "projects.json").unlink()  # As an older version leaves it.
     (old / ".git" / "muniment").unlink()
-    assert user.sees(old) == {FACT}
+    assert user.list_facts(old) == {FACT}
     git(old, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     memory = user.home / "projects" / workspace_key(tmp_path / "tree") / "memory"
     memory.mkdir(parents=True, mode=0o700)
-    assert (user.sees(tmp_path / "tree"), str(memory) in user.notes) == ({FACT}, True)
+    assert (user.list_facts(tmp_path / "tree"), str(memory) in user.notes) == ({FACT}, True)
     user.run("projects", "rename", workspace_key(tmp_path / "tree"), "before")
-    assert (user.sees(tmp_path / "tree"), user.notes) == ({FACT}, "")
-    user.remembers(old, "This project is old")
-    assert FACT in user.sees(old.rename(tmp_path / "new"))
+    assert (user.list_facts(tmp_path / "tree"), user.notes) == ({FACT}, "")
+    user.store_fact(old, "This project is old")
+    assert FACT in user.list_facts(old.rename(tmp_path / "new"))
 
 
-def test_who_cannot_mark_a_repository_knows_it_by_its_path(shop, user, tmp_path):
+def test_repository_that_cannot_be_marked_is_found_by_path(shop, user, tmp_path):
     (shop / ".git" / "muniment").unlink()
-    (shop / ".git" / "muniment").mkdir()  # Somebody else's.
-    user.remembers(shop, "This project is marked by nobody")
-    assert FACT in user.sees(shop)
+    (shop / ".git" / "muniment").mkdir()  # Another user's.
+    user.store_fact(shop, "This project is marked by nobody")
+    assert FACT in user.list_facts(shop)
     assert list((shop / ".git" / "muniment").iterdir()) == []
-    assert user.sees(shop.rename(tmp_path / "moved")) == set()
+    assert user.list_facts(shop.rename(tmp_path / "moved")) == set()
 
 
-# -- what is kept ------------------------------------------------------------------------------------------
+# -- the list of projects
 
 
-def test_list_and_mark_are_this_users_alone_and_hold_no_credential(user, tmp_path):
+def test_project_list_and_mark_are_private_without_credentials(user, tmp_path):
     shop = repository(tmp_path / "shop")
     git(shop, "remote", "add", "origin", "https://me:hunter2@example.org:443/acme/shop.git?token=s3cr3t")
-    user.remembers(shop)
-    kept = [user.home / "projects.json", shop / ".git" / "muniment"]
-    assert [stat.S_IMODE(each.stat().st_mode) for each in kept] == [0o600, 0o600]
+    user.store_fact(shop)
+    files = [user.home / "projects.json", shop / ".git" / "muniment"]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in files] == [0o600, 0o600]
     (project,) = user.projects().values()
     assert project["remote"] == "example.org/acme/shop"
-    said = str(project) + "".join(each.read_text() for each in kept)
-    assert not [word for word in ("hunter2", "s3cr3t", "me:") if word in said]
+    stored = str(project) + "".join(each.read_text() for each in files)
+    assert not [word for word in ("hunter2", "s3cr3t", "me:") if word in stored]
     (secret,) = (each.secret for each in read_projects(user.home).values())
     assert secret not in str(project)
     assert git(shop, "status", "--porcelain") == ""
@@ -292,14 +286,14 @@ REMOTES = {
 }
 
 
-def test_a_remote_is_one_text_however_it_is_written_and_no_credential_is_in_it(subtests):
+def test_remote_url_is_normalized_without_credentials(subtests):
     for wanted, urls in REMOTES.items():
         for url in urls:
             with subtests.test(url):
                 assert normalised(url, Path("/home/me")) == wanted
 
 
-def test_the_remote_is_origin_else_the_only_one_as_git_reads_its_configuration(tmp_path):
+def test_remote_is_origin_or_the_only_one_in_git_config(tmp_path):
     here = repository(tmp_path / "here")
     for name, url in (("up", "https://example.org/up"), ("origin", "https://example.org/o;x#y")):
         git(here, "remote", "add", name, url)
@@ -310,7 +304,7 @@ def test_the_remote_is_origin_else_the_only_one_as_git_reads_its_configuration(t
     assert remote_of(here / ".git") == "example.org/quoted"
 
 
-# -- a list that is damaged, a thousand projects -----------------------------------------------------------
+# -- a damaged list, many projects
 
 
 DAMAGES = [
@@ -328,40 +322,38 @@ DAMAGES += [
 ]
 
 
-def test_a_damaged_list_is_told_and_nothing_begins_anew(shop, user, subtests):
+def test_damaged_project_list_raises_and_keeps_memory(shop, user, subtests):
     path, before = user.home / "projects.json", photograph(user.home / "projects")
     for damage in DAMAGES:
         with subtests.test(damage[:60]):
             path.write_text(damage)
-            for see in (user.sees, user.remembers):
+            for operation in (user.list_facts, user.store_fact):
                 with pytest.raises(ConfigInvalid, match="is damaged"):
-                    see(shop)
+                    operation(shop)
     path.unlink()
-    assert (user.sees(shop), photograph(user.home / "projects")) == ({FACT}, before)
+    assert (user.list_facts(shop), photograph(user.home / "projects")) == ({FACT}, before)
 
 
-def test_the_list_of_a_newer_version_or_one_that_others_may_write_is_not_obeyed(shop, user):
+def test_newer_or_writable_project_list_is_rejected(shop, user):
     path = user.home / "projects.json"
     path.chmod(0o622)
     with pytest.raises(ConfigInvalid, match="chmod go-w"):
-        user.sees(shop)
+        user.list_facts(shop)
     path.chmod(0o600)
     path.write_text('{"version": 2}')
     with pytest.raises(ConfigInvalid, match="newer"):
-        user.sees(shop)
+        user.list_facts(shop)
 
 
-def test_a_lookup_reads_a_handful_of_small_files_also_among_a_thousand_projects(
-    shop, user, tmp_path, monkeypatch
-):
+def test_lookup_among_many_projects_reads_few_files(shop, user, tmp_path, monkeypatch):
     git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     with projects.changing(user.home) as known:
         for number in range(1000):
-            place = {f"/nowhere/{number}": True}
-            known[f"p-{number:032x}"] = projects.Project(f"p{number}", f"example.org/{number}", places=place)
-    opened, honest = [], os.open
+            paths = {f"/nowhere/{number}": True}
+            known[f"p-{number:032x}"] = projects.Project(f"p{number}", f"example.org/{number}", places=paths)
+    opened, original = [], os.open
     monkeypatch.setattr(
-        os, "open", lambda path, *more, **rest: opened.append(str(path)) or honest(path, *more, **rest)
+        os, "open", lambda path, *more, **rest: opened.append(str(path)) or original(path, *more, **rest)
     )
     for directory, most in (
         (shop, 1),
@@ -370,52 +362,50 @@ def test_a_lookup_reads_a_handful_of_small_files_also_among_a_thousand_projects(
     ):
         opened.clear()
         find_project(user.home, directory)
-        assert len(opened) <= most, opened  # And the list.
+        assert len(opened) <= most, opened  # Plus the list.
 
 
-def test_a_disk_that_is_full_or_a_death_between_mark_and_list_leaves_what_was_and_the_next_try_works(
-    shop, user, tmp_path, monkeypatch
-):
-    before, honest = (user.home / "projects.json").read_bytes(), os.fsync
+def test_full_disk_keeps_project_list_and_next_try_works(shop, user, tmp_path, monkeypatch):
+    before, original = (user.home / "projects.json").read_bytes(), os.fsync
     second = clone(tmp_path / "remote", tmp_path / "second")
     written = []
 
-    def full(fd):
+    def fail_fsync(fd):
         written.append(fd)
-        if len(written) > 2:  # The mark's file and its folder come first, then the list.
+        if len(written) > 2:  # The mark and its folder are written first, then the list.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        honest(fd)
+        original(fd)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", fail_fsync)
         with pytest.raises(ManagedMemoryUnavailable, match="disk is full"):
-            user.remembers(second)
+            user.store_fact(second)
     assert ((user.home / "projects.json").read_bytes(), (second / ".git" / "muniment").exists()) == (
         before,
         True,
     )
-    assert (user.sees(second), user.sees(shop)) == (set(), {FACT})
+    assert (user.list_facts(second), user.list_facts(shop)) == (set(), {FACT})
     assert not list(user.home.glob("*.unfinished"))
-    user.remembers(second, "This project has room again")
-    assert (user.sees(second), user.sees(shop)) == ({"This project has room again"}, {FACT})
+    user.store_fact(second, "This project has room again")
+    assert (user.list_facts(second), user.list_facts(shop)) == ({"This project has room again"}, {FACT})
 
 
-def test_two_processes_that_bind_at_once_lose_nothing(user, tmp_path):
-    made = [repository(tmp_path / f"r{number}") for number in range(6)]
+def test_concurrent_binds_lose_no_project(user, tmp_path):
+    repositories = [repository(tmp_path / f"r{number}") for number in range(6)]
     with ThreadPoolExecutor(6) as threads:
-        list(threads.map(lambda each: projects.bind_checkout(user.home, each), made * 2))
-    assert {place for each in read_projects(user.home).values() for place in each.places} == set(
-        map(str, made)
+        list(threads.map(lambda each: projects.bind_checkout(user.home, each), repositories * 2))
+    assert {path for each in read_projects(user.home).values() for path in each.places} == set(
+        map(str, repositories)
     )
-    assert all(find_project(user.home, each).is_bound for each in made)
+    assert all(find_project(user.home, each).is_bound for each in repositories)
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path):
+def test_missing_directory_is_config_error(tmp_path):
     with pytest.raises(ConfigInvalid, match="not found"):
         find_checkout(tmp_path / "missing")
 
 
-def test_the_page_has_the_table(subtests):
+def test_page_has_row_for_each_layout(subtests):
     page = (REPOSITORY / "docs" / "projects.md").read_text(encoding="utf-8")
     rows = "worktree|bare clone|renamed|another file system|cp -r|cloned again|deleted|submodule|without git"
     for row in rows.split("|"):
@@ -423,74 +413,72 @@ def test_the_page_has_the_table(subtests):
             assert [line for line in page.splitlines() if line.startswith("|") and row in line]
 
 
-@pytest.mark.parametrize("loss", ["gone", "of another home", "a .git that is not believed"])
-def test_a_copy_does_not_become_the_owner_where_the_original_lost_its_mark(shop, user, tmp_path, loss):
+@pytest.mark.parametrize("loss", ["missing", "of another home", "a .git symlink"])
+def test_copy_does_not_take_memory_if_original_lost_its_mark(shop, user, tmp_path, loss):
     copy, mark = tmp_path / "copy", shop / ".git" / "muniment"
     shutil.copytree(shop, copy, symlinks=True)
-    if loss == "gone":
+    if loss == "missing":
         mark.unlink()
     elif loss == "of another home":
         mark.write_text(f"muniment 1 other-{'0' * 32} {'0' * 32}\n")
     else:
         (shop / ".git").rename(tmp_path / "repository")
         (shop / ".git").symlink_to(tmp_path / "repository")
-    user.remembers(copy, "This project is a copy")
+    user.store_fact(copy, "This project is a copy")
     assert "copy of the repository of shop" in user.notes
     if loss.startswith("a .git"):
         (shop / ".git").unlink()
         (tmp_path / "repository").rename(shop / ".git")
-    assert (user.sees(copy), user.sees(shop)) == ({"This project is a copy"}, {FACT})
-    user.remembers(shop, "This project is the first")
-    assert (user.sees(shop), user.notes) == ({FACT, "This project is the first"}, "")
+    assert (user.list_facts(copy), user.list_facts(shop)) == ({"This project is a copy"}, {FACT})
+    user.store_fact(shop, "This project is the first")
+    assert (user.list_facts(shop), user.notes) == ({FACT, "This project is the first"}, "")
 
 
-def test_a_moved_repository_stays_the_owner_where_one_of_another_remote_took_its_place(shop, user, tmp_path):
+def test_moved_repository_keeps_memory_if_another_replaces_it(shop, user, tmp_path):
     moved = shop.rename(tmp_path / "moved")
     git(repository(shop), "remote", "add", "origin", "https://example.org/other")
-    assert (user.sees(moved), user.sees(shop)) == ({FACT}, set())
-    user.remembers(moved, "This project is moved")
-    user.remembers(shop, "This project is another")
-    assert user.sees(moved) == {FACT, "This project is moved"}
-    assert user.sees(shop) == {"This project is another"}
+    assert (user.list_facts(moved), user.list_facts(shop)) == ({FACT}, set())
+    user.store_fact(moved, "This project is moved")
+    user.store_fact(shop, "This project is another")
+    assert user.list_facts(moved) == {FACT, "This project is moved"}
+    assert user.list_facts(shop) == {"This project is another"}
 
 
-def test_a_repository_that_moves_there_and_back_is_as_it_was(shop, user, tmp_path):
-    for place in (tmp_path / "moved", shop):
-        (tmp_path / "moved" if place == shop else shop).rename(place)
-        user.remembers(place)
+def test_repository_moved_and_moved_back_has_one_place(shop, user, tmp_path):
+    for target in (tmp_path / "moved", shop):
+        (tmp_path / "moved" if target == shop else shop).rename(target)
+        user.store_fact(target)
     (project,) = read_projects(user.home).values()
     assert (list(project.places), project.before) == ([str(shop)], {str(tmp_path / "moved"): str(shop)})
 
 
-def test_a_repository_that_several_homes_know_is_found_by_each_of_them_after_it_was_moved(user, tmp_path):
+def test_repository_of_several_homes_is_found_after_move(user, tmp_path):
     shop, other = repository(tmp_path / "shop"), User(tmp_path / "other home")
-    other.remembers(shop, "This project has two homes")
-    user.remembers(shop)
+    other.store_fact(shop, "This project has two homes")
+    user.store_fact(shop)
     for _ in range(2):
-        other.remembers(shop, "This project has two homes")
+        other.store_fact(shop, "This project has two homes")
     assert len((shop / ".git" / "muniment").read_text().splitlines()) == 2
     moved = shop.rename(tmp_path / "moved")
-    assert (user.sees(moved), other.sees(moved)) == ({FACT}, {"This project has two homes"})
-    # Each replaces its own alone, and too many do not make it unreadable.
+    assert (user.list_facts(moved), other.list_facts(moved)) == ({FACT}, {"This project has two homes"})
+    # Each home replaces only its own mark, and many marks do not make the file unreadable.
     user.run("projects", "unlink", moved)
-    assert (user.sees(moved), other.sees(moved)) == (set(), {"This project has two homes"})
+    assert (user.list_facts(moved), other.list_facts(moved)) == (set(), {"This project has two homes"})
     for number in range(40):
         mark = moved / ".git" / "muniment"
         with mark.open("a") as file:
             file.write(f"muniment 1 {'x' * 40}-{number:032x} {'0' * 32}\n")
         other.run("projects", "unlink", moved)
         user.run("projects", "unlink", moved)
-    again = moved.rename(tmp_path / "again")
-    user.remembers(again, "This project is the last")
-    assert user.sees(again.rename(moved)) == {"This project is the last"}
+    renamed = moved.rename(tmp_path / "again")
+    user.store_fact(renamed, "This project is the last")
+    assert user.list_facts(renamed.rename(moved)) == {"This project is the last"}
 
 
 @pytest.mark.parametrize("command", ["rename", "link"])
-def test_a_memory_from_before_the_list_of_projects_stays_its_repositorys_whatever_it_is_called_or_shares(
-    user, tmp_path, command
-):
+def test_unlisted_memory_survives_project_rename_and_link(user, tmp_path, command):
     tree = repository(tmp_path / "old")
-    user.remembers(tree, FACT)
+    user.store_fact(tree, FACT)
     (tree / ".git" / "muniment").unlink()
     (user.home / "projects.json").unlink()
     before = workspace_key(tree)
@@ -498,7 +486,7 @@ def test_a_memory_from_before_the_list_of_projects_stays_its_repositorys_whateve
         user.run("projects", "rename", before, "older")
     else:
         user.run("projects", "link", before, repository(tmp_path / "other"))
-        assert user.sees(tmp_path / "other") == {FACT}
-    assert user.sees(tree) == {FACT}
+        assert user.list_facts(tmp_path / "other") == {FACT}
+    assert user.list_facts(tree) == {FACT}
     user.run("projects", "unlink", tree)
-    assert user.sees(tree) == set(), "it is its own from now on"
+    assert user.list_facts(tree) == set(), "the repository has its own memory from now on"

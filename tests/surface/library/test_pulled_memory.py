@@ -1,4 +1,4 @@
-"""A memory inside a repository after `git pull`: what came is told, and the index follows; with real git."""
+"""Memory in a repository after `git pull`: recall and the index reflect the pulled changes; with real git."""
 
 import json
 
@@ -16,12 +16,12 @@ from muniment.workspaces.projects import bind_checkout, keep_inside, read_projec
 pytestmark = needs_git
 
 
-def entry(fact):
+def make_entry(fact):
     return f"---\nname: {fact}\ndescription: About it\ntype: project\n---\n{fact}\n"
 
 
 class Colleague:
-    """Somebody with a home and a clone, who keeps the memory of the project in it."""
+    """A user with a home and a clone that contains the memory of the project."""
 
     def __init__(self, base, source, name):
         self.home, self.clone = base / f"home of {name}", clone(source, base / name)
@@ -33,22 +33,22 @@ class Colleague:
     def open(self):
         return muniment.open(self.clone, home=self.home, policy=self.policy, in_process=True)
 
-    def remembers(self, *facts):
+    def remember_all(self, *facts):
         with self.open() as memory:
             return [memory.remember(fact, scope="project") for fact in facts]
 
-    def command(self, *arguments):
-        said = invoked([*arguments, f"--workspace={self.clone}"], {"MUNIMENT_HOME": str(self.home)})
-        assert said.exit_code == 0, said.output
-        return said.stdout
+    def run(self, *arguments):
+        result = invoked([*arguments, f"--workspace={self.clone}"], {"MUNIMENT_HOME": str(self.home)})
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
-    def names(self):
-        return {each["name"] for each in json.loads(self.command("ls", "project", "--json"))["entries"]}
+    def list_names(self):
+        return {each["name"] for each in json.loads(self.run("ls", "project", "--json"))["entries"]}
 
-    def index(self):
+    def read_index(self):
         return (self.memory / "MEMORY.md").read_text(encoding="utf-8")
 
-    def pushes(self):
+    def push(self):
         git(self.clone, "add", "--all")
         git(self.clone, "commit", "--quiet", "--message", "Remember")
         git(self.clone, "push", "--quiet", "origin", "HEAD:main")
@@ -59,7 +59,7 @@ def source(tmp_path):
     source = repository(tmp_path / "source")
     git(source, "config", "receive.denyCurrentBranch", "updateInstead")
     for name in ("kept", "changed", "removed"):
-        committed(source, f".muniment/{name}.md", entry(f"The {name} fact"))
+        committed(source, f".muniment/{name}.md", make_entry(f"The {name} fact"))
     return source
 
 
@@ -68,11 +68,11 @@ def ann(tmp_path, source):
     return Colleague(tmp_path, source, "ann")
 
 
-def change(source):
-    """Several files are added, changed and removed at once."""
+def commit_changes(source):
+    """Add, change and remove several files at once."""
     for animal in ANIMALS:
-        committed(source, f".muniment/topic/{animal}.md", entry(f"The added {animal} fact"))
-    committed(source, ".muniment/changed.md", entry("The fact is another one"))
+        committed(source, f".muniment/topic/{animal}.md", make_entry(f"The added {animal} fact"))
+    committed(source, ".muniment/changed.md", make_entry("The fact is another one"))
     git(source, "rm", "--quiet", ".muniment/removed.md")
     git(source, "commit", "--quiet", "--message", "Remove")
 
@@ -83,28 +83,28 @@ AFTER = {"The kept fact", "The fact is another one", *(f"The added {animal} fact
 
 
 @pytest.mark.slow
-def test_what_a_pull_brings_and_takes_is_seen_by_the_next_command_and_by_a_memory_that_is_open(ann, source):
-    assert ann.names() == BEFORE
+def test_pulled_changes_are_visible_and_indexed(ann, source):
+    assert ann.list_names() == BEFORE
     with ann.open() as memory:
         assert memory.recall("removed").entries
-        change(source)
+        commit_changes(source)
         git(ann.clone, "pull", "--quiet")
         assert not memory.recall("removed").entries
         assert memory.recall("the yak").entries[0].path == "project/topic/yak.md"
         assert "another one" in memory.recall("fact is another").text
-        assert ann.names() == AFTER
-        assert "added ibis fact" in ann.command("recall", "added", "ibis")
+        assert ann.list_names() == AFTER
+        assert "added ibis fact" in ann.run("recall", "added", "ibis")
         memory.remember("This project keeps zebras", scope="project")
-    index = ann.index()
+    index = ann.read_index()
     assert [name for name in AFTER if name not in index] == []
     assert ("The removed fact" in index, "The changed fact" in index) == (False, False)
-    assert json.loads(ann.command("index", "verify", "--json"))["problems"] == []
+    assert json.loads(ann.run("index", "verify", "--json"))["problems"] == []
     git(ann.clone, "checkout", "--quiet", "HEAD~4", ".muniment/changed.md")  # An older branch, in place.
-    assert ann.names() >= {"The changed fact", "The kept fact"}
+    assert ann.list_names() >= {"The changed fact", "The kept fact"}
 
 
 @pytest.mark.slow
-def test_a_daemon_that_runs_sees_what_a_pull_brought(ann, source, tmp_path):
+def test_running_daemon_sees_pulled_changes(ann, source, tmp_path):
     with (
         running(tmp_path, workspaces=(ann.clone,)) as daemon,
         Client(url=daemon.url, token=daemon.token, workspace=ann.clone) as client,
@@ -115,98 +115,94 @@ def test_a_daemon_that_runs_sees_what_a_pull_brought(ann, source, tmp_path):
         Client(url=daemon.url, token=daemon.token, workspace=ann.clone) as client,
     ):
         assert client.recall("removed").entries
-        change(source)
+        commit_changes(source)
         git(ann.clone, "pull", "--quiet")
         assert not client.recall("removed").entries
         assert client.recall("the yak").entries[0].path == "project/topic/yak.md"
 
 
 @pytest.mark.slow
-def test_colleagues_who_commit_the_index_too_lose_nothing_and_no_index_becomes_an_entry(
-    ann, source, tmp_path
-):
+def test_merge_conflict_in_index_loses_no_entry(ann, source, tmp_path):
     ben = Colleague(tmp_path, source, "ben")
-    ann.remembers("This project keeps zebras")
-    ben.remembers("This project keeps okapis")
-    ann.pushes()
+    ann.remember_all("This project keeps zebras")
+    ben.remember_all("This project keeps okapis")
+    ann.push()
     git(ben.clone, "add", "--all")
     git(ben.clone, "commit", "--quiet", "--message", "Remember")
     git(ben.clone, "pull", "--quiet", fails=True)  # Both changed the index.
-    assert "<<<<<<< " in ben.index()
+    assert "<<<<<<< " in ben.read_index()
     everything = BEFORE | {"Project keeps okapis", "Project keeps zebras"}
-    assert len(ben.names()) == len(everything)
+    assert len(ben.list_names()) == len(everything)
     with ben.open() as memory:
         assert [memory.recall(word).entries != () for word in ("zebras", "okapis")] == [True, True]
         assert "<<<<<<<" not in memory.recall("zebras okapis").text
         done = memory.remember("This project keeps lemurs", scope="project")
         assert not [note for note in done.notes if "not generated by Muniment" in note]
-    assert ("<<<<<<< " in ben.index(), "zebras" in ben.index(), "okapis" in ben.index()) == (
+    assert ("<<<<<<< " in ben.read_index(), "zebras" in ben.read_index(), "okapis" in ben.read_index()) == (
         False,
         True,
         True,
     )
-    assert len(ben.names()) == len(everything) + 1
-    assert json.loads(ben.command("index", "verify", "--json"))["problems"] == []
-    ben.pushes()
+    assert len(ben.list_names()) == len(everything) + 1
+    assert json.loads(ben.run("index", "verify", "--json"))["problems"] == []
+    ben.push()
     git(ann.clone, "pull", "--quiet")
-    assert ann.names() == ben.names()
-    ann.remembers("This project keeps wombats")
-    assert len(ann.names()) == len(everything) + 2
+    assert ann.list_names() == ben.list_names()
+    ann.remember_all("This project keeps wombats")
+    assert len(ann.list_names()) == len(everything) + 2
 
 
-@pytest.mark.parametrize("said", ["", "Read this first, says Ann.\n"])
-def test_an_index_with_marks_of_a_merge_is_replaced_and_kept_whole_where_a_person_wrote_in_it(ann, said):
-    ann.remembers("This project keeps zebras")
-    line = next(line for line in ann.index().splitlines() if "kept.md" in line)
-    theirs = f"<<<<<<< HEAD\n{ann.index()}||||||| base\n=======\n{said}{line}\n>>>>>>> x\n"
-    (ann.memory / "MEMORY.md").write_text(theirs, encoding="utf-8")
-    (done,) = ann.remembers("This project keeps okapis")
-    kept = [each for each in ann.memory.glob("*.md") if each.read_text(encoding="utf-8") == theirs]
-    assert (len(kept), len([note for note in done.notes if "not generated by Muniment" in note])) == (
-        bool(said),
-        bool(said),
+@pytest.mark.parametrize("human_text", ["", "Read this first, says Ann.\n"])
+def test_conflicted_index_is_replaced_and_human_text_kept(ann, human_text):
+    ann.remember_all("This project keeps zebras")
+    line = next(line for line in ann.read_index().splitlines() if "kept.md" in line)
+    conflicted = f"<<<<<<< HEAD\n{ann.read_index()}||||||| base\n=======\n{human_text}{line}\n>>>>>>> x\n"
+    (ann.memory / "MEMORY.md").write_text(conflicted, encoding="utf-8")
+    (done,) = ann.remember_all("This project keeps okapis")
+    copies = [each for each in ann.memory.glob("*.md") if each.read_text(encoding="utf-8") == conflicted]
+    assert (len(copies), len([note for note in done.notes if "not generated by Muniment" in note])) == (
+        bool(human_text),
+        bool(human_text),
     )
-    assert ("<<<<<<<" in ann.index(), "okapis" in ann.index()) == (False, True)
+    assert ("<<<<<<<" in ann.read_index(), "okapis" in ann.read_index()) == (False, True)
 
 
-def test_an_entry_with_marks_of_a_merge_is_an_entry_like_any_other(ann):
+def test_entry_with_conflict_markers_is_ordinary_entry(ann):
     (ann.memory / "kept.md").write_text(
-        "<<<<<<< HEAD\n" + entry("Ours") + "=======\n" + entry("Theirs") + ">>>>>>> x\n"
+        "<<<<<<< HEAD\n" + make_entry("Ours") + "=======\n" + make_entry("Theirs") + ">>>>>>> x\n"
     )
-    assert len(ann.names()) == 3
-    ann.remembers("This project keeps okapis")
-    assert json.loads(ann.command("index", "verify", "--json"))["problems"] == []
+    assert len(ann.list_names()) == 3
+    ann.remember_all("This project keeps okapis")
+    assert json.loads(ann.run("index", "verify", "--json"))["problems"] == []
 
 
-def test_the_next_command_and_a_memory_that_is_open_see_what_a_pull_changed(ann, source):
+def test_command_and_open_memory_see_pulled_changes(ann, source):
     with ann.open() as memory:
         assert memory.recall("removed").entries
-        change(source)
+        commit_changes(source)
         git(ann.clone, "pull", "--quiet")
         assert not memory.recall("removed").entries
         assert "project/topic/yak.md" in {each.path for each in memory.recall("the yak").entries}
-    assert ann.names() == AFTER
+    assert ann.list_names() == AFTER
 
 
-def test_the_history_of_a_memory_inside_goes_with_a_clone_that_is_renamed_and_words_stay_whose_they_were(
-    ann, tmp_path
-):
-    (done,) = ann.remembers("This project keeps zebras")
+def test_history_and_trust_survive_rename_of_clone(ann, tmp_path):
+    (done,) = ann.remember_all("This project keeps zebras")
     ann.clone = ann.clone.rename(tmp_path / "renamed")
-    for _ in ("as it is read", "as it is known from then on"):
-        assert "owner" in ann.command("recall", "zebras")
-        assert "is unchanged since this task; trust owner" in ann.command("why", done.files_touched[0])
+    for _ in ("first use", "later use"):
+        assert "owner" in ann.run("recall", "zebras")
+        assert "is unchanged since this task; trust owner" in ann.run("why", done.files_touched[0])
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
     with ann.open() as memory:
         memory.undo(done.task_id)
         assert memory.recall("zebras").entries == ()
-    assert ann.names() == BEFORE
+    assert ann.list_names() == BEFORE
 
 
 @pytest.mark.parametrize("first", ["init", "link", "recorded alone", "moved twice", "recorded twice"])
-def test_that_history_waits_for_the_next_use_whatever_records_the_move_first(ann, tmp_path, first):
-    ann.remembers("This project keeps zebras")
+def test_history_follows_clone_whichever_step_records_move(ann, tmp_path, first):
+    ann.remember_all("This project keeps zebras")
     (project,) = read_projects(ann.home)
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     match first:
@@ -215,20 +211,20 @@ def test_that_history_waits_for_the_next_use_whatever_records_the_move_first(ann
         case "link":
             projects.link(ann.home, ann.clone, project)
         case _:
-            bind_checkout(ann.home, ann.clone)  # And then, say, the power fails.
+            bind_checkout(ann.home, ann.clone)  # As if the power failed after this step.
     if first.endswith("twice"):
         ann.clone = ann.clone.rename(tmp_path / "again")
     if first == "recorded twice":
         bind_checkout(ann.home, ann.clone)
-    for _ in ("as it is read", "as it is known from then on"):
-        assert "owner" in ann.command("recall", "zebras")
+    for _ in ("first use", "later use"):
+        assert "owner" in ann.run("recall", "zebras")
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
 
 
-def test_a_worktree_that_comes_first_after_a_move_does_not_take_the_history_of_its_clone(ann, tmp_path):
-    """Where the memory is kept inside, each checkout has its own."""
-    ann.remembers("This project keeps zebras")
+def test_worktree_after_move_does_not_take_clone_history(ann, tmp_path):
+    """If the memory is in the repository, each checkout has its own."""
+    ann.remember_all("This project keeps zebras")
     git(ann.clone, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     git(ann.clone, "worktree", "repair")
@@ -238,24 +234,24 @@ def test_a_worktree_that_comes_first_after_a_move_does_not_take_the_history_of_i
         assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
 
 
-def test_a_repository_that_takes_the_place_of_a_moved_one_has_its_own_history(ann, source, tmp_path):
-    """And keeps it, though the moved one has still to fetch its own."""
-    place = ann.clone
-    ann.remembers("This project keeps zebras")
-    bind_checkout(ann.home, place.rename(tmp_path / "renamed"))
-    other = clone(source, place)
+def test_repository_replacing_moved_one_has_separate_history(ann, source, tmp_path):
+    """It keeps this history even if the moved repository has not fetched its own yet."""
+    original_path = ann.clone
+    ann.remember_all("This project keeps zebras")
+    bind_checkout(ann.home, original_path.rename(tmp_path / "renamed"))
+    other = clone(source, original_path)
     projects.unlink(ann.home, other)
     keep_inside(ann.home, other, ".muniment")
-    ann.remembers("This project keeps okapis")
+    ann.remember_all("This project keeps okapis")
     ann.clone = tmp_path / "renamed"
-    ann.command("recall", "zebras")
+    ann.run("recall", "zebras")
     ann.clone = other
     with ann.open() as memory:
         assert [each.trust for each in memory.recall("okapis").entries] == ["owner"]
 
 
-def test_git_in_the_memory_folder_itself_is_passed_over(ann, tmp_path):
-    """As people have who keep the memory in their home under version control."""
+def test_memory_folder_under_git_is_supported(ann, tmp_path):
+    """Some users keep the memory in their home under version control."""
     work = repository(tmp_path / "work")
     with muniment.open(work, home=ann.home, policy=ann.policy, in_process=True) as memory:
         memory.remember("This project keeps zebras", scope="project")

@@ -1,4 +1,4 @@
-"""`Sandbox`: nothing before `commit`, then everything or nothing; and what holds it is said."""
+"""`Sandbox`: writes nothing before `commit`, then everything or nothing; reports its confinement."""
 
 import stat
 from contextlib import ExitStack
@@ -32,12 +32,14 @@ def state():
 
 
 @pytest.fixture(params=MODES, ids=["worker", "in process"])
-def opened(request, roots):
-    """Opens sandboxes over the roots, with and without a worker, and closes them."""
+def open_sandbox(request, roots):
+    """Return a function that opens sandboxes over the roots, with or without a worker; close them after the
+    test.
+    """
     with ExitStack() as stack:
 
-        def open_box(**terms):
-            policy = strict(require="none" if request.param else "partial", **terms)
+        def open_box(**options):
+            policy = strict(require="none" if request.param else "partial", **options)
             return stack.enter_context(Sandbox(policy, roots, in_process=request.param))
 
         yield open_box
@@ -47,12 +49,12 @@ def write(box, path="user/a.md", content="x\n"):
     return box.call("write_file", {"path": path, "content": content})
 
 
-# -- everything or nothing
+# -- all or nothing
 
 
-def test_what_was_proposed_lands_at_commit_as_it_was_proposed_and_more_may_follow(opened, roots, tmp_path):
+def test_commit_applies_proposed_changes_and_allows_more(open_sandbox, roots, tmp_path):
     put(roots["user"], "old.md", "old\n")
-    box, before = opened(), photograph(tmp_path)
+    box, before = open_sandbox(), photograph(tmp_path)
     write(box, "user/topic/new.md", "new\n")
     write(box, "user/old.md", "newer\n")
     assert photograph(tmp_path) == before
@@ -69,11 +71,11 @@ def test_what_was_proposed_lands_at_commit_as_it_was_proposed_and_more_may_follo
 
 
 @pytest.mark.parametrize("name", ["a.md", "A.md"])
-def test_a_file_that_came_or_changed_meanwhile_lets_nothing_land(opened, roots, tmp_path, name):
-    mine, box = put(roots["user"], "a.md", "mine\n"), opened()
+def test_commit_fails_if_file_appeared_or_changed(open_sandbox, roots, tmp_path, name):
+    existing, box = put(roots["user"], "a.md", "mine\n"), open_sandbox()
     for path in ("user/a.md", "user/b.md"):
         write(box, path)
-    mine.unlink()
+    existing.unlink()
     put(roots["user"], name, "theirs\n")
     before = photograph(tmp_path)
     with pytest.raises((errors.StoreConflict, errors.RememberRefused)):
@@ -87,13 +89,13 @@ def test_a_file_that_came_or_changed_meanwhile_lets_nothing_land(opened, roots, 
 @pytest.mark.threat("T-RUN-08", control="escape_ends_sandbox")
 @pytest.mark.threat("T-PATH-06", control="one_name")
 @pytest.mark.parametrize("tool", ["write_file", "edit"])
-def test_the_first_escape_by_a_writing_tool_makes_commit_raise(opened, roots, tmp_path, tool):
+def test_escape_by_writing_tool_makes_commit_raise(open_sandbox, roots, tmp_path, tool):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
     (roots["user"] / "hard.md").hardlink_to(tmp_path / "outside" / "secret.md")
     more = {"content": "x"} if tool == "write_file" else {"old_string": "a", "new_string": "b"}
     before = photograph(tmp_path)
     for path in ("user/../x.md", "/etc/passwd", "user/link.md", "user/a\0.md", "user/hard.md"):
-        box = opened()
+        box = open_sandbox()
         assert (write(box).verdict, box.call(tool, {"path": path, **more}).code) == ("allow", "path_escape")
         assert box.call(tool, {"path": "user/../second.md", **more}).code == "path_escape"
         for _ in range(2):
@@ -105,9 +107,9 @@ def test_the_first_escape_by_a_writing_tool_makes_commit_raise(opened, roots, tm
 
 
 @pytest.mark.threat("T-PATH-03", control="resolvers")
-def test_an_escape_by_a_reading_tool_ends_nothing(opened, roots, tmp_path):
+def test_escape_by_reading_tool_does_not_block_commit(open_sandbox, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
-    write(box := opened())
+    write(box := open_sandbox())
     for path in ("user/../x.md", "user/link.md"):
         for tool, more in (("read_file", {}), ("ls", {}), ("grep", {"pattern": CANARY})):
             outcome = box.call(tool, {"path": path, **more})
@@ -115,16 +117,16 @@ def test_an_escape_by_a_reading_tool_ends_nothing(opened, roots, tmp_path):
     assert box.commit().touched_scopes == ("user",)
 
 
-def test_under_refuse_the_model_is_told_and_may_go_on(opened):
-    box = opened(on_escape="refuse")
+def test_on_escape_refuse_denies_call_and_continues(open_sandbox):
+    box = open_sandbox(on_escape="refuse")
     assert write(box, "user/../x.md").code == "path_escape"
     write(box)
     assert box.commit().touched_scopes == ("user",)
 
 
 @pytest.mark.threat("T-PATH-05", control="root_identity")
-def test_a_root_that_was_replaced_is_an_escape_for_every_call_and_commit(opened, roots, tmp_path):
-    box, lost = opened(on_escape="refuse"), opened()
+def test_replaced_root_is_escape_for_calls_and_commit(open_sandbox, roots, tmp_path):
+    box, lost = open_sandbox(on_escape="refuse"), open_sandbox()
     for tool in ([], {}, None, 7, "bash"):
         assert box.call(tool, {}).code == "unknown_tool"
     write(box)
@@ -143,12 +145,12 @@ def test_a_root_that_was_replaced_is_an_escape_for_every_call_and_commit(opened,
     assert list(roots["user"].iterdir()) == list((tmp_path / "moved").iterdir()) == []
 
 
-# -- what holds it
+# -- confinement
 
 
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")
 @pytest.mark.parametrize("require", ["full", "partial"])
-def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, state, require, monkeypatch):
+def test_policy_requiring_worker_rejects_in_process(roots, state, require, monkeypatch):
     monkeypatch.setattr(
         "muniment.sandbox.sandbox.bind_outside", lambda *_a, **_k: pytest.fail("a root was opened")
     )
@@ -159,7 +161,7 @@ def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, state, r
         Sandbox.for_run(strict(require=require), {}, state, in_process=True)
 
 
-def test_a_policy_file_is_named_by_its_path_and_requires_partial_where_it_says_nothing(roots, tmp_path):
+def test_policy_file_requires_partial_confinement_by_default(roots, tmp_path):
     own = files.write(
         tmp_path / "own.toml", body=files.SCOPES + files.allow("/user/**", verbs=["read", "create"])
     )
@@ -183,7 +185,7 @@ SPOILED = {
 }
 
 
-def test_a_root_that_cannot_be_used_says_why_and_nothing_starts(tmp_path):
+def test_unusable_root_raises_reason_and_starts_nothing(tmp_path):
     before = descriptors()
     for name, spoil in SPOILED.items():
         roots = make_roots(tmp_path / name)
@@ -194,10 +196,10 @@ def test_a_root_that_cannot_be_used_says_why_and_nothing_starts(tmp_path):
     assert descriptors() == before
 
 
-def test_roots_lie_apart_from_each_other_and_from_the_state_and_no_bad_setting_is_taken(roots, tmp_path):
+def test_overlapping_roots_and_invalid_settings_are_rejected(roots, tmp_path):
     user = roots["user"]
     (inner := user / "inner").mkdir(mode=0o700)
-    for bound, terms, error in (
+    for bound, options, error in (
         *(({"user": user, "project": each}, {}, errors.ManagedMemoryUnavailable) for each in (user, inner)),
         *((roots, {"state": each}, errors.ManagedMemoryUnavailable) for each in (inner, tmp_path / "user")),
         *((each, {}, errors.InvalidScope) for each in ({}, None, {"team": "/nowhere"})),
@@ -205,8 +207,8 @@ def test_roots_lie_apart_from_each_other_and_from_the_state_and_no_bad_setting_i
         (roots, {"policy": "no-such-policy"}, errors.PolicyInvalid),
     ):
         with pytest.raises(error):
-            Sandbox(**{"policy": "strict", "roots": bound, **terms})
-    (link := tmp_path / "link").symlink_to(roots["user"])  # A link that is bound was meant.
+            Sandbox(**{"policy": "strict", "roots": bound, **options})
+    (link := tmp_path / "link").symlink_to(roots["user"])  # A link that the caller binds is accepted.
     with Sandbox("strict", {"user": link}) as box:
         write(box)
         box.commit()
@@ -223,21 +225,21 @@ def bound(roots):
         for each in bound.values():
             stack.callback(each.close)
         yield bound
-        assert all(bound[scope].root.fd >= 0 for scope in SCOPES)  # They stay the caller's.
+        assert all(bound[scope].root.fd >= 0 for scope in SCOPES)  # They still belong to the caller.
 
 
 @pytest.mark.parametrize("in_process", MODES)
-def test_a_clean_run_settles_a_taken_name_without_telling(roots, bound, state, in_process):
+def test_clean_run_renames_file_if_name_is_taken(roots, bound, state, in_process):
     put(roots["user"], "a.md", "theirs\n")
-    terms = {"context": ContextMode.CLEAN, "in_process": in_process}
-    with Sandbox.for_run(strict(require="none"), bound, state, **terms) as box:
+    options = {"context": ContextMode.CLEAN, "in_process": in_process}
+    with Sandbox.for_run(strict(require="none"), bound, state, **options) as box:
         assert write(box).text == "created user/a.md (2 bytes)"
         assert box.call("read_file", {"path": "user/a.md"}).text == "1\tx"
         assert [change.path for change in box.commit().changes] == ["user/a-2.md"]
     assert ((roots["user"] / "a.md").read_text(), len(commits(state))) == ("theirs\n", 1)
 
 
-def test_a_run_ends_at_its_patience_before_anything_is_written(bound, state, tmp_path):
+def test_cancelled_run_writes_nothing(bound, state, tmp_path):
     before = photograph(tmp_path)
     with Cancel() as cancel:
         soon = Patience(float("inf"), cancel)

@@ -1,6 +1,6 @@
-"""Settings and the key: who wins, what they may say, and that nothing that is told holds the key.
+"""Settings and the API key: precedence, validation, and errors that never contain the key.
 
-Where workspaces and homes lie is shown in `test_places_fakefs.py`.
+Positions of workspaces and homes: `test_places_fakefs.py`.
 """
 
 import os
@@ -22,7 +22,7 @@ from muniment.settings import MAX_KEY_BYTES, default_roots, parse_roots, read_ap
 SCOPES = ("user", "project")
 SERVER = "http://127.0.0.1:1/v1"
 
-OURS = ("state", "policies", "config.toml", "projects.json")
+OWN_NAMES = ("state", "policies", "config.toml", "projects.json")
 
 
 @pytest.fixture
@@ -39,25 +39,25 @@ def read(home, environment=None, **flags):
     return read_settings({"MUNIMENT_HOME": str(home), **(environment or {})}, **flags)
 
 
-def refused(home, environment=None, **flags):
-    """What is told of settings that are none; a canary in them is not."""
+def read_error(home, environment=None, **flags):
+    """Return the error message of invalid settings, which must not contain the canary."""
     with pytest.raises(ConfigInvalid) as caught:
         read(home, environment, **flags)
     assert not any(each in str(caught.value) for each in ("canary", "\x1b"))
     return str(caught.value)
 
 
-# -- who wins
+# -- precedence
 
 
-def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path, monkeypatch):
+def test_defaults_apply_and_nothing_is_created(tmp_path, monkeypatch):
     settings, home = read_settings({"HOME": str(tmp_path)}), tmp_path / ".muniment"
     assert (settings.home, settings.policy, settings.on_model_failure) == (home, "strict", "rules")
     assert (dict(settings.roots), settings.symlinks, settings.policy_signers) == ({}, "refuse", None)
     assert settings.embeddings is None
     assert (settings.model, settings.base_url, settings.protocol) == ("rules", None, "auto")
     assert (settings.api_key_file, settings.key_in_variable) == (None, False)
-    assert settings.apart == tuple(home / name for name in OURS)
+    assert settings.apart == tuple(home / name for name in OWN_NAMES)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", Mock(side_effect=KeyError))
@@ -76,17 +76,17 @@ SOURCES = {
 }
 
 
-def test_each_of_these_is_asked_of_the_flag_first_and_of_the_default_last(home, configure):
+def test_flag_overrides_environment_file_and_default(home, configure):
     for name, values in SOURCES.items():
         flag, environment, file, _ = values
         for winner, wanted in enumerate(values):
-            # Without a model, flags about one would be refused.
-            terms = {} if name == "model" else {"model": "some-model"}
+            # Flags about a model are rejected without a model.
+            options = {} if name == "model" else {"model": "some-model"}
             for empty in ({}, {name: None}) if name == "model" else ({}, {name: ""}, {name: None}):
-                given = {name: flag} if winner == 0 else empty
+                arguments = {name: flag} if winner == 0 else empty
                 variables = {f"MUNIMENT_{name.upper()}": environment if winner <= 1 else ""}
                 configure(f'{name} = "{file}"\n' if winner <= 2 else "")
-                found = getattr(read(home, variables, **terms, **given), name)
+                found = getattr(read(home, variables, **options, **arguments), name)
                 assert found == (Path(wanted) if values is PATHS and wanted else wanted), (name, winner)
     configure('symlinks = "beneath"\n[roots]\nuser = "/file/user"\nproject = "/file/project"\n')
     settings = read(home, roots={"user": Path("/flag/user")}, symlinks="refuse")
@@ -94,7 +94,7 @@ def test_each_of_these_is_asked_of_the_flag_first_and_of_the_default_last(home, 
     assert settings.symlinks == "refuse"
 
 
-def test_the_key_of_the_server_in_the_file_is_for_no_other(home, configure):
+def test_configured_key_is_used_only_for_its_server(home, configure):
     a, b, key = "https://a.example/v1", "https://b.example/v1", Path("/key-of-a")
     configure(f'model = "m"\nbase_url = "{a}"\napi_key_file = "{key}"\n')
     assert read(home).api_key_file == read(home, base_url=f"{a}/").api_key_file == key
@@ -104,15 +104,15 @@ def test_the_key_of_the_server_in_the_file_is_for_no_other(home, configure):
     assert read(home, base_url=b).api_key_file == key
 
 
-def test_a_root_has_to_lie_apart_from_the_key_file_the_model_and_the_file_of_those_who_sign(home):
-    own = tuple(home / name for name in OURS)
-    for environment in ({}, {"MUNIMENT_API_KEY": "k"}):  # Whatever the key is taken from.
+def test_reserved_paths_include_key_model_and_signers(home):
+    own = tuple(home / name for name in OWN_NAMES)
+    for environment in ({}, {"MUNIMENT_API_KEY": "k"}):  # For each source of the key.
         assert read(home, {"MUNIMENT_API_KEY_FILE": "/key", **environment}).apart == (*own, Path("/key"))
     assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
     assert read(home, {"MUNIMENT_EMBEDDINGS": "/model"}).apart[-1] == Path("/model")
 
 
-def test_a_tilde_is_home_and_a_path_of_the_file_is_not_taken_from_here(home, configure, monkeypatch):
+def test_tilde_is_expanded_in_configured_paths(home, configure, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     configure('api_key_file = "~/key"\n[roots]\nuser = "~/memory"\n')
     settings, other = read(home), read(home, {"MUNIMENT_API_KEY_FILE": "~/other"})
@@ -120,20 +120,20 @@ def test_a_tilde_is_home_and_a_path_of_the_file_is_not_taken_from_here(home, con
     assert settings.roots == {"user": Path("/home/me/memory")}
     assert read(home, model="m", api_key_file="here").api_key_file == Path("here")
     for bad in ("/a\0b", "/a\ud800b"):
-        assert "is not a valid path" in refused(home, {"MUNIMENT_API_KEY_FILE": bad})
+        assert "is not a valid path" in read_error(home, {"MUNIMENT_API_KEY_FILE": bad})
 
 
 # -- the environment
 
 
 class Watched(Mapping):
-    """An environment that notes what it is asked for, and is not read as a whole."""
+    """An environment that records lookups and cannot be read as a whole."""
 
     def __init__(self, inner):
-        self.inner, self.asked = inner, set()
+        self.inner, self.lookups = inner, set()
 
     def __getitem__(self, key):
-        self.asked.add(key)
+        self.lookups.add(key)
         return self.inner[key]
 
     def __iter__(self):
@@ -144,48 +144,50 @@ class Watched(Mapping):
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY", "SSL_CERT_FILE")
 URLS = ("OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-STRANGERS = dict.fromkeys(KEYS, "canary") | dict.fromkeys(URLS, "http://canary.invalid")
+FOREIGN_VARIABLES = dict.fromkeys(KEYS, "canary") | dict.fromkeys(URLS, "http://canary.invalid")
 
 
 @pytest.mark.threat("T-RUN-05", control="own_variables")
 @pytest.mark.parametrize("flags", [{}, {"model": "some-model", "base_url": SERVER}])
-def test_the_variables_of_other_programs_are_never_read(home, flags):
-    mine = {"MUNIMENT_HOME": str(home), "MUNIMENT_PROTOCOL": "json"}
-    environment = Watched({**mine, **STRANGERS, **{name.lower(): STRANGERS[name] for name in STRANGERS}})
-    assert read_settings(environment, **flags) == read_settings(mine, **flags)
-    assert "MUNIMENT_PROTOCOL" in environment.asked
-    assert {name for name in environment.asked if not name.startswith("MUNIMENT_")} <= {"HOME"}
+def test_variables_of_other_programs_are_not_read(home, flags):
+    own = {"MUNIMENT_HOME": str(home), "MUNIMENT_PROTOCOL": "json"}
+    environment = Watched(
+        {**own, **FOREIGN_VARIABLES, **{name.lower(): FOREIGN_VARIABLES[name] for name in FOREIGN_VARIABLES}}
+    )
+    assert read_settings(environment, **flags) == read_settings(own, **flags)
+    assert "MUNIMENT_PROTOCOL" in environment.lookups
+    assert {name for name in environment.lookups if not name.startswith("MUNIMENT_")} <= {"HOME"}
 
 
-# -- what settings may say
+# -- valid values
 
 
-def test_a_models_name_prints_on_a_line(home, configure):
+def test_model_name_must_be_printable(home, configure):
     for name in ("m", "org/model-7b:latest", "模型 é", "x" * MAX_MODEL_CHARS):
         assert read(home, model=name).model == read(home, {"MUNIMENT_MODEL": name}).model == name
     unseen = (*(f"canary{each}x" for each in "\n\u2003\u202e\u200b\u115f\udcff"), "canary\x1b[2J")
     for name in (" ", " m", "m ", "m\n", "x" * (MAX_MODEL_CHARS + 1), *unseen):
-        for told in (refused(home, model=name), refused(home, {"MUNIMENT_MODEL": name})):
-            assert "invalid model name: use 1 to 200 printable" in told, name
+        for error in (read_error(home, model=name), read_error(home, {"MUNIMENT_MODEL": name})):
+            assert "invalid model name: use 1 to 200 printable" in error, name
     configure("model = ''")
-    assert "invalid model name" in refused(home)
+    assert "invalid model name" in read_error(home)
 
 
-def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
+def test_adapter_accepts_the_five_protocols(home):
     for protocol in ("auto", "tools", "json", "text", "decide"):
         assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
-        assert "use one of auto, tools, json, text or decide" in refused(home, {"MUNIMENT_PROTOCOL": bad})
-    assert "unknown on_model_failure 'stop'; use rules or fail" in refused(home, on_model_failure="stop")
+        assert "use one of auto, tools, json, text or decide" in read_error(home, {"MUNIMENT_PROTOCOL": bad})
+    assert "unknown on_model_failure 'stop'; use rules or fail" in read_error(home, on_model_failure="stop")
 
 
-def test_a_flag_about_a_language_model_is_no_use_to_the_rules_which_files_may_prepare(home, configure):
+def test_model_flags_without_model_are_rejected(home, configure):
     for name, value in (("base_url", SERVER), ("api_key_file", "/key"), ("protocol", "json")):
-        for environment, terms in (({}, {}), ({"MUNIMENT_MODEL": "m"}, {"model": "rules"})):
-            told = refused(home, environment, **terms, **{name: value})
-            assert f"--{name.replace('_', '-')} is for a language model" in told
-            assert "--model NAME" in told
+        for environment, options in (({}, {}), ({"MUNIMENT_MODEL": "m"}, {"model": "rules"})):
+            error = read_error(home, environment, **options, **{name: value})
+            assert f"--{name.replace('_', '-')} is for a language model" in error
+            assert "--model NAME" in error
         assert read(home, {"MUNIMENT_MODEL": "m"}, **{name: value}).model == "m"
     configure(f'base_url = "{SERVER}"\napi_key_file = "/key"\nprotocol = "json"\n')
     assert read(home, {"MUNIMENT_BASE_URL": SERVER}).model == "rules"
@@ -212,26 +214,26 @@ FILES = {
 }
 
 
-def test_what_the_file_may_not_say_is_told(home, configure):
-    for text, words in FILES.items():
+def test_invalid_config_file_raises_with_reason(home, configure):
+    for text, expected in FILES.items():
         configure(text)
-        told = refused(home)
-        assert words in told
-        assert "config.toml" in told or words in {"no home directory", "is not a valid path"}
+        error = read_error(home)
+        assert expected in error
+        assert "config.toml" in error or expected in {"no home directory", "is not a valid path"}
 
 
-def test_a_configuration_that_went_away_or_whose_home_is_a_file_is_not_taken_for_none(home, tmp_path):
-    """It may have asked for a stricter policy than the default."""
+def test_broken_config_path_is_not_treated_as_missing(home, tmp_path):
+    """The file may require a stricter policy than the default."""
     (home / "config.toml").symlink_to(home / "elsewhere.toml")
-    assert "broken link" in refused(home)
+    assert "broken link" in read_error(home)
     (file := tmp_path / "file").write_text("no directory")
-    assert ("cannot be read: Not a directory" in refused(file), file.read_text()) == (True, "no directory")
+    assert ("cannot be read: Not a directory" in read_error(file), file.read_text()) == (True, "no directory")
 
 
 # -- roots
 
 
-def test_default_roots_are_ours_and_private_and_a_bound_one_takes_the_place_of_ours(home, tmp_path):
+def test_default_roots_are_private_and_replaced_by_bound_roots(home, tmp_path):
     settings = read(home, roots={"user": tmp_path / "mine"})
     assert default_roots(settings, ("user",), tmp_path, create=True) == {"user": tmp_path / "mine"}
     assert ((tmp_path / "mine").exists(), (home / "user").exists()) == (False, False)
@@ -241,7 +243,7 @@ def test_default_roots_are_ours_and_private_and_a_bound_one_takes_the_place_of_o
     assert [path.stat().st_mode & 0o777 for path in roots.values()] == [0o700] * 2
 
 
-def test_scopes_and_roots_have_to_fit_and_a_home_that_cannot_hold_them_is_told(home, tmp_path):
+def test_mismatched_scopes_roots_and_home_are_rejected(home, tmp_path):
     with pytest.raises(InvalidScope, match="unknown scope 'team'"):
         default_roots(read(home, roots={"team": tmp_path}), SCOPES, tmp_path, create=True)
     with pytest.raises(ConfigInvalid, match="--root team=DIR"):
@@ -252,7 +254,7 @@ def test_scopes_and_roots_have_to_fit_and_a_home_that_cannot_hold_them_is_told(h
         default_roots(read(home), SCOPES, tmp_path, create=True)
 
 
-def test_roots_are_given_as_pairs():
+def test_roots_are_parsed_from_pairs():
     pairs = ["user=/a = b, x", "project=/c"]
     assert (parse_roots([]), parse_roots(pairs)) == ({}, {"user": Path("/a = b, x"), "project": Path("/c")})
     for bad in ("user", "user=", "=/a", ""):
@@ -268,60 +270,66 @@ CANARY = "sk-canary-7f3a"
 
 
 @pytest.fixture
-def key_of(home):
-    """The key that a program with this environment and these flags would use."""
+def read_key(home):
+    """Return a function that reads the API key for an environment and flags."""
 
-    def key_of(environment=None, **flags):
+    def read_key(environment=None, **flags):
         whole = {"MUNIMENT_HOME": str(home), **(environment or {})}
         return read_api_key(read_settings(whole, model="some-model", **flags), MappingProxyType(whole))
 
-    return key_of
+    return read_key
 
 
 @pytest.fixture
-def no_key(key_of):
-    """What is told of a key that is none; nothing of it is shown, nor would be by a traceback."""
+def read_key_error(read_key):
+    """Return a function that returns the error of an invalid key; no part of the key is in its traceback."""
 
-    def no_key(environment=None, *, by_any=True, **flags):
+    def read_key_error(environment=None, *, check_causes=True, **flags):
         with pytest.raises(ConfigInvalid) as caught:
-            key_of(environment, **flags)
+            read_key(environment, **flags)
         chain = [caught.value]
-        while by_any and (chain[-1].__cause__ or chain[-1].__context__):
+        while check_causes and (chain[-1].__cause__ or chain[-1].__context__):
             chain.append(chain[-1].__cause__ or chain[-1].__context__)
         assert "canary" not in "".join([*map(repr, chain), *traceback.format_exception(caught.value)])
         return str(caught.value)
 
-    return no_key
+    return read_key_error
 
 
-def key_file(path, content):
+def write_key_file(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
 
 
-def test_a_flag_beats_the_variable_and_that_the_files_that_are_named(home, tmp_path, key_of):
-    flag, named, configured = (key_file(tmp_path / name, name) for name in ("flag", "named", "configured"))
-    assert key_of() is None
+def test_key_flag_overrides_variable_and_configured_file(home, tmp_path, read_key):
+    flag, named, configured = (
+        write_key_file(tmp_path / name, name) for name in ("flag", "named", "configured")
+    )
+    assert read_key() is None
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "API_KEY", "muniment_api_key"):
-        assert key_of({name: CANARY}) is None  # That of another program.
+        assert read_key({name: CANARY}) is None  # These belong to other programs.
     (home / "config.toml").write_text(f'api_key_file = "{configured}"\n')
-    assert key_of() == key_of({"MUNIMENT_API_KEY": "", "MUNIMENT_API_KEY_FILE": ""}) == "configured"
+    assert read_key() == read_key({"MUNIMENT_API_KEY": "", "MUNIMENT_API_KEY_FILE": ""}) == "configured"
     environment = {"MUNIMENT_API_KEY_FILE": named}
-    assert key_of(environment) == key_of(environment | {"MUNIMENT_API_KEY": ""}, api_key_file="") == "named"
+    assert (
+        read_key(environment) == read_key(environment | {"MUNIMENT_API_KEY": ""}, api_key_file="") == "named"
+    )
     environment["MUNIMENT_API_KEY"] = "variable"
-    assert key_of(environment) == key_of({"MUNIMENT_API_KEY": "variable"}) == "variable"
-    assert key_of(environment, api_key_file=flag) == key_of(environment, api_key_file=Path(flag)) == "flag"
+    assert read_key(environment) == read_key({"MUNIMENT_API_KEY": "variable"}) == "variable"
+    assert (
+        read_key(environment, api_key_file=flag) == read_key(environment, api_key_file=Path(flag)) == "flag"
+    )
     settings = read_settings(environment | {"MUNIMENT_API_KEY": CANARY, "HOME": str(home)})
     assert (CANARY in repr(settings), named in repr(settings)) == (False, True)
 
 
-def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
+def test_white_space_around_key_is_stripped(tmp_path, read_key):
     for text in ("k", f"  {CANARY}\r\n", f"\n\t{CANARY}", "!~" * 2000, " " * 4000 + CANARY):
-        assert key_of({"MUNIMENT_API_KEY": text}) == text.strip()
-        assert key_of(api_key_file=key_file(tmp_path / "key", text)) == text.strip()
+        assert read_key({"MUNIMENT_API_KEY": text}) == text.strip()
+        assert read_key(api_key_file=write_key_file(tmp_path / "key", text)) == text.strip()
 
 
-NO_KEYS = {
+INVALID_KEYS = {
     b" \n": "is empty",
     **{
         f"{CANARY}{text}".encode(): "contains no valid key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")
@@ -333,25 +341,30 @@ NO_KEYS = {
 
 
 @pytest.mark.threat("T-LEAK-09", control="quiet_key")
-def test_what_is_no_key_is_told_and_not_shown(tmp_path, no_key):
-    for content, words in {b"": "is empty", **NO_KEYS}.items():
-        path = key_file(tmp_path / "file", content)
-        assert f"the key file {path} {words}" in no_key(api_key_file=path)
+def test_invalid_key_raises_without_showing_it(tmp_path, read_key_error):
+    for content, expected in {b"": "is empty", **INVALID_KEYS}.items():
+        path = write_key_file(tmp_path / "file", content)
+        assert f"the key file {path} {expected}" in read_key_error(api_key_file=path)
         if content:
-            told = no_key({"MUNIMENT_API_KEY": os.fsdecode(content)})
-            assert told.startswith(f"MUNIMENT_API_KEY {words}")
-    assert no_key(api_key_file=str(tmp_path)) == f"the key file {tmp_path} cannot be read: Is a directory"
-    assert "longer than" in no_key(api_key_file="/dev/zero")
+            error = read_key_error({"MUNIMENT_API_KEY": os.fsdecode(content)})
+            assert error.startswith(f"MUNIMENT_API_KEY {expected}")
+    assert (
+        read_key_error(api_key_file=str(tmp_path))
+        == f"the key file {tmp_path} cannot be read: Is a directory"
+    )
+    assert "longer than" in read_key_error(api_key_file="/dev/zero")
 
 
-def test_a_key_that_was_given_for_the_name_of_a_file_is_not_repeated(tmp_path, no_key, monkeypatch):
+def test_key_used_as_file_name_is_not_shown(tmp_path, read_key_error, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for key in (CANARY, f"{CANARY}/x", f"{CANARY}{'x' * 400}"):
-        for given in ({"api_key_file": key}, {"environment": {"MUNIMENT_API_KEY_FILE": key}}):
-            assert "need the path of a file that contains the key" in no_key(by_any=False, **given)
+        for arguments in ({"api_key_file": key}, {"environment": {"MUNIMENT_API_KEY_FILE": key}}):
+            assert "need the path of a file that contains the key" in read_key_error(
+                check_causes=False, **arguments
+            )
 
 
-def test_a_key_comes_in_pieces_through_an_open_descriptor(key_of):
+def test_key_is_read_in_pieces_from_descriptor(read_key):
     reading, writing = os.pipe()
 
     def write():
@@ -361,6 +374,6 @@ def test_a_key_comes_in_pieces_through_an_open_descriptor(key_of):
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert key_of(api_key_file=f"/dev/fd/{reading}") == CANARY
+    assert read_key(api_key_file=f"/dev/fd/{reading}") == CANARY
     writer.join()
     os.close(reading)

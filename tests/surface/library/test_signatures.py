@@ -1,4 +1,4 @@
-"""Signatures, by the real ssh-keygen: where signers are configured, nothing unsigned bounds a run."""
+"""Signatures, by the real ssh-keygen: if signers are configured, no run uses an unsigned policy."""
 
 import os
 import shutil
@@ -23,12 +23,12 @@ NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """Private keys of a signer and of somebody else."""
-    made = tuple(tmp_path_factory.mktemp("keys") / name for name in ("alice", "mallory"))
-    for key in made:
+    """Private keys of a signer and of another person."""
+    paths = tuple(tmp_path_factory.mktemp("keys") / name for name in ("alice", "mallory"))
+    for key in paths:
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key]
         subprocess.run(command, check=True, capture_output=True)
-    return made
+    return paths
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def signers(keys, tmp_path):
 own = pytest.fixture(lambda tmp_path: Path(write(tmp_path / "policies" / "own.toml")))
 
 
-def signed(path, key):
-    """Sign a policy file as it is."""
+def sign_policy(path, key):
+    """Sign the current content of a policy file."""
     loaded = load_files(str(path))
     signature_path(loaded.files[0]).write_bytes(sign(statement(loaded.policy), key))
     return loaded
@@ -52,16 +52,16 @@ def load(path, signers):
     return load_configured(Settings(Path("/nowhere"), policy=str(path), policy_signers=signers))
 
 
-def refused(path, signers):
-    """The rule that a policy breaks, and what is said of it."""
+def load_rejected(path, signers):
+    """Return the rule that a policy breaks, and the problem."""
     with pytest.raises(PolicyInvalid) as caught:
         load(path, signers)
     assert str(caught.value).isprintable()
     return caught.value.rule, caught.value.problem
 
 
-def test_a_signed_policy_loads_and_its_signer_is_known(own, keys, signers):
-    loaded = signed(own, keys[0])
+def test_signed_policy_loads_and_names_its_signer(own, keys, signers):
+    loaded = sign_policy(own, keys[0])
     assert statement(loaded.policy) == f"muniment-policy/1 own {loaded.policy.digest}\n".encode()
     assert (load(own, signers), signatures.verify_policy(loaded, signers)) == (loaded, "alice@example.com")
     own.write_text("# a comment\n" + own.read_text())
@@ -69,60 +69,58 @@ def test_a_signed_policy_loads_and_its_signer_is_known(own, keys, signers):
 
 
 @pytest.mark.threat("T-POL-04", control="signatures_asked")
-def test_nothing_unsigned_loads_where_signers_are_configured_but_what_came_with_the_program(
-    own, signers, tmp_path
-):
+def test_unsigned_policy_is_rejected_unless_built_in(own, signers, tmp_path):
     assert load(own, None)
-    rule, problem = refused(own, signers)
+    rule, problem = load_rejected(own, signers)
     assert (rule, "own.toml.sig" in problem) == ("E141", True)
     assert load("hardened", signers).policy.name == "hardened"
     with pytest.raises(PolicyInvalid, match="E143"):
         signature_path(strict := load_files("strict").files[0])
-    assert refused(shutil.copy(strict.path, tmp_path / "strict.toml"), signers)[0] == "E141"
-    assert refused(write(tmp_path / "child.toml", extends=["strict"]), signers)[0] == "E141"
+    assert load_rejected(shutil.copy(strict.path, tmp_path / "strict.toml"), signers)[0] == "E141"
+    assert load_rejected(write(tmp_path / "child.toml", extends=["strict"]), signers)[0] == "E141"
 
 
 @pytest.mark.threat("T-POL-04", control="signatures_asked")
 @pytest.mark.threat("T-POL-04", control="signatures_checked")
-def test_a_signature_covers_the_policy_as_it_is_every_parent_and_the_name(own, keys, signers, tmp_path):
+def test_signature_covers_policy_parents_and_name(own, keys, signers, tmp_path):
     child = Path(write(tmp_path / "child.toml", extends=["policies/own.toml"]))
     for path in (own, child):
-        signed(path, keys[0])
+        sign_policy(path, keys[0])
         assert load(path, signers)
     write(own, body=NARROW)
     for path in (own, child):
-        assert refused(path, signers)[0] == "E140"
-    signed(own, keys[0])
+        assert load_rejected(path, signers)[0] == "E140"
+    sign_policy(own, keys[0])
     renamed = write(own.with_name("other.toml"), body=NARROW)
     shutil.copy(f"{own}.sig", f"{renamed}.sig")
-    assert refused(renamed, signers)[0] == "E140"
+    assert load_rejected(renamed, signers)[0] == "E140"
 
 
-def test_what_is_no_signature_or_by_somebody_else_or_for_something_else_is_none(own, keys, signers, tmp_path):
-    loaded, signature, said = signed(own, keys[1]), Path(f"{own}.sig"), tmp_path / "said"
-    said.write_bytes(statement(loaded.policy))
+def test_invalid_or_foreign_signature_is_rejected(own, keys, signers, tmp_path):
+    loaded, signature, message = sign_policy(own, keys[1]), Path(f"{own}.sig"), tmp_path / "message"
+    message.write_bytes(statement(loaded.policy))
     assert NAMESPACE != "file"
-    command = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", keys[0], said]
+    command = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", keys[0], message]
     subprocess.run(command, check=True, capture_output=True)
-    contents = (signature.read_bytes(), Path(f"{said}.sig").read_bytes())
+    contents = (signature.read_bytes(), Path(f"{message}.sig").read_bytes())
     for content in (*contents, b"", b"signed", b"\xff\xfe", b"#" * 300_000):
         signature.write_bytes(content)
-        assert refused(own, signers)[0] == "E140"
+        assert load_rejected(own, signers)[0] == "E140"
     signature.unlink()
-    os.mkfifo(signature)  # It is not waited for.
-    assert refused(own, signers)[0] == "E140"
+    os.mkfifo(signature)  # Reading it must not block.
+    assert load_rejected(own, signers)[0] == "E140"
 
 
-def test_without_signers_that_can_be_read_nothing_loads(own, keys, tmp_path):
-    signed(own, keys[0])
+def test_empty_or_unreadable_signers_file_rejects_policy(own, keys, tmp_path):
+    sign_policy(own, keys[0])
     (tmp_path / "empty").write_text("")
-    assert refused(own, tmp_path / "empty")[0] == "E140"
+    assert load_rejected(own, tmp_path / "empty")[0] == "E140"
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "fifo"):
-        assert refused(own, path)[0] == "E142"
+        assert load_rejected(own, path)[0] == "E142"
 
 
-def test_names_like_options_are_names_and_a_key_that_cannot_sign_is_told(keys, tmp_path, monkeypatch):
+def test_option_like_names_work_and_unusable_key_raises(keys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(keys[0], "-key")
     Path("-signers").write_text(f"-O {keys[0].with_suffix('.pub').read_text()}")
@@ -134,14 +132,14 @@ def test_names_like_options_are_names_and_a_key_that_cannot_sign_is_told(keys, t
         assert (caught.value.rule, str(caught.value).isprintable()) == ("E142", True)
 
 
-def test_without_an_ssh_keygen_that_works_nothing_loads(own, keys, signers, tmp_path, monkeypatch):
-    signed(own, keys[0])
+def test_broken_ssh_keygen_rejects_policy(own, keys, signers, tmp_path, monkeypatch):
+    sign_policy(own, keys[0])
     fake = tmp_path / "bin" / "ssh-keygen"
     fake.parent.mkdir()
     monkeypatch.setenv("PATH", str(fake.parent))
     monkeypatch.setenv("MUNIMENT_API_KEY", "canary")
     monkeypatch.setattr(signatures, "VERIFY_SECONDS", 1.0)
-    for script, rule, words in (
+    for script, rule, expected in (
         *(("", "E142", "install OpenSSH"), ("#!/bin/sh\nexit 3\n", "E140", "")),
         ("#!/no/such/interpreter\n", "E142", "cannot be run"),
         (f"#!/bin/sh\n/usr/bin/env > {tmp_path}/seen\n", "E140", ""),
@@ -150,23 +148,23 @@ def test_without_an_ssh_keygen_that_works_nothing_loads(own, keys, signers, tmp_
         if script:
             fake.write_text(script)
             fake.chmod(0o755)
-        told = refused(own, signers)
-        assert (told[0], words in told[1]) == (rule, True), script
+        rejection = load_rejected(own, signers)
+        assert (rejection[0], expected in rejection[1]) == (rule, True), script
         if "exit" in script:
             with pytest.raises(PolicyInvalid, match="ended with 3"):
                 sign(b"said\n", keys[0])
-    seen = (tmp_path / "seen").read_text()  # It learns nothing of the environment.
+    seen = (tmp_path / "seen").read_text()  # It does not inherit the environment.
     assert ("canary" in seen, "LC_ALL=C" in seen) == (False, True)
 
 
-# -- wherever a policy bounds a run
+# -- every use of a policy
 
 
 root = pytest.fixture(lambda tmp_path: make_roots(tmp_path / "memory")["user"])
 
 
 @pytest.mark.threat("T-POL-04", control="signatures_asked")
-def test_no_command_runs_by_an_unsigned_policy(own, keys, signers, root, tmp_path, monkeypatch):
+def test_commands_reject_unsigned_policy(own, keys, signers, root, tmp_path, monkeypatch):
     home, workspace = tmp_path / "home", tmp_path / "work"
     for each in (home, workspace):
         each.mkdir()
@@ -178,34 +176,34 @@ def test_no_command_runs_by_an_unsigned_policy(own, keys, signers, root, tmp_pat
         assert (done.exit_code, "E141" in done.output) == (1, True), command
     with pytest.raises(PolicyInvalid, match="E141"):
         muniment.open(workspace, home=home)
-    signed(own, keys[0])
+    sign_policy(own, keys[0])
     assert invoked(tool, {}, "").exit_code == 0
     muniment.open(workspace, home=home).close()
 
 
 @pytest.mark.threat("T-POL-04", control="policies_outside")
-def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
+def test_policy_inside_writable_root_is_rejected(root, tmp_path):
     outside, alias = tmp_path / "policies", tmp_path / "alias"
     outside.mkdir()
     alias.symlink_to(root)
     good, bad = Path(write(outside / "good.toml")), Path(write(root / "deep" / "bad.toml", "good"))
     (root / "out.toml").symlink_to(good)
     (outside / "in.toml").symlink_to("../alias/deep/bad.toml")
-    terms = {"home": tmp_path / "home", "roots": {"user": root}}
-    muniment.open(outside, policy=good, **terms).close()  # From now on the zygote is there.
+    options = {"home": tmp_path / "home", "roots": {"user": root}}
+    muniment.open(outside, policy=good, **options).close()  # This starts the zygote, which then stays.
     parent, before = write(outside / "own.toml", extends=["../memory/user/deep/bad.toml"]), descriptors()
     for named in (bad, parent, root / "out.toml", outside / "in.toml", alias / "deep" / "bad.toml"):
         with pytest.raises(PolicyInvalid) as caught:
             muniment.Sandbox(policy=named, roots={"user": root})
         assert (caught.value.rule, "scope 'user'" in caught.value.problem) == ("E126", True)
-    told = invoked(["tool", "--policy", str(named), "--root", f"user={root}"], {}, "")
-    assert "E126" in told.output
+    result = invoked(["tool", "--policy", str(named), "--root", f"user={root}"], {}, "")
+    assert "E126" in result.output
     with pytest.raises(PolicyInvalid, match="E126"):
-        muniment.open(outside, policy=bad, **terms)
+        muniment.open(outside, policy=bad, **options)
     assert descriptors() == before
 
 
-def test_a_place_that_nobody_can_look_at_is_no_place_for_a_policy(own, root, tmp_path):
+def test_policy_in_unreadable_directory_is_rejected(own, root, tmp_path):
     loaded = load_files(str(own))
     shutil.rmtree(own.parent)
     (tmp_path / "loop").symlink_to("loop")

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, for a program that has set a tracer provider: what they say, and never say."""
+"""OpenTelemetry spans of a program with a tracer provider: their content, and what they never contain."""
 
 import json
 import logging
@@ -25,7 +25,9 @@ CANARY = "canary-7f3a"
 
 @pytest.fixture
 def provider(monkeypatch):
-    """That of the program; a process can set only one, so that it is put back behind the test."""
+    """The tracer provider of the program. A process can set only one, so the fixture restores it after the
+    test.
+    """
     provider = TracerProvider(shutdown_on_exit=False)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     yield provider
@@ -34,41 +36,43 @@ def provider(monkeypatch):
 
 @pytest.fixture
 def spans(provider):
-    """All that ended, in the order in which they began."""
+    """Return a function that returns the finished spans in the order in which they started."""
     exporter = InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return lambda: sorted(exporter.get_finished_spans(), key=lambda each: each.start_time)
 
 
-def tree(spans):
-    """The spans as lines, each indented below its parent, with all that they say but ids and tokens."""
+def format_tree(spans):
+    """Return the spans as indented lines with their attributes, except ids and tokens."""
     depth, lines = {None: -1}, []
     for each in spans:
         parent = None if each.parent is None else each.parent.span_id
         depth[each.context.span_id] = depth[parent] + 1
-        said = {name.rpartition(".")[2]: value for name, value in each.attributes.items()}
-        told = (f"{name}={value}" for name, value in said.items() if not name.endswith(("_id", "_tokens")))
+        attributes = {name.rpartition(".")[2]: value for name, value in each.attributes.items()}
+        pairs = (
+            f"{name}={value}" for name, value in attributes.items() if not name.endswith(("_id", "_tokens"))
+        )
         mark = "" if each.status.is_ok or each.status.status_code.name == "UNSET" else " !"
-        lines.append(f"{'  ' * depth[each.context.span_id]}{each.name[9:]} {' '.join(told)}".rstrip() + mark)
+        lines.append(f"{'  ' * depth[each.context.span_id]}{each.name[9:]} {' '.join(pairs)}".rstrip() + mark)
     return lines
 
 
-def written(spans):
-    """All that a collector would be sent."""
+def export_json(spans):
+    """Return the JSON that a collector would receive."""
     return json.dumps([json.loads(each.to_json()) for each in spans])
 
 
-FILES_IT = [
+WRITING_TURNS = [
     calls(call("ls", path="user")),
     calls(call("write_file", path="user/editor/dark.md", content=f"{FACT}\n")),
     say("Saved to user/editor/dark.md."),
 ]
 
 
-def test_a_remember_is_a_task_with_its_run_its_turns_their_tool_calls_and_its_commit(memory, spans):
-    with memory(model=ScriptedModel(FILES_IT)) as opened:
+def test_remember_has_spans_for_task_run_turns_tools_and_commit(memory, spans):
+    with memory(model=ScriptedModel(WRITING_TURNS)) as opened:
         done = opened.remember(FACT)
-    assert tree(spans()) == [
+    assert format_tree(spans()) == [
         "task kind=remember status=completed",
         "  run ended_by=final_text calls=2",
         "    turn turn=1",
@@ -83,11 +87,11 @@ def test_a_remember_is_a_task_with_its_run_its_turns_their_tool_calls_and_its_co
     assert {each.context.trace_id for each in spans()} == {first.context.trace_id}
 
 
-def test_a_remember_that_is_refused_or_fails_says_its_code_and_no_commit(memory, spans):
+def test_failed_remember_span_has_code_and_no_commit(memory, spans):
     escapes = [calls(call("write_file", path="../out.md", content="x\n"))]
     with memory(model=ScriptedModel(escapes)) as opened, pytest.raises(errors.RememberPathEscape):
         opened.remember(FACT)
-    assert tree(spans()) == [
+    assert format_tree(spans()) == [
         "task kind=remember status=failed type=remember_path_escape !",
         "  run ended_by=escape calls=1",
         "    turn turn=1",
@@ -95,24 +99,22 @@ def test_a_remember_that_is_refused_or_fails_says_its_code_and_no_commit(memory,
     ]
 
 
-def test_a_model_that_breaks_is_an_error_of_its_turn_and_the_rules_that_follow_it_are_a_second_run(
-    memory, spans
-):
-    def broken(_):
-        raise ModelError(f"the server said {CANARY}")
+def test_model_error_marks_turn_and_rules_are_second_run(memory, spans):
+    def fail(_):
+        raise ModelError(f"the server answered {CANARY}")
 
-    with memory(model=ScriptedModel([broken])) as opened:
+    with memory(model=ScriptedModel([fail])) as opened:
         opened.remember(FACT)
-    assert tree(spans())[:4] == [
+    assert format_tree(spans())[:4] == [
         "task kind=remember status=completed",
         "  run ended_by=model_error calls=0",
         "    turn turn=1 type=_OTHER !",
         "  run ended_by=final_text calls=1",
     ]
-    assert CANARY not in written(spans())
+    assert CANARY not in export_json(spans())
 
 
-def test_forget_dream_and_undo_are_tasks_with_a_commit_and_a_question_to_a_model_is_a_turn(memory, spans):
+def test_forget_dream_and_undo_have_task_spans(memory, spans):
     with memory() as opened:
         done = opened.remember(FACT)
     count = len(spans())
@@ -122,7 +124,7 @@ def test_forget_dream_and_undo_are_tasks_with_a_commit_and_a_question_to_a_model
         opened.dream()
         with pytest.raises(errors.UndoOverlap):
             opened.undo(done.task_id)
-    assert tree(spans()[count:]) == [
+    assert format_tree(spans()[count:]) == [
         "task kind=forget status=completed",
         "  turn turn=1",
         "  commit dry_run=False files=1 rejected=0 repeated=False",
@@ -130,38 +132,41 @@ def test_forget_dream_and_undo_are_tasks_with_a_commit_and_a_question_to_a_model
         "task kind=undo status=failed type=undo_overlap !",
     ]
     turn = spans()[count + 1].attributes
-    # A number that the wire cannot carry would cost the batch that it is in.
+    # A number too large for the wire format would lose its whole batch.
     assert (turn["gen_ai.usage.input_tokens"], "gen_ai.usage.output_tokens" in turn) == (7, False)
 
 
 @pytest.mark.threat("T-LEAK-04", control="bare_spans")
-def test_no_span_says_a_fact_a_secret_an_entry_a_directory_a_model_or_what_anybody_chose(
-    memory, spans, tmp_path
-):
+def test_no_span_contains_content_paths_or_model_names(memory, spans, tmp_path):
     path = f"user/{CANARY}/{CANARY}.md"
-    asks = [
+    turns = [
         calls(call("read_file", path=path), call(f"tool-{CANARY}", path=path), call("grep", pattern=CANARY)),
         calls(call("write_file", path=path, content=f"{FACT} {CANARY}\n")),
         say(f"Saved {CANARY} to {path}."),
     ]
-    with memory(model=ScriptedModel(asks, name=f"/models/{CANARY}.gguf")) as opened:
+    with memory(model=ScriptedModel(turns, name=f"/models/{CANARY}.gguf")) as opened:
         opened.remember(f"{FACT} {CANARY}")
-        for terms in ({"scope": CANARY}, {"context": CANARY}, {"expires": CANARY}, {"task_id": f"/{CANARY}"}):
-            opened.try_remember(RememberRequest(f"{FACT} {CANARY}", **terms))
+        for options in (
+            {"scope": CANARY},
+            {"context": CANARY},
+            {"expires": CANARY},
+            {"task_id": f"/{CANARY}"},
+        ):
+            opened.try_remember(RememberRequest(f"{FACT} {CANARY}", **options))
         opened.try_remember(RememberRequest(f"the key is {SECRET} {CANARY}"))
         for query in (CANARY, path, f"../{CANARY}"):
             with pytest.raises((errors.MunimentError, ModelError)):
                 opened.forget(f"{query} {CANARY}", scope=CANARY)
         with pytest.raises(errors.NotFound):
             opened.undo(f"/{CANARY}")
-    said = written(spans())
+    exported = export_json(spans())
     assert len(spans()) > 12
     for word in (CANARY, SECRET, "dark mode", "editors", str(tmp_path), "work", ".md", "gguf", "Traceback"):
-        assert word not in said, word
+        assert word not in exported, word
 
 
 class Hostile(SpanProcessor):
-    """Breaks wherever it is called."""
+    """A span processor that raises in every method."""
 
     def on_start(self, *_, **__):
         raise ValueError(CANARY)
@@ -169,7 +174,7 @@ class Hostile(SpanProcessor):
     on_end = _on_ending = on_start
 
 
-def test_a_tracer_that_breaks_ends_no_task_and_is_told_without_its_words(memory, provider, caplog):
+def test_broken_tracer_is_logged_and_task_completes(memory, provider, caplog):
     caplog.set_level(logging.INFO, logger="muniment")
     provider.add_span_processor(Hostile())
     with memory() as opened:
@@ -178,9 +183,9 @@ def test_a_tracer_that_breaks_ends_no_task_and_is_told_without_its_words(memory,
     assert (bool(lost), CANARY in str(lost)) == (True, False)
 
 
-def test_without_a_provider_there_is_no_span_and_an_error_in_one_goes_on(memory):
-    with memory() as opened, span("task", kind="remember") as told:
-        told.tell(status="completed")
+def test_without_provider_span_is_noop_and_error_propagates(memory):
+    with memory() as opened, span("task", kind="remember") as task_span:
+        task_span.tell(status="completed")
         assert opened.remember(FACT).status == "completed"
     with pytest.raises(KeyError), span("task"):
         raise KeyError
@@ -195,7 +200,7 @@ print([name for name in sys.modules if name.partition(".")[0] in {"opentelemetry
 """
 
 
-def test_where_nobody_asks_for_spans_nothing_of_it_is_loaded(tmp_path):
+def test_opentelemetry_is_not_loaded_without_provider(tmp_path):
     (tmp_path / "work" / ".git").mkdir(parents=True)
     command = [sys.executable, "-c", LOADING, str(tmp_path / "work"), str(tmp_path / "home")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -207,10 +212,10 @@ def test_where_nobody_asks_for_spans_nothing_of_it_is_loaded(tmp_path):
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_a_task_over_http_is_part_of_the_trace_of_whoever_sent_it(http, spans):
+def test_http_task_joins_trace_of_its_request(http, spans):
     daemon = http()
     traced = ("remember", {"content": FACT}, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
-    odd = (
+    invalid_parents = (
         "x" * 60_000,
         f"00-{TRACE}-{'0' * 16}-01",
         f"00-{TRACE}-{PARENT}-01-more",
@@ -218,7 +223,7 @@ def test_a_task_over_http_is_part_of_the_trace_of_whoever_sent_it(http, spans):
     )
     for kind, body, headers in (
         traced,
-        *(("forget", {"query": FACT, "dryRun": True}, {"traceparent": each}) for each in odd[1:]),
+        *(("forget", {"query": FACT, "dryRun": True}, {"traceparent": each}) for each in invalid_parents[1:]),
     ):
         assert daemon.done(kind, body, **headers)["status"] == "completed"
     first, *others = (each for each in spans() if each.name == "muniment.task")
@@ -227,7 +232,7 @@ def test_a_task_over_http_is_part_of_the_trace_of_whoever_sent_it(http, spans):
     assert {each.context.trace_id for each in others} & {first.context.trace_id} == set()
 
 
-def test_a_task_over_mcp_is_part_of_the_trace_of_the_request_that_asked_for_it(http, spans):
+def test_mcp_task_joins_trace_of_its_request(http, spans):
     daemon = http()
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
@@ -239,7 +244,7 @@ def test_a_task_over_mcp_is_part_of_the_trace_of_the_request_that_asked_for_it(h
     assert f"{task.context.trace_id:032x} {task.parent.span_id:016x}" == f"{TRACE} {PARENT}"
 
 
-def test_of_the_parents_that_wait_so_many_are_kept_and_each_for_its_task_alone(spans):
+def test_trace_parents_are_limited_and_used_once_by_their_task(spans):
     parents = TraceParents()
     for number in range(MAX_PARENTS + 1):
         parents.keep(f"task-{number}", [f"00-{TRACE}-{number + 1:016x}-01"])

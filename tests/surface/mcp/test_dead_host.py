@@ -1,4 +1,4 @@
-"""A host that dies without reading what it was sent: the process ends by itself once its input is closed."""
+"""A host that dies without reading its messages: the process ends after its input is closed."""
 
 import json
 import os
@@ -14,10 +14,10 @@ from muniment.integrations.mcp.stdio import LAST_SECONDS
 from muniment.integrations.mcp.wire import END_SECONDS
 
 BOUND = END_SECONDS + LAST_SECONDS + 20
-"""Seconds in which it has to end; the last part is for a busy machine."""
+"""Time limit in seconds; the last part allows for a busy machine."""
 
 FULL_MS = 2_000
-"""Milliseconds in which the input takes nothing more because the process waits for its host to read."""
+"""Milliseconds without a writable input, after which the process is assumed to wait for its host."""
 
 
 def message(request_id):
@@ -33,8 +33,8 @@ FLOODS = {
 }
 
 
-def started(base, *flags, **environment):
-    """A process whose output stays open, and is never read."""
+def start_process(base, *flags, **environment):
+    """Start a process whose output stays open and is never read."""
     base.mkdir()
     env = {**os.environ, "MUNIMENT_HOME": str(base / "home"), **environment}
     arguments = [*PROGRAM, f"--workspace={base}", *flags]
@@ -43,30 +43,33 @@ def started(base, *flags, **environment):
 
 
 def feed_and_close(process, messages):
-    """Write as much of the messages as is taken, as a host that is then killed, and close the input."""
+    """Write as many messages as the process accepts, like a host that is then killed, and close the input."""
     lines = (
         each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", **each}).encode()
         for each in messages
     )
     left, fd = memoryview(b"\n".join((*lines, b""))), process.stdin.fileno()
     os.set_blocking(fd, False)
-    room = select.poll()
-    room.register(fd, select.POLLOUT)
-    while left and room.poll(FULL_MS):
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    while left and poller.poll(FULL_MS):
         left = left[os.write(fd, left[:4_096]) :]
     process.stdin.close()
 
 
 @pytest.mark.slow
-def test_mcp_ends_after_its_input_though_nobody_reads(tmp_path, subtests):
+def test_mcp_process_ends_after_input_without_reader(tmp_path, subtests):
     running = {}
     try:
         with serving(tmp_path / "served") as daemon:
             for name, messages in FLOODS.items():
-                running[name] = started(tmp_path / name), messages
+                running[name] = start_process(tmp_path / name), messages
             flags, token = ("--url", daemon.url), {"MUNIMENT_TOKEN": daemon.token}
             for name in ("errors", "many"):
-                running[f"pipe-{name}"] = started(tmp_path / f"pipe-{name}", *flags, **token), FLOODS[name]
+                running[f"pipe-{name}"] = (
+                    start_process(tmp_path / f"pipe-{name}", *flags, **token),
+                    FLOODS[name],
+                )
             for process, messages in running.values():
                 feed_and_close(process, [HELLO, {"method": "notifications/initialized"}, *messages])
             for name, (process, _) in running.items():

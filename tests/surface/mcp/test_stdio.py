@@ -1,4 +1,4 @@
-"""`muniment mcp`: a host and its child, over pipes in this process; what needs one of its own is slow."""
+"""`muniment mcp` over pipes in this process; the tests that need another process are slow."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ HELLO = {
 }
 
 
-class Piped:
-    """The host's ends of two pipes, on the loop of the server."""
+class HostPipes:
+    """The host's ends of two pipes, on the event loop of the server."""
 
     def __init__(self):
-        (self.theirs_in, self._to), (self._from, self.theirs_out) = os.pipe(), os.pipe()
+        (self.server_in, self._to), (self._from, self.server_out) = os.pipe(), os.pipe()
         self._lines = os.fdopen(self._from, "rb")
 
     async def send(self, *messages):
-        """Write messages, or lines as they are."""
+        """Write messages; write bytes unchanged."""
         for each in messages:
             line = each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", **each}).encode()
             await self.send_bytes(line + b"\n")
 
     async def send_bytes(self, left):
-        """Write what need be no line."""
+        """Write bytes that may be an incomplete line."""
         with suppress(BrokenPipeError):
             while left:
                 left = left[await asyncio.to_thread(os.write, self._to, left[:65_536]) :]
 
     async def answer(self):
-        """The next message."""
+        """Return the next message."""
         line = await asyncio.wait_for(asyncio.to_thread(self._lines.readline), 30)
-        assert line, "nothing more is said"
+        assert line, "the server sent no further message"
         return json.loads(line)
 
     async def answers(self, count):
-        """So many messages by their id."""
+        """Return the next `count` messages by their id."""
         return {each["id"]: each for each in [await self.answer() for _ in range(count)]}
 
     def end(self):
-        """No more is sent."""
+        """Close the input of the server."""
         if self._to >= 0:
             os.close(self._to)
         self._to = -1
@@ -76,7 +76,7 @@ class Piped:
     def close(self):
         self.end()
         self._lines.close()
-        for fd in (self.theirs_in, self.theirs_out):
+        for fd in (self.server_in, self.server_out):
             os.close(fd)
 
 
@@ -85,8 +85,8 @@ def call(number, tool, **arguments):
 
 
 @pytest.fixture
-def hosted(tmp_path):
-    """Runs a body as the host of a server in this process; with what it was answered to its handshake."""
+def run_hosted(tmp_path):
+    """Return a function that runs a body as the host of a server in this process, after the handshake."""
 
     def run(body, *, begin=True, model=None):
         policy = policy_file(tmp_path, require='"none"')
@@ -99,8 +99,8 @@ def hosted(tmp_path):
             ) as opened:
                 if model is not None:
                     opened.model = lambda: model
-                with closing(Piped()) as host:
-                    line = Wire(host.theirs_in, host.theirs_out)
+                with closing(HostPipes()) as host:
+                    line = Wire(host.server_in, host.server_out)
                     serving = asyncio.create_task(serve_over(line, opened, Trust.AGENT))
                     if begin:
                         await host.send(HELLO, {"method": "notifications/initialized"})
@@ -129,7 +129,7 @@ MALFORMED = (
 )
 
 
-def test_a_line_that_is_no_message_is_answered_and_the_next_one_is_served(hosted):
+def test_invalid_line_is_answered_and_next_is_served(run_hosted):
     async def body(host, _):
         for line, number, request_id in MALFORMED:
             await host.send(b"", line)
@@ -140,10 +140,10 @@ def test_a_line_that_is_no_message_is_answered_and_the_next_one_is_served(hosted
         await host.send({"id": 2, "method": "no/such"})
         assert (await host.answer())["error"]["code"] == -32601
 
-    hosted(body)
+    run_hosted(body)
 
 
-def test_stdio_request_with_invalid_id_gets_error(hosted):
+def test_stdio_request_with_invalid_id_gets_error(run_hosted):
     async def body(host, _):
         for text in INVALID_IDS:
             for method in ("ping", "tools/list", "no/such"):
@@ -156,10 +156,10 @@ def test_stdio_request_with_invalid_id_gets_error(hosted):
         await host.send(b'{"jsonrpc": "2.0", "id": ' + b"9" * 5_000 + b', "method": "ping"}')
         assert (await host.answer())["error"]["code"] in {-32700, -32600}
 
-    hosted(body)
+    run_hosted(body)
 
 
-def test_a_mebibyte_of_arguments_is_an_error_and_no_dead_server(hosted):
+def test_too_large_arguments_are_error_and_server_continues(run_hosted):
     async def body(host, _):
         for tool, name in (
             ("remember", "content"),
@@ -173,10 +173,10 @@ def test_a_mebibyte_of_arguments_is_an_error_and_no_dead_server(hosted):
         await host.send({"id": 1, "method": "ping"})
         assert (await host.answer())["id"] == 1
 
-    hosted(body)
+    run_hosted(body)
 
 
-def test_what_is_under_way_when_the_input_ends_is_answered(hosted):
+def test_running_requests_are_answered_after_input_ends(run_hosted):
     async def body(host, _):
         await host.send(
             call(1, "remember", content="The user keeps a goat"),
@@ -188,47 +188,47 @@ def test_what_is_under_way_when_the_input_ends_is_answered(hosted):
         assert answers[1]["result"]["structuredContent"]["paths"]
         assert len(answers[2]["result"]["tools"]) == 8
 
-    hosted(body)
+    run_hosted(body)
 
 
-class Held:
-    """A model that thinks until it is told to stop."""
+class BlockedModel:
+    """A model that runs until it is cancelled."""
 
     name = "held"
 
     def __init__(self):
-        self.is_asked, self.was_cancelled = threading.Event(), False
+        self.is_called, self.was_cancelled = threading.Event(), False
 
     def respond(self, request):
-        self.is_asked.set()
+        self.is_called.set()
         while not request.cancel.is_set():
             request.cancel.fileno()
         self.was_cancelled = True
 
 
-def test_a_signal_ends_it_though_a_call_is_under_way_and_that_call_writes_nothing(hosted, tmp_path):
-    model = Held()
+def test_signal_cancels_running_call_and_ends_server(run_hosted, tmp_path):
+    model = BlockedModel()
 
     async def body(host, line):
         await host.send(call(1, "remember", content="The user waits"))
-        await asyncio.to_thread(model.is_asked.wait, 30)
+        await asyncio.to_thread(model.is_called.wait, 30)
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(line.stopped.wait(), 30)
 
-    hosted(body, model=model)
+    run_hosted(body, model=model)
     assert model.was_cancelled
     assert not list((tmp_path / "home" / "user").glob("**/*.md"))
 
 
-def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
+def test_too_many_requests_in_flight_get_busy_error(run_hosted, monkeypatch):
     monkeypatch.setattr(stdio, "MAX_IN_FLIGHT", 2)
-    model = Held()
+    model = BlockedModel()
 
     async def body(host, _):
         await host.send(
             call(1, "remember", content="The user waits"), call(2, "remember", content="The user waits")
         )
-        await asyncio.to_thread(model.is_asked.wait, 30)
+        await asyncio.to_thread(model.is_called.wait, 30)
         await host.send({"id": 3, "method": "ping"})
         assert (await host.answer())["error"]["code"] == wire.BUSY
         for number in (1, 2):
@@ -236,30 +236,30 @@ def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
         await host.send({"id": 4, "method": "ping"})
         assert (await host.answer())["id"] == 4
 
-    hosted(body, model=model)
+    run_hosted(body, model=model)
 
 
 @pytest.mark.parametrize("named", [[1], {}, None, 1.5])
-def test_a_cancel_of_what_can_be_no_request_ends_nothing(hosted, named):
+def test_cancel_with_invalid_request_id_is_ignored(run_hosted, named):
     async def body(host, _):
         await host.send(
             {"method": "notifications/cancelled", "params": {"requestId": named}}, {"id": 1, "method": "ping"}
         )
         assert (await host.answer())["id"] == 1
 
-    hosted(body)
+    run_hosted(body)
 
 
-def test_a_host_that_closes_its_end_ends_the_server(hosted):
+def test_server_ends_if_host_closes_output(run_hosted):
     async def body(host, line):
         host._lines.close()
         await host.send({"id": 1, "method": "tools/list"})
         await asyncio.wait_for(line.stopped.wait(), 30)
 
-    hosted(body)
+    run_hosted(body)
 
 
-def test_a_memory_that_cannot_be_opened_is_told_by_the_tools_and_tried_again(hosted, tmp_path):
+def test_memory_open_error_is_returned_and_retried(run_hosted, tmp_path):
     user = tmp_path / "home" / "user"
     user.parent.mkdir(mode=0o700)
     user.write_text("no directory")
@@ -274,17 +274,17 @@ def test_a_memory_that_cannot_be_opened_is_told_by_the_tools_and_tried_again(hos
         await host.send(call(3, "recall", query="goat"))
         assert (await host.answer())["result"]["isError"] is False
 
-    hosted(body)
+    run_hosted(body)
 
 
-def test_without_the_extra_one_line_says_what_to_install(command, monkeypatch):
+def test_mcp_without_extra_prints_install_hint(command, monkeypatch):
     monkeypatch.setattr("muniment.cli.mcp.importlib.util.find_spec", lambda _: None)
-    code, said = command("mcp")
-    assert (code, said) == (1, "muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'\n")
+    code, output = command("mcp")
+    assert (code, output) == (1, "muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'\n")
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--trust", "king"), "unknown trust 'king'"),
         (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is not set; create a token"),
@@ -292,10 +292,10 @@ def test_without_the_extra_one_line_says_what_to_install(command, monkeypatch):
         (("--daemon", "--policy", "strict"), "the daemon has its own policy"),
     ],
 )
-def test_what_it_cannot_be_started_with_is_said_in_a_line(command, flags, told):
-    code, said = command("mcp", *flags)
+def test_invalid_start_options_print_one_line_error(command, flags, message):
+    code, output = command("mcp", *flags)
     assert code in {1, 2}
-    assert told in said.replace("\n│ ", " ")
+    assert message in output.replace("\n│ ", " ")
 
 
 # -- processes -----------------------------------------------------------------------------------------
@@ -312,34 +312,34 @@ def parameters(tmp_path, *flags):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
-def test_the_official_client_uses_all_of_it_and_hears_what_another_process_commits(tmp_path, era):
-    heard, steps = Heard(), []
+def test_official_client_uses_all_and_is_notified_of_commits(tmp_path, era):
+    listener, steps = Heard(), []
 
     def change():
-        asked = [*PROGRAM[:-1], "remember", "The user sails in June", f"--workspace={tmp_path / 'work'}"]
+        command = [*PROGRAM[:-1], "remember", "The user sails in June", f"--workspace={tmp_path / 'work'}"]
         env = {**os.environ, "MUNIMENT_HOME": str(tmp_path / "home")}
-        subprocess.run(asked, check=True, capture_output=True, env=env)
+        subprocess.run(command, check=True, capture_output=True, env=env)
 
     async def on_progress(progress, *_):
         steps.append(progress)
 
     async def body(client):
-        asked = {"content": "The user keeps a goat"}
-        done = await client.call_tool("remember", asked, progress_callback=on_progress)
+        arguments = {"content": "The user keeps a goat"}
+        done = await client.call_tool("remember", arguments, progress_callback=on_progress)
         (path,) = done.structured_content["paths"]
         assert not (await client.call_tool("recall", {"query": "goat"})).is_error
         assert not (await client.call_tool("show", {"path": path})).is_error
         assert (await client.call_tool("history", {})).structured_content["steps"]
         preview = (await client.call_tool("forget", {"description": "goat"})).structured_content
-        asked = {"description": "goat", "yes": True, "digest": preview["digest"]}
-        gone = (await client.call_tool("forget", asked)).structured_content
-        assert not (await client.call_tool("undo", {"task_id": gone["task_id"]})).is_error
+        arguments = {"description": "goat", "yes": True, "digest": preview["digest"]}
+        forgotten = (await client.call_tool("forget", arguments)).structured_content
+        assert not (await client.call_tool("undo", {"task_id": forgotten["task_id"]})).is_error
         assert "goat" in (await client.read_resource(f"muniment://{path}")).contents[0].text
         assert (await client.list_resource_templates()).resource_templates
         assert (
             "goat" in (await client.get_prompt("memory-context", {"topic": "goat"})).messages[0].content.text
         )
-        await hears_of_change(client, heard, lambda: asyncio.to_thread(change))
+        await hears_of_change(client, listener, lambda: asyncio.to_thread(change))
         with anyio.move_on_after(0.001):
             await client.call_tool("remember", {"content": "The user never says this"})
         answers = await asyncio.gather(
@@ -349,24 +349,24 @@ def test_the_official_client_uses_all_of_it_and_hears_what_another_process_commi
         assert refused(await client.call_tool("remember", {"content": "x" * (1 << 20)})) == "invalid_content"
         return len((await client.list_tools()).tools)
 
-    with_tools = with_client(lambda: parameters(tmp_path), era, body, message_handler=heard)
+    with_tools = with_client(lambda: parameters(tmp_path), era, body, message_handler=listener)
     assert (with_tools, steps) == (len(TOOLS), [1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None])
-def test_it_ends_without_a_trace_whatever_ends_it(tmp_path, number):
+def test_process_ends_cleanly_on_signal_or_end_of_input(tmp_path, number):
     env = {"MUNIMENT_HOME": str(tmp_path / "home")}
     with hosting(f"--workspace={tmp_path}", **env) as host:
         host.begin()
         host.call(1, "recall", query="goat")
         host.answer()
-        code, said, told = host.end(number)
-    assert (code, said, told) == (0, [], "")
+        code, messages, errors = host.end(number)
+    assert (code, messages, errors) == (0, [], "")
 
 
 @pytest.mark.slow
-def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path):
+def test_output_of_child_is_not_mixed_with_messages(tmp_path):
     code = (
         "import os, sys\n"
         "import muniment.integrations.mcp.tools as tools\n"
@@ -380,10 +380,10 @@ def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path
     )
     env = {**os.environ, "MUNIMENT_HOME": str(tmp_path / "home")}
     lines = [HELLO, call(1, "show", path="user/x.md"), {"id": 2, "method": "tools/list"}]
-    given = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in lines)
+    input_text = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in lines)
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, str(tmp_path)],
-        input=given,
+        input=input_text,
         capture_output=True,
         text=True,
         check=True,
@@ -396,7 +396,7 @@ def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path
 
 
 @pytest.mark.parametrize("flood", [b"", b"{\n" * 1_000])
-def test_wire_stops_after_its_input_ends_though_nobody_reads(monkeypatch, flood):
+def test_wire_stops_after_input_ends_without_reader(monkeypatch, flood):
     monkeypatch.setattr(wire, "END_SECONDS", 0.0)
     (incoming, feed), (unread, outgoing) = os.pipe(), os.pipe()
     os.write(feed, flood)
@@ -412,8 +412,8 @@ def test_wire_stops_after_its_input_ends_though_nobody_reads(monkeypatch, flood)
     os.close(unread)
 
 
-def test_who_sends_to_a_host_that_reads_nothing_waits_no_longer_once_the_wire_stops():
-    (incoming, nothing), (unread, outgoing) = os.pipe(), os.pipe()
+def test_send_to_blocked_host_ends_when_wire_stops():
+    (incoming, feed), (unread, outgoing) = os.pipe(), os.pipe()
 
     async def both():
         async with Wire(incoming, outgoing) as wire:
@@ -423,5 +423,5 @@ def test_who_sends_to_a_host_that_reads_nothing_waits_no_longer_once_the_wire_st
             await asyncio.wait_for(sending, 10)
 
     asyncio.run(both())
-    os.close(nothing)  # The reader's thread ends by it, the writer's by this.
+    os.close(feed)  # This ends the thread of the reader; the next line ends the thread of the writer.
     os.close(unread)

@@ -1,6 +1,6 @@
-"""One browser for all tests of a file: each finds it in a new tab that knows nothing of the others.
+"""One browser for all tests of a file: each test gets a new tab without data of the others.
 
-It ends with the file: other tests look at all processes below this one, and a browser's come and go.
+It ends with the file, because other tests inspect all descendants of this process.
 """
 
 from __future__ import annotations

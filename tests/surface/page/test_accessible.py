@@ -1,4 +1,4 @@
-"""Everybody can use the page: what axe-core finds, and what is reached, seen and done with keys alone."""
+"""Accessibility: the findings of axe-core, and use of the page with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ pytestmark = needs_browser
 
 
 class World:
-    """A daemon whose memory has something for every view.
+    """A daemon whose memory has content for every view.
 
     Attributes:
-        views: each with its query, by a name.
+        views: view and query by name.
     """
 
     def __init__(self, daemon):
@@ -51,7 +51,7 @@ class World:
         facts = ("The user prefers tea", "Never deploy on Fridays", "The staging database runs on port 5433")
         done = [daemon.done("remember", {"content": fact, "scope": "user"}) for fact in facts]
         source = {"trust": "external", "ref": "mail"}
-        held = daemon.done(
+        pending = daemon.done(
             "remember", {"content": "A stranger likes cash", "scope": "user", "source": source}
         )
         failed = daemon.done("forget", {"query": "zeppelin"})
@@ -70,7 +70,7 @@ class World:
             "search": ("search", {"q": "deploy"}),
             "nothing found": ("search", {"q": "zeppelin"}),
             "reviews": ("reviews", {}),
-            "a review": ("review", {"id": held["reviewId"]}),
+            "a review": ("review", {"id": pending["reviewId"]}),
             "tasks": ("tasks", {}),
             "a task": ("task", {"id": done[0]["taskId"]}),
             "a task that failed": ("task", {"id": failed["taskId"]}),
@@ -91,12 +91,12 @@ def world(tmp_path_factory):
 
 @pytest.fixture
 def page(chromium, world):
-    """Signed in, at the first view."""
+    """The browser, signed in, at the first view."""
     chromium.root = f"{signed_in(chromium, world.daemon)}/w/{world.daemon.key}"
     return chromium
 
 
-def see(page, world, name):
+def open_view(page, world, name):
     view, query = world.views[name]
     page.get(f"{page.root}/{view}?{urlencode(query)}")
     shown(page, "main")
@@ -106,14 +106,14 @@ def press(driver, *keys):
     ActionChains(driver).send_keys(*keys).perform()
 
 
-def focused(driver):
+def get_focused(driver):
     return driver.switch_to.active_element
 
 
 # -- axe-core ----------------------------------------------------------------------------------------------
 
 
-def found_in(page, widths=SIZES, schemes=(False, True)):
+def find_problems(page, widths=SIZES, schemes=(False, True)):
     found = []
     for dark in schemes:
         for width in widths:
@@ -124,44 +124,44 @@ def found_in(page, widths=SIZES, schemes=(False, True)):
     return found
 
 
-def test_axe_core_finds_nothing_in_the_first_view_and_an_entry(page, world):
+def test_axe_finds_no_problem_in_first_view_and_entry(page, world):
     for name in "memory", "a long entry":
-        see(page, world, name)
-        assert found_in(page, (360,), (False,)) == found_in(page, (1600,), (True,)) == []
+        open_view(page, world, name)
+        assert find_problems(page, (360,), (False,)) == find_problems(page, (1600,), (True,)) == []
 
 
 @pytest.mark.slow
-def test_axe_core_finds_nothing_in_any_view_of_any_width_light_and_dark(page, world, subtests):
+def test_axe_finds_no_problem_in_any_view_width_or_scheme(page, world, subtests):
     for name in world.views:
         with subtests.test(name):
-            see(page, world, name)
+            open_view(page, world, name)
             for closed in page.find_elements(By.CSS_SELECTOR, "details:not([open]) > summary"):
                 closed.click()
-            assert found_in(page) == []
-    with subtests.test("where a fact would go"):
-        see(page, world, "memory")
+            assert find_problems(page) == []
+    with subtests.test("a preview"):
+        open_view(page, world, "memory")
         shown(page, "#content").send_keys("The user keeps bees")
         shown(page, "button[name=try]").click()
         shown(page, "h1", "Preview")
-        assert found_in(page) == []
+        assert find_problems(page) == []
     with subtests.test("an edit that was not saved"):
-        see(page, world, "edit")
+        open_view(page, world, "edit")
         page.execute_script("document.querySelector('[name=digest]').value = '0'")
         shown(page, "main form button").click()
         shown(page, ".notice", "Not saved")
-        assert found_in(page) == []
+        assert find_problems(page) == []
     with subtests.test("signed out"):
         shown(page, "header button.plain").click()
         shown(page, ".notice", "You have signed out.")
-        assert found_in(page) == []
+        assert find_problems(page) == []
 
 
 # -- keys --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_tab_goes_through_everything_that_can_be_used_in_the_order_in_which_it_stands(page, world):
-    see(page, world, "memory")
+def test_tab_visits_all_controls_in_document_order(page, world):
+    open_view(page, world, "memory")
     page.execute_script("document.body.focus()")
     order = tab_order(page)
     assert order[0] == ("a", "Skip to the content")
@@ -175,34 +175,34 @@ def test_tab_goes_through_everything_that_can_be_used_in_the_order_in_which_it_s
 
 
 @pytest.mark.slow
-def test_tab_is_caught_in_no_view_and_what_has_focus_shows_it(page, world, subtests):
+def test_tab_is_not_trapped_and_focus_is_visible(page, world, subtests):
     for name in world.views:
         with subtests.test(name):
-            see(page, world, name)
+            open_view(page, world, name)
             assert len(tab_order(page)) >= 1
-    see(page, world, "an entry")
+    open_view(page, world, "an entry")
     count = len(tab_order(page))
     page.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     for _ in range(count):
         press(page, Keys.TAB)
-        look = page.execute_script(
+        outline = page.execute_script(
             """const style = getComputedStyle(document.activeElement);
             const box = document.activeElement.getBoundingClientRect();
             const isThere = box.width > 0 && box.top < innerHeight && box.bottom > 0;
             return [style.outlineStyle, parseFloat(style.outlineWidth), isThere]"""
         )
-        assert look == ["solid", 3, True], focused(page).get_attribute("outerHTML")
+        assert outline == ["solid", 3, True], get_focused(page).get_attribute("outerHTML")
 
 
-def test_with_keys_alone_a_fact_is_remembered_searched_and_what_has_focus_keeps_it(page, world):
-    see(page, world, "memory")
+def test_keyboard_remembers_searches_and_keeps_focus(page, world):
+    open_view(page, world, "memory")
     page.execute_script("document.activeElement.blur()")
     press(page, Keys.TAB)
     assert shown(page, ".skip").is_displayed()
     press(page, Keys.ENTER)
-    assert focused(page).get_attribute("id") == "main"
+    assert get_focused(page).get_attribute("id") == "main"
     press(page, Keys.TAB)
-    assert focused(page).get_attribute("id") == "content"
+    assert get_focused(page).get_attribute("id") == "content"
     press(page, "The user plays the zither", Keys.TAB, Keys.TAB, Keys.ENTER)
     shown(page, "#lately a", "zither").send_keys("")
     link = shown(page, "#lately a", "zither")
@@ -211,21 +211,21 @@ def test_with_keys_alone_a_fact_is_remembered_searched_and_what_has_focus_keeps_
 
     world.daemon.done("remember", {"content": "The user plays the harp", "scope": "user"})
     shown(page, "#lately a", "harp")
-    waited(page, lambda _: focused(page).get_attribute("href") == href)  # Though the list is another one.
+    waited(page, lambda _: get_focused(page).get_attribute("href") == href)  # Although the list was replaced.
 
     press(page, "/")
-    assert focused(page).get_attribute("id") == "quick"
-    press(page, "zither/", Keys.ENTER)  # In a field it is a character.
+    assert get_focused(page).get_attribute("id") == "quick"
+    press(page, "zither/", Keys.ENTER)  # In a field, `/` is a character.
     shown(page, "#results a", "zither")
-    waited(page, lambda _: focused(page).get_attribute("id") == "q")
-    assert focused(page).get_attribute("value") == "zither/"
+    waited(page, lambda _: get_focused(page).get_attribute("id") == "q")
+    assert get_focused(page).get_attribute("value") == "zither/"
     press(page, Keys.TAB, Keys.TAB, Keys.ENTER)
     assert "zither" in shown(page, "#entry h1").text
 
 
 @pytest.mark.slow
-def test_what_is_being_written_is_not_lost_when_the_memory_changes(page, world):
-    see(page, world, "memory")
+def test_memory_change_keeps_text_being_written(page, world):
+    open_view(page, world, "memory")
     shown(page, "#content").send_keys("half a sent")
     world.daemon.done("remember", {"content": "The user plays the lute", "scope": "user"})
     shown(page, "#lately a", "lute")
@@ -234,16 +234,16 @@ def test_what_is_being_written_is_not_lost_when_the_memory_changes(page, world):
 
 
 @pytest.mark.slow
-def test_no_state_is_told_by_colour_alone(page, world):
-    see(page, world, "an entry")
+def test_state_is_not_shown_by_colour_alone(page, world):
+    open_view(page, world, "an entry")
     changed = [(each.tag_name, each.text[:2]) for each in page.find_elements(By.CSS_SELECTOR, ".lines > *")]
     assert {*changed} == {("span", "@ "), ("ins", "+ ")}
     assert "owner" in shown(page, ".badge").text
-    see(page, world, "tasks")
+    open_view(page, world, "tasks")
     assert {each.text for each in page.find_elements(By.CSS_SELECTOR, ".badge")} == {"completed", "failed"}
-    see(page, world, "timeline")
+    open_view(page, world, "timeline")
     fills = page.execute_script(
         """return [...document.querySelectorAll(".key rect")].map((each) => each.getAttribute("fill"))"""
     )
     assert fills == [None, "url(#pattern-1)"]
-    assert "user" in shown(page, "thead").text  # The same in numbers.
+    assert "user" in shown(page, "thead").text  # The same as numbers.

@@ -1,4 +1,4 @@
-"""What browsers make of a text, and to whom the page says something once: requests without a browser."""
+"""Text input and one-time notices of the page: requests without a browser."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def read(visitor, path):
     return (visitor.daemon.root() / path.removeprefix("user/")).read_bytes()
 
 
-def digest_in(visitor, path):
+def read_digest(visitor, path):
     page = visitor.get("edit", path=path).body.decode()
     return page.partition('name="digest" value="')[2].partition('"')[0]
 
 
-def test_the_lines_of_a_fact_end_as_lines_of_ours_do_whatever_browsers_send(visitor):
+def test_fact_from_form_has_unix_line_endings(visitor):
     visitor.post("remember", content="The user likes:\r\n\r\n- tea\r\n- milk", scope="user")
     task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
     (path,) = visitor.daemon.wait(task)["result"]["filesTouched"]
     assert read(visitor, path).endswith(b"---\nThe user likes:\n\n- tea\n- milk\n")
 
 
-def test_form_reads_end_of_today_as_others_do(visitor):
+def test_form_fact_that_ends_today_has_end_date(visitor):
     day = str(datetime.now(UTC).astimezone().date())
     visitor.post("remember", content=f"The sauna is closed until {day}", scope="user")
     task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
@@ -54,15 +54,15 @@ def test_form_reads_end_of_today_as_others_do(visitor):
     assert "ended on 2020-02-29" in visitor.get("search", q="is the sauna new").body.decode()
 
 
-def test_what_a_task_did_is_told_also_of_one_that_no_lane_knows(visitor):
+def test_task_without_lane_shows_its_changes(visitor):
     (visitor.daemon.root() / "moved.md").write_text("moved\n")
     visitor.post("pin", path="user/moved.md")
     (task,) = set(re.findall(rb"task\?id=(edit-\w+)", visitor.get("entry", path="user/pinned/moved.md").body))
     answer = visitor.get("task", id=task.decode())
-    told = [
+    found = [
         each in answer.body for each in (b"user/moved.md", b"user/pinned/moved.md", b">Undo<", b">Cancel<")
     ]
-    assert (answer.status, told) == (200, [True, True, True, False])
+    assert (answer.status, found) == (200, [True, True, True, False])
     assert visitor.get("task", id="edit-none").status == 404
 
 
@@ -73,24 +73,24 @@ def test_a_similar_entry_is_shown_by_task_and_trial(visitor):
     )
     (path,) = older["result"]["filesTouched"]
     assert [each["path"] for each in newer["result"]["similar"]] == [path]
-    shown = b'<span class="kind">similar</span> <a href="'
+    label = b'<span class="kind">similar</span> <a href="'
     page = visitor.get("task", id=newer["taskId"]).body
-    assert shown in page
-    assert f">{path}</a>".encode() in page.split(shown)[1]
+    assert label in page
+    assert f">{path}</a>".encode() in page.split(label)[1]
     trial = visitor.post("remember", **{"content": "The replica is on port 5435", "try": "1"})
     assert f'<span class="kind">similar</span> {path}</li>'.encode() in trial.body
 
 
-def test_the_history_of_a_long_entry_is_told_in_short(visitor):
+def test_history_of_long_entry_is_shortened(visitor):
     (visitor.daemon.root() / "long.md").write_text("start\n")
     for digit in "1234":
-        fields = {"path": "user/long.md", "digest": digest_in(visitor, "user/long.md")}
+        fields = {"path": "user/long.md", "digest": read_digest(visitor, "user/long.md")}
         assert visitor.post("edit", **fields, body=f"{digit}\r\n" * 20_000).status == 303
     page = visitor.get("entry", path="user/long.md").body
     assert (len(page) < 1_500_000, page.count(b"more lines. The full text")) == (True, 4)
 
 
-def test_where_facts_would_go_is_asked_of_a_slow_model_while_somebody_waits_and_leaves_room(tmp_path):
+def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
     fact = "The user keeps the spare keys of the allotment shed in the blue tin"
     with HeldModel() as model, running(tmp_path, model) as daemon, ExitStack() as stack:
         visitor = Visitor(daemon)
@@ -98,23 +98,23 @@ def test_where_facts_would_go_is_asked_of_a_slow_model_while_somebody_waits_and_
         lines = [
             stack.enter_context(visitor.send("remember", **{"content": fact, "try": "1"})) for _ in range(8)
         ]
-        refused = sorted(answer.status for line in lines[TRIES:] if (answer := line.answer()))
-        assert refused == [503] * (8 - TRIES)
+        rejected = sorted(answer.status for line in lines[TRIES:] if (answer := line.answer()))
+        assert rejected == [503] * (8 - TRIES)
         assert visitor.get("memory").status == 200
         for line in lines:
             line.socket.shutdown(socket.SHUT_RDWR)
         daemon.until(lambda: not daemon.core._owners)
 
 
-def test_what_is_said_once_is_said_to_whom_looks_and_not_to_a_script_that_looks_again(visitor):
+def test_notice_is_shown_once_and_only_to_navigation(visitor):
     (visitor.daemon.root() / "said.md").write_text("said\n")
     visitor.post("pin", path="user/said.md")
-    told = b"The entry is now user/pinned/said.md."
-    seen = [told in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
+    notice = b"The entry is now user/pinned/said.md."
+    seen = [notice in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
     assert seen == [False, True, False]
 
 
-def test_forgetting_one_entry_takes_a_path_and_never_words_that_others_may_hold(visitor):
+def test_forget_form_accepts_only_path_of_entry(visitor):
     (visitor.daemon.root() / "kept.md").write_text("The user keeps everything in kept.txt\n")
     (visitor.daemon.root() / "kept.txt").write_text("no entry\n")
     tasks = len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"])
@@ -129,7 +129,7 @@ def test_forgetting_one_entry_takes_a_path_and_never_words_that_others_may_hold(
     assert (visitor.daemon.root() / "kept.md").exists()
 
 
-def test_who_signs_out_is_told_nothing_more_though_nothing_happens(visitor, monkeypatch):
+def test_sign_out_ends_event_stream_without_new_event(visitor, monkeypatch):
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 3_600.0)
     following = visitor.daemon.guard.following
     leaving, other = Visitor(visitor.daemon), Visitor(visitor.daemon)
@@ -141,12 +141,12 @@ def test_who_signs_out_is_told_nothing_more_though_nothing_happens(visitor, monk
         assert [b"sign-in" in each.get("memory").body for each in (leaving, other)] == [True, False]
 
 
-def test_what_happens_while_a_view_is_on_its_way_is_told_to_who_follows_from_there(visitor):
+def test_event_during_page_load_reaches_its_stream(visitor):
     page = visitor.get("memory").body.decode()
     events = html.unescape(re.search(r'data-events="([^"]+)"', page)[1])
     task = visitor.daemon.done("remember", {"content": "The user was away for a moment"})["taskId"]
     with visitor.follow(events) as line:
         assert b"200" in line.line()
-        while not (told := line.line()).startswith(b"data:"):
-            assert told
-        assert task.encode() in told  # At once, and nothing that was in the view already.
+        while not (data := line.line()).startswith(b"data:"):
+            assert data
+        assert task.encode() in data  # Immediately, and without older events.

@@ -1,4 +1,4 @@
-"""The browser of the tests tells what it must: an oracle that saw nothing would find every page harmless."""
+"""The browser of the tests reports requests, errors and problems; else every page would seem harmless."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRICT = "default-src 'self'; trusted-types 'none'; require-trusted-types-for 's
 
 
 @needs_browser
-def test_it_tells_what_a_page_asked_for_what_was_refused_and_what_is_wrong_with_it(chromium):
+def test_browser_reports_requests_errors_and_problems(chromium):
     with answering(lambda _: html(PAGE, **{"Content-Security-Policy": STRICT})) as port:
         url = f"http://m-0123.localhost:{port}"
         chromium.get(url)
@@ -25,17 +25,18 @@ def test_it_tells_what_a_page_asked_for_what_was_refused_and_what_is_wrong_with_
         assert {"http://image.test/", "http://name.invalid", "http://ahead.test:9/"} <= set(
             requests(chromium)
         )
-        told = "\n".join(console(chromium))
-        assert "inline script violates the following Content Security Policy" in told
+        messages = "\n".join(console(chromium))
+        assert "inline script violates the following Content Security Policy" in messages
         assert chromium.title == "Page"
         assert [(rule, target) for rule, target, _ in axe(chromium)] == [("image-alt", "img")]
         assert tab_order(chromium) == [("a", "first"), ("input", "second"), ("a", "third")]
-        assert [each for each in requests(chromium) if not each.startswith(url)] == []  # Not by our looking.
+        # The inspection itself sends none.
+        assert [each for each in requests(chromium) if not each.startswith(url)] == []
         assert console(chromium) == []
         chromium.find_element(By.LINK_TEXT, "third").click()
         assert "http://tab.test:9/" in requests(chromium)
 
 
-def test_axe_core_is_the_published_one():
+def test_axe_core_has_published_digest():
     page = AXE.with_name("README.md").read_text(encoding="utf-8")
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() in page

@@ -1,4 +1,6 @@
-"""Who gets in at the door of the page (D1 to D5, G7), byte by byte: as browsers send it, and as none does."""
+"""Access to the page (D1 to D5, G7), byte by byte: requests that browsers send, and requests that they never
+send.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.server.page.call import MAX_FIELDS
 from muniment.server.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
 
-MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
-NOBODY, NO_HTTP = (401, "token_required"), (400, "invalid_http")
+MISDIRECTED, FOREIGN, NOT_FOUND = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
+NO_TOKEN, INVALID_HTTP = (401, "token_required"), (400, "invalid_http")
 NAVIGATE = "Sec-Fetch-Mode: navigate"
-SIGN_IN, SHOWN = b'action="/sign-in"', b'data-events="'
-"""Marks of the two pages: the way in, and a view of the memory."""
+SIGN_IN_MARK, VIEW_MARK = b'action="/sign-in"', b'data-events="'
+"""Marks of the two pages: the sign-in form, and a view of the memory."""
 
 
 @pytest.fixture(scope="module")
@@ -41,117 +43,117 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture
 def guest(daemon):
-    """Who has a code; and after each attack nothing broke in the daemon."""
+    """A caller with a code; after the test, the daemon has no defect."""
     yield Caller(daemon)
     daemon.check()
 
 
 @pytest.fixture
 def owner(guest):
-    """Who has signed in."""
+    """A signed-in caller."""
     assert guest.sign_in().status == 303
     return guest
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock of the doors that are made from now on: a list of one number, in seconds."""
+    """The clock of the doors that are created from now on: a list of one number, in seconds."""
     now = [0.0]
     monkeypatch.setattr("muniment.server.core.PageDoor", partial(PageDoor, lambda: now[0]))
     return now
 
 
-def remembered(daemon):
-    """Tasks that the daemon was given."""
+def list_tasks(daemon):
+    """Return the tasks of the daemon."""
     return daemon.get(f"{BASE}/tasks").json()["tasks"]
 
 
-# -- D1: the name --------------------------------------------------------------------------------------
+# -- D1: the host name
 
 
-def test_until_the_owner_asks_for_it_no_name_is_the_page_and_each_daemon_has_a_name_of_its_own(tmp_path):
+def test_page_name_exists_after_invite_and_is_unique(tmp_path):
     names = set()
     for each in "first", "second":
         with running(tmp_path / each) as daemon:
             for host in "m-.localhost", f"m-{'0' * 32}.localhost", "localhost.localhost", ".localhost":
                 answer = daemon.ask("GET", "/", SAME, token="", host=f"{host}:{daemon.port}")
                 assert answer.code == MISDIRECTED
-            told = [daemon.post("/ui").json() for _ in range(2)]
-            assert (told[0]["url"], told[0]["seconds"]) == (told[1]["url"], 60)
-            assert re.fullmatch(rf"http://m-[0-9a-f]{{32}}\.localhost:{daemon.port}", told[0]["url"])
-            assert len(told[0]["code"]) >= 22  # 128 bits.
-            assert told[0]["code"] != told[1]["code"]
-            names.add(told[0]["url"].partition(".")[0])
+            invites = [daemon.post("/ui").json() for _ in range(2)]
+            assert (invites[0]["url"], invites[0]["seconds"]) == (invites[1]["url"], 60)
+            assert re.fullmatch(rf"http://m-[0-9a-f]{{32}}\.localhost:{daemon.port}", invites[0]["url"])
+            assert len(invites[0]["code"]) >= 22  # 128 bits.
+            assert invites[0]["code"] != invites[1]["code"]
+            names.add(invites[0]["url"].partition(".")[0])
     assert len(names) == 2
 
 
-def listening(address, *, port=0, reuses=False, only_six=True):
-    """A socket that listens, as another program has it."""
+def listen(address, *, port=0, reuse=False, ipv6_only=True):
+    """Return a listening socket, as another program has it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with ExitStack() as stack:
-        made = stack.enter_context(socket.socket(family))
+        sock = stack.enter_context(socket.socket(family))
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_six)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
-        made.bind((address, port))
-        made.listen()
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, ipv6_only)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        sock.bind((address, port))
+        sock.listen()
         stack.pop_all()
-        return made
+        return sock
 
 
 @pytest.mark.threat("T-API-16", control="held_ports")
-def test_no_other_server_is_found_where_a_browser_looks_for_the_page(tmp_path):
+def test_other_server_cannot_use_port_of_page(tmp_path):
     with running(tmp_path / "first") as daemon:
-        with listening("::1", port=daemon.port):  # Chromium looks there first.
+        with listen("::1", port=daemon.port):  # Chromium tries this address first.
             assert daemon.ask("POST", "/ui", body={}).code == (409, "ui_port_taken")
             assert daemon.ask("GET", "/healthz").status == 200
         Caller(daemon)
         for address in "::1", "::", "127.0.0.1", "0.0.0.0":
-            for reuses in False, True:
-                error = raised(OSError, listening, address, port=daemon.port, reuses=reuses)
+            for reuse in False, True:
+                error = raised(OSError, listen, address, port=daemon.port, reuse=reuse)
                 assert error.errno == errno.EADDRINUSE
         raised(ConnectionRefusedError, socket.create_connection, ("::1", daemon.port))
         assert Caller(daemon).sign_in().status == 303
     for address in "::1", "127.0.0.1":
-        listening(address, port=daemon.port, reuses=True).close()
+        listen(address, port=daemon.port, reuse=True).close()
 
 
-def test_wherever_the_daemon_listens_both_loopback_addresses_are_its_own_or_there_is_no_page():
-    for address, only_six, others in (
+def test_page_needs_both_loopback_addresses():
+    for address, ipv6_only, others in (
         ("127.0.0.1", True, ["::1"]),
         ("0.0.0.0", True, ["::1"]),
         ("::1", True, ["127.0.0.1"]),
         ("::", True, ["127.0.0.1"]),
         ("::", False, ["127.0.0.1"]),
     ):
-        with listening(address, only_six=only_six, reuses=True) as listener, closing(PageDoor()) as door:
+        with listen(address, ipv6_only=ipv6_only, reuse=True) as listener, closing(PageDoor()) as door:
             door.listener, port = listener, listener.getsockname()[1]
             assert door.invite()[0] == door.invite()[0]
             for other in others:
-                raised(OSError, listening, other, port=port, reuses=True)
-    with listening("127.0.0.2") as listener, closing(PageDoor()) as door:
+                raised(OSError, listen, other, port=port, reuse=True)
+    with listen("127.0.0.2") as listener, closing(PageDoor()) as door:
         door.listener = listener
         assert raised(HttpProblem, door.invite).code == "ui_not_local"
         assert not door.is_at("m-.localhost")
 
 
-def test_where_there_is_no_ipv6_nobody_can_listen_there_either(monkeypatch):
-    real = socket.socket
+def test_page_works_without_ipv6(monkeypatch):
+    original = socket.socket
 
-    def without(family=socket.AF_INET, *more):
+    def fail_for_ipv6(family=socket.AF_INET, *more):
         if family == socket.AF_INET6:
             raise OSError(errno.EAFNOSUPPORT, "no such family")
-        return real(family, *more)
+        return original(family, *more)
 
-    with listening("127.0.0.1") as listener, closing(PageDoor()) as door:
-        monkeypatch.setattr("muniment.server.page.door.socket.socket", without)
+    with listen("127.0.0.1") as listener, closing(PageDoor()) as door:
+        monkeypatch.setattr("muniment.server.page.door.socket.socket", fail_for_ipv6)
         door.listener = listener
         assert door.invite()[0].endswith(f".localhost:{listener.getsockname()[1]}")
 
 
 @pytest.mark.threat("T-API-14", control="owners_alone")
 def test_only_the_owners_token_opens_the_page(daemon):
-    for token, code in ((daemon.client, (403, "owner_required")), ("", NOBODY), ("x" * 43, NOBODY)):
+    for token, code in ((daemon.client, (403, "owner_required")), ("", NO_TOKEN), ("x" * 43, NO_TOKEN)):
         assert daemon.ask("POST", "/ui", body={}, token=token).code == code
     assert daemon.ask("GET", "/ui").code == (405, "method_not_allowed")
     assert daemon.ask("POST", "/ui", body={"for": "me"}).code == (400, "invalid_request")
@@ -160,7 +162,7 @@ def test_only_the_owners_token_opens_the_page(daemon):
 
 
 @pytest.mark.threat("T-API-16", control="page_alone")
-def test_at_the_name_of_the_page_no_token_counts_and_nothing_else_of_the_daemon_answers(daemon, owner):
+def test_page_name_ignores_tokens_and_serves_no_api(daemon, owner):
     bearer = f"Authorization: Bearer {daemon.token}"
     paths = ("/healthz", "/capabilities", "/metrics", "/openapi.json", "/hello", f"{BASE}/tasks", "/mcp")
     for path in (*paths, f"{BASE}/events", "/session/x/events", f"/workspaces/{daemon.key}/memory/tasks"):
@@ -173,29 +175,29 @@ def test_at_the_name_of_the_page_no_token_counts_and_nothing_else_of_the_daemon_
     for path in "/ui", f"{BASE}/remember":
         form = f"Origin: {owner.url}", "Content-Type: application/json"
         assert owner.ask("POST", path, SAME, bearer, *form, body=b'{"content": "x"}').status == 401
-    assert remembered(daemon) == []
+    assert list_tasks(daemon) == []
 
 
 @pytest.mark.threat("T-API-14", control="page_name")
-def test_at_the_names_of_the_api_a_cookie_means_nothing_and_there_is_no_page(daemon, owner):
+def test_api_names_ignore_cookie_and_serve_no_page(daemon, owner):
     cookie, port = f"Cookie: muniment={owner.cookie}", daemon.port
     for host in f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}":
         for path in (owner.memory, "/", "/sign-in", "/static/page.js", f"{BASE}/tasks", "/metrics"):
-            assert daemon.ask("GET", path, cookie, SAME, host=host, token="").code in {NOBODY, NOWHERE}
+            assert daemon.ask("GET", path, cookie, SAME, host=host, token="").code in {NO_TOKEN, NOT_FOUND}
         for path in (owner.memory, "/", "/sign-in", "/static/page.js", f"/w/{daemon.key}/events"):
-            assert daemon.ask("GET", path, cookie, SAME, host=host).code == NOWHERE
+            assert daemon.ask("GET", path, cookie, SAME, host=host).code == NOT_FOUND
         form = daemon.ask("POST", f"/w/{daemon.key}/remember", cookie, FORM, host=host, body=b"content=x")
-        assert form.code == NOWHERE
+        assert form.code == NOT_FOUND
         page = f"Origin: {owner.url}"
         assert daemon.ask("GET", "/healthz", page, host=host).code == FOREIGN
     for path in owner.memory, "/", "/sign-in":
-        assert owner.get(path, address=daemon.unix).code == NOWHERE
+        assert owner.get(path, address=daemon.unix).code == NOT_FOUND
     assert owner.post("/sign-in", code=owner.code).status == 401
-    assert daemon.ask("GET", "/", host=owner.host, token="", address=daemon.unix).code == NOWHERE
+    assert daemon.ask("GET", "/", host=owner.host, token="", address=daemon.unix).code == NOT_FOUND
 
 
 @pytest.mark.threat("T-API-01", control="page_name")
-def test_a_name_that_only_looks_like_the_pages_is_told_nothing(daemon, owner):
+def test_similar_host_name_is_rejected(daemon, owner):
     name, port = owner.host.split(":")
     for host in (
         *(f"{name}.", f"{name}.:{port}", f"x.{name}:{port}", f"{name}.evil.example:{port}"),
@@ -204,18 +206,18 @@ def test_a_name_that_only_looks_like_the_pages_is_told_nothing(daemon, owner):
         *(f"{name}/", f"{name}%2e", name.replace(".", "。").encode().decode("latin-1")),
     ):
         answer = owner.get(owner.memory, host=host)
-        assert answer.code in {MISDIRECTED, NO_HTTP}, host
-        assert SHOWN not in answer.body
-    for host in name, f"{name}:1", f"{name.upper()}:{port}":  # By a tunnel, for example.
+        assert answer.code in {MISDIRECTED, INVALID_HTTP}, host
+        assert VIEW_MARK not in answer.body
+    for host in name, f"{name}:1", f"{name.upper()}:{port}":  # Through a tunnel, for example.
         assert owner.get(owner.memory, host=host).status == 200
     two = daemon.request("GET", owner.memory, f"Host: {owner.host}", SAME, token="", host=owner.host)
-    assert daemon.raw(two).code == NO_HTTP
+    assert daemon.raw(two).code == INVALID_HTTP
     target = daemon.request("GET", f"{owner.url}{owner.memory}", SAME, token="", host=owner.host)
-    assert daemon.raw(target).code == NOWHERE
-    assert daemon.raw(target.replace(owner.host.encode(), daemon.host.encode())).code == NOWHERE
+    assert daemon.raw(target).code == NOT_FOUND
+    assert daemon.raw(target.replace(owner.host.encode(), daemon.host.encode())).code == NOT_FOUND
 
 
-def test_a_path_is_taken_as_it_was_sent(daemon, owner):
+def test_path_is_not_normalized(daemon, owner):
     key = daemon.key
     for path in (
         *(f"//w/{key}/memory", f"/w//{key}/memory", f"/w/{key}//memory", f"/w/{key}/memory/"),
@@ -227,10 +229,10 @@ def test_a_path_is_taken_as_it_was_sent(daemon, owner):
         assert owner.get(path).status == 404, path
     for other in "0" * 8, "%2e", key.upper() + "x":
         assert owner.get(f"/w/{other}/memory").status in {404, 400, 403}
-    assert SHOWN in owner.get(owner.memory).body
+    assert VIEW_MARK in owner.get(owner.memory).body
 
 
-# -- D2: where a request comes from --------------------------------------------------------------------
+# -- D2: origin of requests
 
 
 SITES = (None, "", "none", "cross-site", "same-site", "same-origin,none", "SAME-ORIGIN", "same-origin x")
@@ -238,25 +240,28 @@ SITES = (None, "", "none", "cross-site", "same-site", "same-origin,none", "SAME-
 
 @pytest.mark.threat("T-API-13", control="page_sites")
 @pytest.mark.threat("T-API-16", control="page_sites")
-def test_what_comes_from_elsewhere_finds_the_way_in_alone_whatever_cookie_it_brings(daemon, owner):
+def test_cross_site_request_sees_only_sign_in_form(daemon, owner):
     events = f"/w/{daemon.key}/events"
     for site in SITES:
-        said = [] if site is None else [f"Sec-Fetch-Site: {site}"]
+        site_headers = [] if site is None else [f"Sec-Fetch-Site: {site}"]
         for path in owner.memory, events, "/static/page.js", "/":
-            assert owner.ask("GET", path, *said).code == FOREIGN, site
+            assert owner.ask("GET", path, *site_headers).code == FOREIGN, site
             for mode in "cors", "no-cors", "websocket", "same-origin", "navigate, cors":
-                assert owner.ask("GET", path, *said, f"Sec-Fetch-Mode: {mode}").code == FOREIGN
-        shown = owner.ask("GET", owner.memory, *said, NAVIGATE)
-        assert (SHOWN in shown.body, SIGN_IN in shown.body) == ((site == "none"), (site != "none")), site
+                assert owner.ask("GET", path, *site_headers, f"Sec-Fetch-Mode: {mode}").code == FOREIGN
+        answer = owner.ask("GET", owner.memory, *site_headers, NAVIGATE)
+        assert (VIEW_MARK in answer.body, SIGN_IN_MARK in answer.body) == (
+            (site == "none"),
+            (site != "none"),
+        ), site
     for two in (SAME, SAME), (SAME, "Sec-Fetch-Site: cross-site"), ("Sec-Fetch-Site: none", SAME):
         assert owner.ask("GET", owner.memory, *two).code == FOREIGN
-        assert SIGN_IN in owner.ask("GET", owner.memory, *two, NAVIGATE).body
+        assert SIGN_IN_MARK in owner.ask("GET", owner.memory, *two, NAVIGATE).body
     assert owner.ask("GET", owner.memory, NAVIGATE, NAVIGATE).code == FOREIGN
-    assert SHOWN in owner.get(owner.memory).body
+    assert VIEW_MARK in owner.get(owner.memory).body
 
 
 @pytest.mark.threat("T-API-13", control="page_origins")
-def test_what_is_posted_comes_from_the_page_letter_by_letter(daemon, owner):
+def test_post_needs_exact_origin_of_page(daemon, owner):
     path, host, port = f"/w/{daemon.key}/remember", owner.host, daemon.port
     fact = b"content=The+user+prefers+dark+mode"
     origins = ("null", "", "http://evil.example", f"https://{host}", owner.url.rpartition(":")[0])
@@ -264,26 +269,28 @@ def test_what_is_posted_comes_from_the_page_letter_by_letter(daemon, owner):
     more = (f"{owner.url[:-1]}0x", f"{owner.url}/", owner.url.upper(), f"{owner.url}, {owner.url}")
     for origin in (*origins, *others, *more, f"{owner.url.rpartition(':')[0]}:1"):
         for page in "/sign-in", "/sign-out", path:
-            sent = owner.ask("POST", page, SAME, f"Origin: {origin}", FORM, body=fact)
-            assert sent.code == FOREIGN, origin
-    ours = f"Origin: {owner.url}"
-    for headers in ((), (ours, ours), (ours, "Origin: null"), ("Origin: null", ours)):
+            answer = owner.ask("POST", page, SAME, f"Origin: {origin}", FORM, body=fact)
+            assert answer.code == FOREIGN, origin
+    own_origin = f"Origin: {owner.url}"
+    for headers in ((), (own_origin, own_origin), (own_origin, "Origin: null"), ("Origin: null", own_origin)):
         assert owner.ask("POST", path, SAME, *headers, FORM, body=fact).code == FOREIGN
     for site in SITES:
-        said = [] if site is None else [f"Sec-Fetch-Site: {site}"]
+        site_headers = [] if site is None else [f"Sec-Fetch-Site: {site}"]
         for mode in (), (NAVIGATE,):
-            assert owner.ask("POST", path, *said, *mode, ours, FORM, body=fact).code == FOREIGN, site
-    assert remembered(daemon) == []
+            assert (
+                owner.ask("POST", path, *site_headers, *mode, own_origin, FORM, body=fact).code == FOREIGN
+            ), site
+    assert list_tasks(daemon) == []
     assert owner.has_session()
 
 
-def test_no_other_method_does_anything(daemon, owner):
-    ours = SAME, f"Origin: {owner.url}"
+def test_other_methods_are_rejected(daemon, owner):
+    own_headers = SAME, f"Origin: {owner.url}"
     methods = "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
     for method, path in product(methods, (owner.memory, "/", "/sign-in")):
         assert owner.ask(method, path, SAME).status == 403
     for method in "PUT", "DELETE":
-        answer = owner.ask(method, owner.memory, *ours)
+        answer = owner.ask(method, owner.memory, *own_headers)
         assert (answer.status, b"method_not_allowed" in answer.body) == (405, True)
     preflight = f"Origin: {owner.url}", "Access-Control-Request-Method: POST"
     answer = owner.ask("OPTIONS", owner.memory, SAME, *preflight)
@@ -305,18 +312,18 @@ def test_a_code_works_once_and_only_by_a_form(guest):
     for path in f"/?code={code}", f"/sign-in?code={code}", f"{guest.memory}?code={code}", f"/sign-in#{code}":
         for site in "same-origin", "none":
             answer = guest.ask("GET", path, f"Sec-Fetch-Site: {site}", NAVIGATE)
-            assert (answer.values("set-cookie"), SHOWN in answer.body) == ([], False)
+            assert (answer.values("set-cookie"), VIEW_MARK in answer.body) == ([], False)
     for wrong in "", code[:-1], code.swapcase(), f"{code}x", "é" * 22, "\0" * 22:
         answer = guest.sign_in(wrong)
-        assert (answer.status, answer.values("set-cookie"), SIGN_IN in answer.body) == (401, [], True)
+        assert (answer.status, answer.values("set-cookie"), SIGN_IN_MARK in answer.body) == (401, [], True)
     assert b"Invalid or expired code." in guest.sign_in("x").body
-    assert guest.sign_in(f" {code}\n").status == 303  # As it is pasted.
+    assert guest.sign_in(f" {code}\n").status == 303  # As pasted, with white space.
     assert guest.has_session()
     guest.cookie = None
     assert (guest.sign_in(code).status, guest.cookie) == (401, None)
 
 
-def test_who_signs_in_comes_to_a_view_of_this_page_and_nowhere_else(daemon):
+def test_sign_in_redirects_only_to_views_of_page(daemon):
     view = f"/w/{daemon.key}/entry?path=user%2Fa.md"
     for wanted, found in (
         (view, view),
@@ -338,7 +345,7 @@ def test_who_signs_in_comes_to_a_view_of_this_page_and_nowhere_else(daemon):
         assert (answer.status, answer.values("location")) == (303, [found]), wanted
 
 
-def test_a_code_lapses_after_a_minute_and_a_session_after_a_working_day():
+def test_code_expires_after_minute_and_session_after_12_hours():
     now = [1000.0]
     door = PageDoor(lambda: now[0])
     late, good = door.invite()[1], door.invite()[1]
@@ -355,7 +362,7 @@ def test_a_code_lapses_after_a_minute_and_a_session_after_a_working_day():
     assert (door.admit("GET", headers), door.knows(session)) == (None, False)
 
 
-def test_a_code_lapses_while_the_machine_sleeps(monkeypatch):
+def test_code_expires_while_machine_sleeps(monkeypatch):
     now = {time.CLOCK_BOOTTIME: 1000.0}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now[clock])
     door = PageDoor()
@@ -364,7 +371,7 @@ def test_a_code_lapses_while_the_machine_sleeps(monkeypatch):
     assert door.sign_in(code) is None
 
 
-def test_of_codes_and_sessions_there_are_few_and_the_oldest_goes_first():
+def test_codes_and_sessions_are_limited_oldest_first():
     door = PageDoor(lambda: 0.0)
     codes = [door.invite()[1] for _ in range(MAX_CODES + 1)]
     assert [door.sign_in(code) is None for code in codes] == [True, *[False] * MAX_CODES]
@@ -377,16 +384,20 @@ def test_of_codes_and_sessions_there_are_few_and_the_oldest_goes_first():
 
 
 @pytest.mark.threat("T-API-14", control="kept_cookies")
-def test_the_cookie_is_for_this_name_alone_and_for_no_script(guest):
+def test_cookie_is_host_only_and_http_only(guest):
     (cookie,) = guest.sign_in().values("set-cookie")
-    value, *terms = cookie.split("; ")
+    value, *attributes = cookie.split("; ")
     assert len(value.removeprefix("muniment=")) >= 43  # 256 bits.
-    assert {each.lower() for each in terms} == {"httponly", "samesite=strict", "path=/"}  # No domain, no age.
-    (gone,) = guest.post("/sign-out").values("set-cookie")
-    assert {"HttpOnly", "Path=/", "Max-Age=0"} <= set(gone.split("; "))
+    assert {each.lower() for each in attributes} == {
+        "httponly",
+        "samesite=strict",
+        "path=/",
+    }  # No domain, no age.
+    (deleted,) = guest.post("/sign-out").values("set-cookie")
+    assert {"HttpOnly", "Path=/", "Max-Age=0"} <= set(deleted.split("; "))
 
 
-def test_only_one_whole_cookie_is_a_session(owner):
+def test_session_needs_exactly_one_valid_cookie(owner):
     good = owner.cookie
     for cookie in (good[:-1], good.swapcase(), f"{good}x", "x", f'"{good}', "é" * 43):
         assert owner.get(owner.memory, cookie=cookie).status == 401, cookie
@@ -403,22 +414,22 @@ def test_only_one_whole_cookie_is_a_session(owner):
         ("Cookie: ;;==\x7f",),
     ):
         answer = owner.daemon.ask("GET", owner.memory, SAME, *headers, token="", host=owner.host)
-        assert (answer.status, SHOWN in answer.body) in {(401, False), (400, False)}, headers
+        assert (answer.status, VIEW_MARK in answer.body) in {(401, False), (400, False)}, headers
     others = f"Cookie: a=1; muniment={good}; b=2"
     assert owner.daemon.ask("GET", owner.memory, SAME, others, token="", host=owner.host).status == 200
 
 
-def test_who_signs_out_is_out_at_once_and_others_are_not(daemon, owner):
+def test_sign_out_ends_only_own_session(daemon, owner):
     other = Caller(daemon)
     other.sign_in()
     assert b"You have signed out." in owner.post("/sign-out").body
     assert [each.has_session() for each in (owner, other)] == [False, True]
     assert owner.post("/sign-out").status == 401
     assert owner.post(f"/w/{daemon.key}/remember", content="x").status == 401
-    assert remembered(daemon) == []
+    assert list_tasks(daemon) == []
 
 
-def test_the_events_of_a_session_end_with_it_by_sign_out_or_after_a_day(tmp_path, clock, monkeypatch):
+def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
     monkeypatch.setattr("muniment.server.stream.CHECK_SECONDS", 0.0)
     with running(tmp_path) as daemon:
         for end in (lambda owner: owner.post("/sign-out"), lambda _: clock.__setitem__(0, 12 * 3600.0)):
@@ -433,13 +444,13 @@ def test_the_events_of_a_session_end_with_it_by_sign_out_or_after_a_day(tmp_path
                 assert b"retry" in line.line() + line.line()
                 end(owner)
                 assert owner.get(path).status == 401
-                daemon.wait(daemon.remember("The user prefers dark mode"))  # Of which it is told nothing.
+                daemon.wait(daemon.remember("The user prefers dark mode"))  # The stream must not contain it.
                 rest = b"".join(iter(line.line, b""))
                 assert b"event: " not in rest
             daemon.until(lambda following=daemon.guard.following: len(following) == 0)
 
 
-def test_notices_that_nobody_reads_do_not_pile_up():
+def test_unread_notices_are_limited():
     session = Session(0.0)
     for number in range(MAX_NOTICES + 3):
         session.notices.append(f"notice {number}")
@@ -449,10 +460,10 @@ def test_notices_that_nobody_reads_do_not_pile_up():
 # -- bodies --------------------------------------------------------------------------------------------
 
 
-def test_a_form_is_small_plain_and_says_what_it_is(daemon, owner):
-    path, ours = f"/w/{daemon.key}/remember", (SAME, f"Origin: {owner.url}")
+def test_form_body_must_be_small_plain_and_typed(daemon, owner):
+    path, own_headers = f"/w/{daemon.key}/remember", (SAME, f"Origin: {owner.url}")
     for kind in "text/plain", "multipart/form-data; boundary=x", "application/json", "", "x-www-form":
-        answer = owner.ask("POST", path, *ours, f"Content-Type: {kind}", body=b"content=x")
+        answer = owner.ask("POST", path, *own_headers, f"Content-Type: {kind}", body=b"content=x")
         assert (answer.status, b"unsupported_media_type" in answer.body) == (415, True), kind
     for body in (
         b"content=\xff",
@@ -460,28 +471,28 @@ def test_a_form_is_small_plain_and_says_what_it_is(daemon, owner):
         b"content=\xc3\xa9",
         b"&".join(b"a=1" for _ in range(MAX_FIELDS + 1)),
     ):
-        answer = owner.ask("POST", path, *ours, FORM, body=body)
+        answer = owner.ask("POST", path, *own_headers, FORM, body=body)
         assert (answer.status, b"invalid_request" in answer.body) == (400, True), body
-    large = owner.ask("POST", path, *ours, FORM, body=b"content=" + b"x" * MAX_BODY_BYTES)
+    large = owner.ask("POST", path, *own_headers, FORM, body=b"content=" + b"x" * MAX_BODY_BYTES)
     assert (large.status, b"body_too_large" in large.body) == (413, True)
-    assert owner.ask("GET", owner.memory, SAME, body=b"x").code == NO_HTTP
+    assert owner.ask("GET", owner.memory, SAME, body=b"x").code == INVALID_HTTP
     doubtful = "Transfer-Encoding: chunked", "Content-Length: 5"
-    assert owner.ask("POST", path, *ours, FORM, *doubtful).code == NO_HTTP
-    assert remembered(daemon) == []
+    assert owner.ask("POST", path, *own_headers, FORM, *doubtful).code == INVALID_HTTP
+    assert list_tasks(daemon) == []
 
 
-# -- D5: what answers let a browser do -----------------------------------------------------------------
+# -- D5: security headers
 
 
-def directives(answer):
-    """The content security policies of an answer, each as a mapping."""
+def parse_policies(answer):
+    """Return the content security policies of an answer, each as a mapping."""
     parts = [[each.split() for each in one.split(";")] for one in answer.values("content-security-policy")]
     return [{name: values for name, *values in one} for one in parts]
 
 
 @pytest.mark.threat("T-API-15", control="page_headers")
 @pytest.mark.threat("T-MEM-35", control="page_headers")
-def test_every_answer_forbids_frames_inline_code_and_whatever_is_not_of_the_page(daemon, owner):
+def test_answers_forbid_frames_inline_code_and_foreign_content(daemon, owner):
     foreign = owner.ask("GET", owner.memory, "Sec-Fetch-Site: cross-site", NAVIGATE)
     views = ("memory", "search", "reviews", "tasks", "timeline", "audit", "policy", "entry?path=x", "edit")
     files = "/static/page.js", "/static/page.css", "/static/icon.svg", "/none", "//"
@@ -499,7 +510,7 @@ def test_every_answer_forbids_frames_inline_code_and_whatever_is_not_of_the_page
     ]
     assert {each.status for each in answers} >= {200, 303, 401, 403, 404}
     for answer in answers:
-        policies = directives(answer)
+        policies = parse_policies(answer)
         assert len(policies) == 1
         policy = policies[0]
         for name in "default-src", "frame-ancestors", "base-uri", "trusted-types":
@@ -518,7 +529,7 @@ def test_every_answer_forbids_frames_inline_code_and_whatever_is_not_of_the_page
         assert not [name for name, _ in answer.headers if name.startswith("access-control")]
 
 
-# -- W1, W2: texts stay texts --------------------------------------------------------------------------
+# -- W1, W2: text is escaped
 
 HOSTILE = """<script>alert(1)</script> <img src=x onerror=alert(1)> <svg onload=alert(1)> {{7*7}} {% raw %}
 [a](javascript:alert(1)) ![b](http://evil.example/p.png) <http://evil.example/> <iframe src=//e.example>
@@ -549,8 +560,8 @@ class Elements(HTMLParser):
 
 @pytest.mark.threat("T-MEM-35", control="escaped_page")
 @pytest.mark.threat("T-MEM-35", control="text_alone")
-def test_a_text_that_is_html_stays_a_text_in_every_view_that_shows_it(daemon, owner):
-    words, line = quote(HOSTILE.replace("\n", " ")), HOSTILE.splitlines()[0]
+def test_html_in_text_is_escaped_in_every_view(daemon, owner):
+    quoted, line = quote(HOSTILE.replace("\n", " ")), HOSTILE.splitlines()[0]
     entry = daemon.root("user") / "hostile.md"
     entry.write_text(f"---\nname: '{line}'\ndescription: '{line}'\n---\n{HOSTILE}")
     try:
@@ -558,14 +569,14 @@ def test_a_text_that_is_html_stays_a_text_in_every_view_that_shows_it(daemon, ow
             *("memory?scope=user", "entry?path=user/hostile.md", "entry?path=user/hostile.md&raw=1"),
             *(
                 "edit?path=user/hostile.md",
-                f"search?q={words}",
+                f"search?q={quoted}",
                 "search?q=alert",
                 "tasks",
                 "audit",
                 "reviews",
             ),
-            *(f"{view}?path={words}&id={words}" for view in ("entry", "edit", "task", "review", "policy")),
-            f"memory?scope=user&topic={words}&after={words}",
+            *(f"{view}?path={quoted}&id={quoted}" for view in ("entry", "edit", "task", "review", "policy")),
+            f"memory?scope=user&topic={quoted}&after={quoted}",
         ):
             for tag, attributes in Elements(owner.get(f"/w/{daemon.key}/{view}")).found:
                 assert tag not in {"iframe", "svg", "img", "style", "base", "em", "i", "b"}, view
@@ -573,18 +584,18 @@ def test_a_text_that_is_html_stays_a_text_in_every_view_that_shows_it(daemon, ow
                 for name in "href", "src", "action":
                     assert re.match(r"/(?!/)|#", attributes.get(name, "/")), (view, tag, attributes)
                 assert tag != "script" or attributes.get("src", "").startswith("/static/"), view
-        shown = unescape(owner.get(f"/w/{daemon.key}/entry?path=user/hostile.md").body.decode())
+        page = unescape(owner.get(f"/w/{daemon.key}/entry?path=user/hostile.md").body.decode())
         for text in line, "javascript:alert(1)", "http://evil.example/p.png", "<em>heading</em>":
-            assert text in shown  # To be read.
+            assert text in page  # All of it can be read.
     finally:
         entry.unlink()
 
 
-# -- what stays of it ----------------------------------------------------------------------------------
+# -- secrets that must not be stored
 
 
 @pytest.mark.threat("T-API-14", control="digests_alone")
-def test_no_code_and_no_cookie_is_in_a_record_an_event_a_figure_or_a_file(tmp_path):
+def test_code_and_cookie_are_not_logged_or_stored(tmp_path):
     log = logging.getLogger()
     lines, handler = [], logging.Handler(logging.DEBUG)
     handler.emit = lambda record: lines.append(f"{record.getMessage()} {record.__dict__}")
@@ -600,19 +611,19 @@ def test_no_code_and_no_cookie_is_in_a_record_an_event_a_figure_or_a_file(tmp_pa
             owner.post(f"/w/{daemon.key}/undo", task="nothing")
             owner.get(f"/w/{daemon.key}/nothing")
             owner.sign_in(owner.code)
-            task = daemon.wait(remembered(daemon)[0]["taskId"])
+            task = daemon.wait(list_tasks(daemon)[0]["taskId"])
             assert task["status"] == "completed"
-            kept = vars(daemon.core.door)
-            said = [repr(kept), daemon.get("/metrics").text, daemon.get("/capabilities").text]
-            said += [daemon.get(f"{BASE}/tasks").text, owner.get(f"/w/{daemon.key}/audit").body.decode()]
+            door_state = vars(daemon.core.door)
+            texts = [repr(door_state), daemon.get("/metrics").text, daemon.get("/capabilities").text]
+            texts += [daemon.get(f"{BASE}/tasks").text, owner.get(f"/w/{daemon.key}/audit").body.decode()]
             state = tmp_path / "home"
             files = [each for each in state.rglob("*") if each.is_file()]
             assert state / "state" / "daemon.json" in files
-            said += [each.read_bytes().decode("latin-1") for each in files] + lines
+            texts += [each.read_bytes().decode("latin-1") for each in files] + lines
             with closing(sqlite3.connect(state / "state" / "ledger.db")) as ledger:
-                said += list(ledger.iterdump())
+                texts += list(ledger.iterdump())
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
     for secret in unused.code, owner.code, owner.cookie, "wrong-code-0123456789":
-        assert [each[:200] for each in said if secret in each] == []
+        assert [each[:200] for each in texts if secret in each] == []

@@ -1,4 +1,4 @@
-"""What people do at the page, in a real browser; what came of it is looked up in the files and the API."""
+"""Flows of the page in a real browser; the results are checked in the files and through the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture
 def page(chromium, daemon):
-    """The first view, signed in; afterwards nothing was refused to the page, and no script failed."""
+    """The browser, signed in, at the first view; after the test, no request was rejected and no script
+    failed.
+    """
     chromium.root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
     yield chromium
     assert [each for each in console(chromium) if "status of 4" not in each] == []
@@ -36,7 +38,7 @@ def page(chromium, daemon):
 
 @contextmanager
 def second_window(driver, url):
-    """Another window, which is looked at as well, of the same person; goes when the block ends."""
+    """Open another visible window of the same user, and close it after the block."""
     first = driver.current_window_handle
     driver.switch_to.new_window("window")
     second = driver.current_window_handle
@@ -52,7 +54,7 @@ def second_window(driver, url):
 
 
 def fill(driver, selector, text):
-    """Write a text in the place of what a field holds."""
+    """Replace the text of a field."""
     field = shown(driver, selector)
     field.send_keys(Keys.CONTROL + "a")
     field.send_keys(text)
@@ -60,40 +62,40 @@ def fill(driver, selector, text):
 
 
 def press(driver, text, within="main"):
-    """Press the button, or follow the link, that says just this, and wait for another view of the page."""
+    """Press the button or follow the link with exactly this text, and wait for another view of the page."""
     old = driver.find_element(By.TAG_NAME, "html")
 
-    def found(_):
+    def find(_):
         matching = driver.find_elements(By.CSS_SELECTOR, f"{within} button, {within} a, {within} summary")
         return next((each for each in matching if each.is_displayed() and each.text == text), None)
 
-    element = waited(driver, found)
-    stays = element.tag_name == "summary"
+    element = waited(driver, find)
+    is_summary = element.tag_name == "summary"
     element.click()
-    if not stays:
+    if not is_summary:
         waited(driver, lambda _: driver.find_element(By.TAG_NAME, "html") != old)
         shown(driver, "main")
 
 
-async def other_sessions(daemon, sessions):
-    """Let there be no sessions but these, and those who follow notice it at once; those that there were."""
+async def replace_sessions(daemon, sessions):
+    """Replace all sessions, make the streams check them at once, and return the previous sessions."""
     door = daemon.core.door
     before, door._sessions = door._sessions, sessions
     daemon.core.stream.ask_again()
     return before
 
 
-def told(driver):
+def read_notice(driver):
     return shown(driver, ".notice").text
 
 
-def saved(daemon, fact, **more):
-    """Have a fact remembered; its path."""
-    (path,) = daemon.done("remember", {"content": fact, **more})["result"]["filesTouched"]
+def remember_fact(daemon, fact, **options):
+    """Remember a fact and return its path."""
+    (path,) = daemon.done("remember", {"content": fact, **options})["result"]["filesTouched"]
     return path
 
 
-def text_of(daemon, path):
+def read_text(daemon, path):
     scope, _, rel = path.partition("/")
     return daemon.files(scope).get(rel)
 
@@ -101,13 +103,13 @@ def text_of(daemon, path):
 # -- remember, read, edit, undo ---------------------------------------------------------------------------
 
 
-def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(page, daemon):
+def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
     with second_window(page, f"{page.root}/memory") as (first, second):
         page.switch_to.window(first)
         fill(page, "#content", FACT)
         Select(shown(page, "#scope")).select_by_visible_text("user")
         press(page, "Remember")
-        assert re.fullmatch(r"Accepted as remember-\S+; Tasks shows the result\.", told(page))
+        assert re.fullmatch(r"Accepted as remember-\S+; Tasks shows the result\.", read_notice(page))
         for window in first, second:
             page.switch_to.window(window)
             shown(page, "#lately li", "quince-jam")
@@ -115,16 +117,16 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         press(page, NAME, within="#listing")
         assert shown(page, "h1").text == NAME
         path = shown(page, "#entry .quiet").text
-        before = text_of(daemon, path)
+        before = read_text(daemon, path)
         assert FACT in before
 
         press(page, "Edit")
         fill(page, "#body", "The user prefers plum jam, always")
         press(page, "Save")
-        assert told(page).startswith("Saved; to revert it, undo edit-")
-        edited = shown(page, "#entry .quiet").text  # Its name was made of what it no longer says.
-        assert "The user prefers plum jam, always" in text_of(daemon, edited)
-        assert (edited == path, text_of(daemon, path)) == (False, None)
+        assert read_notice(page).startswith("Saved; to revert it, undo edit-")
+        edited = shown(page, "#entry .quiet").text  # The old name was derived from the old text.
+        assert "The user prefers plum jam, always" in read_text(daemon, edited)
+        assert (edited == path, read_text(daemon, path)) == (False, None)
         newest = shown(page, "#history + details")
         assert "+ The user prefers plum jam, always" in [
             each.text for each in newest.find_elements(By.TAG_NAME, "ins")
@@ -132,14 +134,14 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         assert "by edit, decided by owner, trust owner" in newest.text
 
         press(page, "Undo this")
-        assert re.match(r"Undid edit-\w+; to restore it, undo undo-", told(page))
-        assert (text_of(daemon, path), text_of(daemon, edited)) == (before, None)
+        assert re.match(r"Undid edit-\w+; to restore it, undo undo-", read_notice(page))
+        assert (read_text(daemon, path), read_text(daemon, edited)) == (before, None)
         assert FACT in shown(page, "article").text
 
         page.find_element(By.CSS_SELECTOR, "dl a").click()
         shown(page, "h1", "Remember")
         press(page, "Undo")
-        assert (text_of(daemon, path), shown(page, "h1").text) == (None, "Memory")
+        assert (read_text(daemon, path), shown(page, "h1").text) == (None, "Memory")
         page.switch_to.window(first)
         waited(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
         page.get(f"{page.root}/entry?path={path}")
@@ -147,7 +149,7 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
 
 
 @pytest.mark.slow
-def test_a_try_shows_where_a_fact_would_go_and_writes_nothing(page, daemon):
+def test_preview_shows_result_and_writes_nothing(page, daemon):
     before = [daemon.files(scope) for scope in ("user", "project")], daemon.get(f"{BASE}/tasks").json()
     fill(page, "#content", "The user keeps bees </textarea>")
     press(page, "Preview")
@@ -162,70 +164,70 @@ def test_a_try_shows_where_a_fact_would_go_and_writes_nothing(page, daemon):
 
 
 @pytest.mark.slow
-def test_an_entry_is_pinned_taken_back_and_forgotten(page, daemon):
+def test_entry_is_pinned_unpinned_and_forgotten(page, daemon):
     path, other = (
-        saved(daemon, "The user waters the fern on Mondays", scope="user"),
-        saved(daemon, "Ferns like shade"),
+        remember_fact(daemon, "The user waters the fern on Mondays", scope="user"),
+        remember_fact(daemon, "Ferns like shade"),
     )
-    before = text_of(daemon, path)
+    before = read_text(daemon, path)
     page.get(f"{page.root}/entry?path={path}")
     press(page, "Pin")
     pinned = f"user/pinned/{path.removeprefix('user/')}"
-    assert told(page) == f"The entry is now {pinned}."
-    assert (text_of(daemon, path), bool(text_of(daemon, pinned))) == (None, True)
+    assert read_notice(page) == f"The entry is now {pinned}."
+    assert (read_text(daemon, path), bool(read_text(daemon, pinned))) == (None, True)
     assert "pinned" in shown(page, ".badges").text
     assert not [
         each for each in page.find_elements(By.CSS_SELECTOR, ".row *") if each.text in {"Edit", "Forget"}
     ]
     press(page, "Unpin")
-    assert told(page) == f"The entry is now {path}."
+    assert read_notice(page) == f"The entry is now {path}."
     assert (
-        text_of(daemon, path).partition("---\n")[2].partition("---\n")[2]
+        read_text(daemon, path).partition("---\n")[2].partition("---\n")[2]
         == before.partition("---\n")[2].partition("---\n")[2]
     )
     press(page, "Forget")
     shown(page, "#forget p", "You can undo it")
     press(page, "Forget this entry")
     shown(page, "#task", "completed")
-    assert (text_of(daemon, path), bool(text_of(daemon, other))) == (None, True)
+    assert (read_text(daemon, path), bool(read_text(daemon, other))) == (None, True)
     press(page, "Undo")
-    assert bool(text_of(daemon, path))
+    assert bool(read_text(daemon, path))
 
 
 @pytest.mark.slow
-def test_an_edit_that_cannot_be_saved_keeps_what_was_written_and_says_why(page, daemon):
-    path = saved(daemon, "The user takes the early train", scope="user")
+def test_failed_edit_keeps_text_and_shows_reason(page, daemon):
+    path = remember_fact(daemon, "The user takes the early train", scope="user")
     page.get(f"{page.root}/edit?path={path}")
     fill(page, "#body", "What I wrote at length")
     file = daemon.root() / path.removeprefix("user/")
     by_hand = file.read_text(encoding="utf-8") + "and this by hand\n"
     file.write_text(by_hand, encoding="utf-8")
     press(page, "Save")
-    assert re.match(r"Not saved: .*\[store_conflict\]", told(page))
+    assert re.match(r"Not saved: .*\[store_conflict\]", read_notice(page))
     assert shown(page, "#body").get_attribute("value") == "What I wrote at length"
     assert file.read_text(encoding="utf-8") == by_hand
     page.get(f"{page.root}/edit?path={path}")
     fill(page, "#body", "ghp_" + "016C7d9fXq2LrT4vBz8KwYh3JmNs5PaEuGcR")
     press(page, "Save")
-    assert re.match(r"Not saved: .*\[remember_refused\]", told(page))
+    assert re.match(r"Not saved: .*\[remember_refused\]", read_notice(page))
     assert file.read_text(encoding="utf-8") == by_hand
 
 
 # -- reviews -----------------------------------------------------------------------------------------------
 
 
-def hold(daemon, fact):
-    """Have a stranger say something, which waits for the owner; the id of its review."""
+def create_review(daemon, fact):
+    """Remember an external fact that needs a review, and return the id of the review."""
     source = {"trust": "external", "ref": "mail"}
     return daemon.done("remember", {"content": fact, "scope": "user", "source": source})["reviewId"]
 
 
-def waiting(daemon):
+def list_reviews(daemon):
     return [each["reviewId"] for each in daemon.get(f"{BASE}/review").json()["reviews"]]
 
 
-def read_policy_anew(daemon, old, new):
-    """Change the policy's file, and have the daemon read it: it does where a root is another directory."""
+def reload_policy(daemon, old, new):
+    """Change the policy file and make the daemon read it, which it does if a root is another directory."""
     policy = daemon.base / "policy.toml"
     written = policy.read_text(encoding="utf-8")
     assert old in written
@@ -236,56 +238,59 @@ def read_policy_anew(daemon, old, new):
     assert daemon.problem("GET", f"{BASE}/review") == (409, "managed_memory_unavailable")
 
 
-def test_what_waits_is_approved_by_the_digest_that_was_shown_and_by_no_other(chromium, tmp_path):
+def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
     with running(tmp_path) as daemon:
         root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
         chromium.get(f"{root}/reviews")
-        review = hold(daemon, "The stranger prefers cash")  # Seen while the view is open.
+        review = create_review(daemon, "The stranger prefers cash")  # It appears while the view is open.
         shown(chromium, "#reviews a", "cash").click()
         shown(chromium, "h1", "Review")
         assert "+ The stranger prefers cash" in shown(chromium, ".lines").text
         digest = shown(chromium, "p .digest").text
         assert digest == daemon.get(f"{BASE}/review/{review}").json()["digest"]
 
-        read_policy_anew(daemon, "turns = 6", "turns = 5")
+        reload_policy(daemon, "turns = 6", "turns = 5")
         press(chromium, "Approve")
-        assert "review_changed" in told(chromium)
-        assert (waiting(daemon), daemon.files()) == ([review], {})
+        assert "review_changed" in read_notice(chromium)
+        assert (list_reviews(daemon), daemon.files()) == ([review], {})
         press(chromium, "Go back")
         assert "the policy has changed since the request" in shown(chromium, ".lines").text
         assert shown(chromium, "p .digest").text != digest
 
         press(chromium, "Approve")
-        assert re.match(f"Approved {review} as approve", told(chromium))
-        assert (waiting(daemon), "No pending reviews." in shown(chromium, "main").text) == ([], True)
+        assert re.match(f"Approved {review} as approve", read_notice(chromium))
+        assert (list_reviews(daemon), "No pending reviews." in shown(chromium, "main").text) == ([], True)
         assert [text for text in daemon.files().values() if "The stranger prefers cash" in text]
 
 
 @pytest.mark.slow
-def test_what_waits_is_rejected_once_and_what_it_rests_on_may_not_have_changed(page, daemon):
-    rejected, late = hold(daemon, "The stranger wants a key"), hold(daemon, "The stranger has a dog")
+def test_review_is_rejected_once_and_conflict_stops_approval(page, daemon):
+    rejected, late = (
+        create_review(daemon, "The stranger wants a key"),
+        create_review(daemon, "The stranger has a dog"),
+    )
     with second_window(page, f"{page.root}/review?id={rejected}") as (first, second):
         page.switch_to.window(first)
         page.get(f"{page.root}/review?id={rejected}")
         press(page, "Reject")
-        assert told(page) == f"Rejected {rejected}; nothing was written."
+        assert read_notice(page) == f"Rejected {rejected}; nothing was written."
         page.switch_to.window(second)
         press(page, "Approve")
-        assert f"review {rejected} is already rejected" in told(page)
+        assert f"review {rejected} is already rejected" in read_notice(page)
     page.get(f"{page.root}/review?id={late}")
     path = re.search(r"user/\S+\.md", shown(page, ".lines").text)[0]
     file = daemon.root() / path.removeprefix("user/")
     file.parent.mkdir(exist_ok=True)
     file.write_text("by hand\n", encoding="utf-8")
     press(page, "Approve")
-    assert "store_conflict" in told(page)
-    assert (waiting(daemon), file.read_text(encoding="utf-8")) == ([late], "by hand\n")
+    assert "store_conflict" in read_notice(page)
+    assert (list_reviews(daemon), file.read_text(encoding="utf-8")) == ([late], "by hand\n")
 
 
 # -- tasks -------------------------------------------------------------------------------------------------
 
 
-def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tmp_path):
+def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
     with HeldModel() as model, running(tmp_path, model) as daemon:
         root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
         model.hold()
@@ -295,20 +300,20 @@ def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tm
         shown(chromium, "#task .badge", "running")
         shown(chromium, "#views .count", "1")
         assert not chromium.find_elements(By.XPATH, "//h2[text()='Turns']")
-        asked, answered = len(model.server.requests), model.mind
+        request_count, original = len(model.server.requests), model.mind
 
-        def mind(request):
-            if len(model.server.requests) > asked:
+        def respond(request):
+            if len(model.server.requests) > request_count:
                 model.hold()
-            return answered(request)
+            return original(request)
 
-        model.mind = mind
+        model.mind = respond
         chromium.execute_script("document.querySelector('#task button').focus()")
         model.release()
         shown(chromium, "#task li", "turn 1: ")
-        assert chromium.switch_to.active_element.text == "Cancel"  # Though it is another one now.
+        assert chromium.switch_to.active_element.text == "Cancel"  # Although the button was replaced.
         press(chromium, "Cancel")
-        assert told(chromium) in {"Cancelled.", "The task is cancelling."}
+        assert read_notice(chromium) in {"Cancelled.", "The task is cancelling."}
         shown(chromium, "#task .badge", "cancelled")
         model.release()
         assert daemon.wait(task)["status"] == "cancelled"
@@ -319,8 +324,8 @@ def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tm
 # -- search ------------------------------------------------------------------------------------------------
 
 
-def test_who_types_sees_what_is_found_at_once_and_may_go_back_to_it(page, daemon):
-    path = saved(daemon, "The lighthouse keeper prefers barley soup", scope="user")
+def test_search_updates_while_typing_and_after_back(page, daemon):
+    path = remember_fact(daemon, "The lighthouse keeper prefers barley soup", scope="user")
     shown(page, "#quick").send_keys("barley" + Keys.ENTER)
     shown(page, "#results a", "lighthouse")
     fill(page, "#q", "lighthouse keep")
@@ -334,8 +339,8 @@ def test_who_types_sees_what_is_found_at_once_and_may_go_back_to_it(page, daemon
 
 
 @pytest.mark.slow
-def test_among_ten_thousand_entries_what_is_typed_fast_is_found(chromium, tmp_path):
-    """How soon is measured by `benchmarks/page.py`."""
+def test_search_finds_entry_among_ten_thousand(chromium, tmp_path):
+    """`benchmarks/page.py` measures the time."""
     top = tmp_path / "home" / "user"
     for number in range(10_000):
         path = top / f"topic-{number // 50}" / f"fact-{number}.md"
@@ -358,7 +363,7 @@ def test_among_ten_thousand_entries_what_is_typed_fast_is_found(chromium, tmp_pa
 
 
 @pytest.mark.slow
-def test_who_signs_out_is_out_in_every_window_and_no_stream_goes_on(page, daemon):
+def test_sign_out_applies_to_all_windows_and_streams(page, daemon):
     following = daemon.guard.following
     with second_window(page, f"{page.root}/tasks") as (first, second):
         daemon.until(lambda: len(following) == 2)
@@ -366,7 +371,7 @@ def test_who_signs_out_is_out_in_every_window_and_no_stream_goes_on(page, daemon
         press(page, "Sign out", within="header")
         shown(page, ".notice", "You have signed out.")
         page.switch_to.window(second)
-        shown(page, "#sign-in")  # By itself: its stream ended.
+        shown(page, "#sign-in")  # Without a reload, because its stream ended.
         daemon.until(lambda: len(following) == 0)
         page.get(f"{page.root}/memory")
         shown(page, "#sign-in")
@@ -376,7 +381,7 @@ def test_who_signs_out_is_out_in_every_window_and_no_stream_goes_on(page, daemon
 
 
 @pytest.mark.slow
-def test_a_session_ends_with_its_daemon_and_the_page_says_that_what_it_shows_may_be_old(chromium, tmp_path):
+def test_page_shows_lost_connection_after_daemon_stops(chromium, tmp_path):
     with running(tmp_path) as daemon:
         url = signed_in(chromium, daemon)
         assert chromium.get_cookie("muniment")
@@ -385,22 +390,22 @@ def test_a_session_ends_with_its_daemon_and_the_page_says_that_what_it_shows_may
     with running(tmp_path, port=int(url.rpartition(":")[2])) as daemon:
         other = daemon.post("/ui").json()["url"]
         assert other != url
-        refused = []  # What it follows, and what it then looks at.
+        refused = []  # The event stream, and then the view.
         waited(chromium, lambda _: refused.extend(console(chromium)) or str(refused).count("421") > 1)
         assert chromium.find_element(By.ID, "lost").is_displayed()
-        chromium.get(url)  # With its cookie: nothing stands there any more.
+        chromium.get(url)  # The browser sends its cookie, and no page answers at this name.
         assert "memory" not in chromium.page_source.lower() or "misdirected" in chromium.page_source
         chromium.get(other)
         shown(chromium, "#sign-in")
 
 
 @pytest.mark.slow
-def test_what_is_being_written_stays_when_the_session_ends_and_the_page_goes_on_after_it(page, daemon):
+def test_text_survives_end_of_session_and_page_resumes(page, daemon):
     fill(page, "#content", FACT)
-    sessions = daemon.run(other_sessions(daemon, {}))
+    sessions = daemon.run(replace_sessions(daemon, {}))
     assert "signed out" in shown(page, "#out").text
     assert page.find_element(By.ID, "content").get_attribute("value") == FACT
-    daemon.run(other_sessions(daemon, sessions))  # As if there were one again.
+    daemon.run(replace_sessions(daemon, sessions))  # As if the user had signed in again.
     waited(page, lambda _: not page.find_element(By.ID, "out").is_displayed())
     daemon.done("remember", {"content": "The user has come back to the page of the memory"})
     waited(page, lambda _: "come back" in page.find_element(By.ID, "listing").text)
@@ -408,7 +413,7 @@ def test_what_is_being_written_stays_when_the_session_ends_and_the_page_goes_on_
 
 
 @pytest.mark.slow
-def test_an_address_that_differs_by_its_code_alone_signs_in_where_the_way_in_stands(chromium, daemon):
+def test_code_in_address_signs_in_at_sign_in_form(chromium, daemon):
     address = daemon.post("/ui").json()["url"] + f"/w/{daemon.key}/entry?path=user%2Fnone.md"
     chromium.get(address)
     shown(chromium, "#sign-in")
@@ -418,7 +423,7 @@ def test_an_address_that_differs_by_its_code_alone_signs_in_where_the_way_in_sta
 
 
 @pytest.mark.slow
-def test_of_several_workspaces_each_has_its_own_memory_and_one_leads_to_the_other(chromium, tmp_path):
+def test_workspaces_have_separate_memory_and_link_to_each_other(chromium, tmp_path):
     (tmp_path / "other" / ".git").mkdir(parents=True)
     with running(tmp_path, workspaces=(tmp_path / "work", tmp_path / "other")) as daemon:
         root = signed_in(chromium, daemon)

@@ -1,6 +1,6 @@
-"""What pages of other origins get of the page, in a browser that is signed in to it: nothing.
+"""Pages of other origins get nothing from the page, in a browser that is signed in to it.
 
-What they did is told by the daemon, by the other server, and by the browser itself.
+The daemon, the other server and the browser itself record the attempts.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ const got = window.got = {};
 const tried = [];
 function attempt(name, how) {
   tried.push(new Promise((done) => {
-    const say = (what) => { got[name] = String(what); done(); };
-    try { how(say); } catch (error) { say("refused"); }
+    const report = (what) => { got[name] = String(what); done(); };
+    try { how(report); } catch (error) { report("refused"); }
   }));
 }
 const body = () => new URLSearchParams(text);
 function add(tag, name, attributes, read) {
-  attempt(`${tag} ${name}`, (say) => {
-    const made = Object.assign(document.createElement(tag), attributes);
-    made.onload = () => { try { say(read(made)); } catch (error) { say("refused"); } };
-    made.onerror = () => say("refused");
-    document.body.append(made);
-    setTimeout(made.onload, 1500);
+  attempt(`${tag} ${name}`, (report) => {
+    const element = Object.assign(document.createElement(tag), attributes);
+    element.onload = () => { try { report(read(element)); } catch (error) { report("refused"); } };
+    element.onerror = () => report("refused");
+    document.body.append(element);
+    setTimeout(element.onload, 1500);
   });
 }
-const inside = (made) => made.contentDocument?.body?.innerText || "refused";
+const inside = (element) => element.contentDocument?.body?.innerText || "refused";
 for (const [name, url] of Object.entries(views)) {
   for (const mode of ["cors", "no-cors"]) for (const credentials of ["include", "omit"]) {
-    attempt(`fetch ${mode} ${credentials} ${name}`, (say) => fetch(url, {mode, credentials}).then(
-      (answer) => answer.text().then((told) => say(told || "refused")), () => say("refused")));
+    attempt(`fetch ${mode} ${credentials} ${name}`, (report) => fetch(url, {mode, credentials}).then(
+      (answer) => answer.text().then((reply) => report(reply || "refused")), () => report("refused")));
   }
   add("iframe", name, {src: url}, inside);
   add("object", name, {data: url, type: "text/html"}, inside);
-  add("embed", name, {src: url, type: "text/html"}, (made) => made.getSVGDocument() || "refused");
+  add("embed", name, {src: url, type: "text/html"}, (element) => element.getSVGDocument() || "refused");
   add("script", name, {src: url}, () => "ran");
-  add("img", name, {src: url}, (made) => made.naturalWidth || "refused");
+  add("img", name, {src: url}, (element) => element.naturalWidth || "refused");
 }
 for (const [name, url] of Object.entries(posts)) {
   for (const mode of ["cors", "no-cors"]) {
     const how = {method: "POST", mode, credentials: "include", body: body()};
-    attempt(`post ${mode} ${name}`, (say) => fetch(url, how).then(
-      (answer) => answer.text().then((told) => say(told || "refused")), () => say("refused")));
+    attempt(`post ${mode} ${name}`, (report) => fetch(url, how).then(
+      (answer) => answer.text().then((reply) => report(reply || "refused")), () => report("refused")));
   }
-  attempt(`beacon ${name}`, (say) => { navigator.sendBeacon(url, body()); say("refused"); });
-  attempt(`form ${name}`, (say) => {
+  attempt(`beacon ${name}`, (report) => { navigator.sendBeacon(url, body()); report("refused"); });
+  attempt(`form ${name}`, (report) => {
     const frame = Object.assign(document.createElement("iframe"), {name: `in ${name}`});
     const form = document.createElement("form");
     Object.assign(form, {method: "post", action: url, target: frame.name});
@@ -65,20 +65,20 @@ for (const [name, url] of Object.entries(posts)) {
       form.append(Object.assign(document.createElement("input"), {name: key, value}));
     }
     document.body.append(frame, form);
-    frame.onload = () => { try { say(inside(frame)); } catch (error) { say("refused"); } };
+    frame.onload = () => { try { report(inside(frame)); } catch (error) { report("refused"); } };
     form.submit();
-    setTimeout(() => say("refused"), 1500);
+    setTimeout(() => report("refused"), 1500);
   });
 }
-attempt("events", (say) => {
+attempt("events", (report) => {
   const stream = new EventSource(events, {withCredentials: true});
-  stream.onopen = () => say("open");
-  stream.onerror = () => { stream.close(); say("refused"); };
+  stream.onopen = () => report("open");
+  stream.onerror = () => { stream.close(); report("refused"); };
 });
-attempt("window", (say) => {
+attempt("window", (report) => {
   const other = window.open(Object.values(views)[0]);
   setTimeout(() => {
-    try { say(other.document.body.innerText || "refused"); } catch (error) { say("refused"); }
+    try { report(other.document.body.innerText || "refused"); } catch (error) { report("refused"); }
     other?.close();
   }, 500);
 });
@@ -88,11 +88,11 @@ Promise.all(tried).then(() => { got.done = "refused"; });
 
 @contextmanager
 def foreign_server():
-    """Somebody else on another port of this machine: it, and the hosts and cookies that were sent there."""
+    """Run another server on this machine; yield its port, and the hosts and cookies that it received."""
     seen = []
 
-    def attack(asked):
-        seen.append((asked.headers["Host"], asked.headers.get("Cookie", "")))
+    def attack(request):
+        seen.append((request.headers["Host"], request.headers.get("Cookie", "")))
         return html(ATTACK)
 
     with answering(attack) as port:
@@ -106,65 +106,66 @@ def daemon(tmp_path_factory):
 
 
 @pytest.fixture
-def at_door(monkeypatch):
-    """Every request that comes to the door: path, cookie, the page that it is of, whether of a session."""
-    seen, real = [], Guard._at_door
+def door_requests(monkeypatch):
+    """Record each request to the door: path, cookie, referring page, and whether it has a session."""
+    seen, original = [], Guard._at_door
 
-    def admitted(guard, scope):
-        headers, is_known = dict(scope["headers"]), False
+    def record_request(guard, scope):
+        headers, has_session = dict(scope["headers"]), False
         try:
-            state = real(guard, scope)
-            is_known = state[SESSION] is not None
+            state = original(guard, scope)
+            has_session = state[SESSION] is not None
             return state
         finally:
-            told = (headers.get(name, b"").decode() for name in (b"cookie", b"referer"))
-            seen.append((scope["raw_path"].decode(), *told, is_known))
+            values = (headers.get(name, b"").decode() for name in (b"cookie", b"referer"))
+            seen.append((scope["raw_path"].decode(), *values, has_session))
 
-    monkeypatch.setattr(Guard, "_at_door", admitted)
+    monkeypatch.setattr(Guard, "_at_door", record_request)
     return seen
 
 
-def attacked(driver, daemon, page, origin):
-    """Have a page at an origin try everything; what it got by what it tried."""
-    at = f"{page}/w/{daemon.key}"
-    told = {
-        "views": {"memory": f"{at}/memory", "start": f"{page}/", "file": f"{page}/static/page.js"},
-        "posts": {each: f"{at}/{each}" for each in ("remember", "forget", "approve")}
+def run_attack(driver, daemon, page, origin):
+    """Open a page at an origin that tries everything; return the result of each attempt."""
+    base = f"{page}/w/{daemon.key}"
+    targets = {
+        "views": {"memory": f"{base}/memory", "start": f"{page}/", "file": f"{page}/static/page.js"},
+        "posts": {each: f"{base}/{each}" for each in ("remember", "forget", "approve")}
         | {"sign-in": f"{page}/sign-in", "sign-out": f"{page}/sign-out"},
-        "events": f"{at}/events",
+        "events": f"{base}/events",
         "text": {"content": "The user prefers dark mode", "path": "user/a.md", "id": "x", "code": "x"},
     }
     driver.get("about:blank")
-    driver.get(f"{origin}/#{json.dumps(told)}")
+    driver.get(f"{origin}/#{json.dumps(targets)}")
     return waited(driver, lambda _: driver.execute_script("return window.got?.done && window.got"))
 
 
 @needs_browser
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize("place", ["NAME", "evil.test", "127.0.0.1", "localhost"])
-def test_a_page_of_another_origin_reads_posts_frames_opens_and_follows_nothing(
-    chromium, daemon, at_door, place
-):
+@pytest.mark.parametrize("host", ["NAME", "evil.test", "127.0.0.1", "localhost"])
+def test_foreign_page_cannot_read_post_frame_or_open(chromium, daemon, door_requests, host):
     page = signed_in(chromium, daemon)
     waited(chromium, lambda _: chromium.execute_script("return document.readyState") == "complete")
     name = urlsplit(page).hostname
     with foreign_server() as (port, seen):
-        at_door.clear()
-        origin = f"http://{place.replace('NAME', name)}:{port}"
-        got = attacked(chromium, daemon, page, origin)
-        assert {what: told for what, told in got.items() if told != "refused"} == {}
-        assert len(got) > 30
-        # Our own page, before it was left and in the window, asks as well: it names itself, as no other can.
-        theirs = [
-            (path, cookie, known) for path, cookie, of, known in at_door if not of.startswith(f"{page}/")
+        door_requests.clear()
+        origin = f"http://{host.replace('NAME', name)}:{port}"
+        results = run_attack(chromium, daemon, page, origin)
+        assert {attempt: result for attempt, result in results.items() if result != "refused"} == {}
+        assert len(results) > 30
+        # Our own page also sends requests, before it is left and in the window. It names itself, which no
+        # other page can.
+        foreign_requests = [
+            (path, cookie, known)
+            for path, cookie, referrer, known in door_requests
+            if not referrer.startswith(f"{page}/")
         ]
-        assert len(theirs) > 20
-        assert [path for path, _, is_known in theirs if is_known] == []
+        assert len(foreign_requests) > 20
+        assert [path for path, _, is_known in foreign_requests if is_known] == []
         has_cookie = any("muniment=" in cookie for _, cookie in seen)
-        assert has_cookie == (place == "NAME")  # Cookies do not know ports: see T-API-16.
-        assert any("muniment=" in cookie for _, cookie, _ in theirs) == (place == "NAME")
+        assert has_cookie == (host == "NAME")  # Cookies do not know ports: see T-API-16.
+        assert any("muniment=" in cookie for _, cookie, _ in foreign_requests) == (host == "NAME")
         assert len(daemon.guard.following) == 0
-        # A link leads to the way in, and from there, by the page itself, to where its owner was.
+        # A link leads to the sign-in form, and from there the page itself leads back to the view.
         script = (
             "const a = document.createElement('a'); a.href = arguments[0]; document.body.append(a); a.click()"
         )
@@ -181,9 +182,7 @@ def test_a_page_of_another_origin_reads_posts_frames_opens_and_follows_nothing(
 
 @needs_browser
 @pytest.mark.slow
-def test_the_file_that_a_browser_is_sent_to_leads_in_and_its_code_leaves_the_address(
-    chromium, command, tmp_path, monkeypatch
-):
+def test_ui_open_signs_in_and_removes_code_from_address(chromium, command, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
     with running(tmp_path):

@@ -1,7 +1,7 @@
-"""Texts that attack the page, wherever it shows one: nothing runs, nothing leads away, all of it can be read.
+"""Hostile text in the page: nothing runs, nothing leaves the page, and all of it can be read.
 
-The oracles: the browser's own account of what ran, what was asked for and how wide it is; without a browser,
-Python's HTML parser, over every view and over what markdown is made of.
+The oracles: the browser's own record of what ran, of its requests and of the width of the page; without a
+browser, Python's HTML parser over every view and over rendered markdown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINKS = (
     f"[a](javascript:{RUN}) ![b](data:image/svg+xml,x) ![c]({AWAY}c.png) [d]({AWAY}d 'told') <{AWAY}e>"
     f" <javascript:{RUN}> [f](data:text/html,x) [![g]({AWAY}g)](//evil.test/h)"
 )
-TEXTS = {  # what it attacks with, and what of it is to be read whichever way it is shown
+TEXTS = {  # The attack, and a part of it that must be readable in every view.
     "tags": (TAGS, f"<script>{RUN}</script>"),
     "frames": (FRAMES, f"<iframe src={AWAY}>"),
     "ends": (
@@ -70,10 +70,10 @@ ODD_NAMES = (
 
 
 class World:
-    """A daemon in which everything that the page shows is hostile.
+    """A daemon in which all content of the page is hostile.
 
     Attributes:
-        views: each with its query, by a name.
+        views: view and query by name.
     """
 
     def __init__(self, daemon):
@@ -86,13 +86,13 @@ class World:
             )
         for name in ODD_NAMES:
             (daemon.root() / name).write_text("odd\n")
-        ours = daemon.done("remember", {"content": f"The user said {TAGS}", "scope": "user"})
+        own_task = daemon.done("remember", {"content": f"The user said {TAGS}", "scope": "user"})
         source = {"trust": "external", "ref": TAGS}
-        held = daemon.done("remember", {"content": f"Mail {TAGS}", "scope": "user", "source": source})
+        pending = daemon.done("remember", {"content": f"Mail {TAGS}", "scope": "user", "source": source})
         failed = daemon.done("forget", {"query": TAGS})
         assert failed["status"] == "failed", failed
-        self.review = held["reviewId"]
-        assert ours["status"] == "completed", ours
+        self.review = pending["reviewId"]
+        assert own_task["status"] == "completed", own_task
         self.paths = {name: f"user/hostile/{name}.md" for name in TEXTS}
         self.views = {
             "memory": ("memory", {}),
@@ -101,17 +101,17 @@ class World:
             "reviews": ("reviews", {}),
             "review": ("review", {"id": self.review}),
             "tasks": ("tasks", {}),
-            "task": ("task", {"id": ours["taskId"]}),
-            "task that is held": ("task", {"id": held["taskId"]}),
-            "task that failed": ("task", {"id": failed["taskId"]}),
+            "task": ("task", {"id": own_task["taskId"]}),
+            "pending task": ("task", {"id": pending["taskId"]}),
+            "failed task": ("task", {"id": failed["taskId"]}),
             "timeline": ("timeline", {}),
             "audit": ("audit", {"verify": "1"}),
             "health": ("health", {}),
             "policy": ("policy", {"path": f"user/{NAME}", "verb": "read"}),
             "problem": ("entry", {"path": NAME}),
-            "problem of a folder": ("memory", {"scope": NAME}),
-            "folder that is not there": ("memory", {"scope": "user", "topic": NAME, "after": NAME}),
-            "our entry": ("entry", {"path": ours["result"]["filesTouched"][0]}),
+            "problem with a folder": ("memory", {"scope": NAME}),
+            "missing folder": ("memory", {"scope": "user", "topic": NAME, "after": NAME}),
+            "own entry": ("entry", {"path": own_task["result"]["filesTouched"][0]}),
         }
         for name in TEXTS:
             path = self.paths[name]
@@ -129,13 +129,13 @@ def one_line(text):
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     base = tmp_path_factory.mktemp("hostile")
-    terms = {
+    options = {
         "reject": "[]",
         "instructions": '"allow"',
         "untrusted_sources": '"quarantine"',
         "require": '"none"',
     }
-    policy = policy_file(base, **terms, description=f"'''{TAGS}{LEAVING.replace(chr(39), '')}'''")
+    policy = policy_file(base, **options, description=f"'''{TAGS}{LEAVING.replace(chr(39), '')}'''")
     text = policy.read_text(encoding="utf-8")
     policy.write_text(re.sub(r'why = "[^"]*"', lambda _: f"why = '''{TAGS}'''", text), encoding="utf-8")
     content = f"---\nname: 'N {TAGS}'\ntype: user\n---\nThe user said {TAGS}\n"
@@ -147,8 +147,8 @@ def world(tmp_path_factory):
     )
     other = base / f"<img src=x onerror={RUN}>{{{{7*7}}}}'\" onfocus={RUN} \u202e"
     (other / ".git").mkdir(parents=True)
-    terms = {"policy": policy, "workspaces": (other,), "on_model_failure": "fail"}
-    with running(base, model, **terms) as daemon:
+    options = {"policy": policy, "workspaces": (other,), "on_model_failure": "fail"}
+    with running(base, model, **options) as daemon:
         yield World(daemon)
 
 
@@ -205,8 +205,8 @@ ADDRESSES = {
 }
 
 
-class Seen(HTMLParser):
-    """Every element with its attributes, and all text, of a page; comments count as elements."""
+class ParsedPage(HTMLParser):
+    """The elements with attributes and the text of a page; comments count as elements."""
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
@@ -226,10 +226,10 @@ class Seen(HTMLParser):
     unknown_decl = handle_pi = handle_comment
 
 
-def wrong_with(page):
-    """What of a page could run, lead away or be restyled."""
+def find_problems(page):
+    """Return the parts of a page that could run, leave the page or change its style."""
     found = []
-    for tag, attributes in Seen(page).elements:
+    for tag, attributes in ParsedPage(page).elements:
         names = [name for name, _ in attributes]
         if tag not in SKELETON | MARKDOWN or len(names) != len(set(names)):
             found.append((tag, attributes))
@@ -253,38 +253,38 @@ def wrong_with(page):
     return found
 
 
-def test_no_view_holds_anything_that_runs_or_leads_away_whatever_texts_it_shows(world, subtests):
+def test_views_contain_nothing_that_runs_or_leaves_page(world, subtests):
     visitor = Visitor(world.daemon)
     for name, (view, query) in world.views.items():
         with subtests.test(name):
             answer = visitor.get(view, **query)
-            expected = {"problem": {400, 404, 422}, "edit: invisible": {409}}  # NUL is in no form.
+            expected = {"problem": {400, 404, 422}, "edit: invisible": {409}}  # A form cannot contain NUL.
             assert answer.status in expected.get("problem" if name.startswith("problem") else name, {200})
             page = answer.body.decode()
-            assert wrong_with(page) == []
-            if view not in {"edit", "search", "policy"}:  # Whose fields hold what is sent back.
-                assert not UNSEEN.search(page)
-    told = visitor.post("remember", content=f"Mail {TAGS}{NAME}</textarea>", **{"try": "1"})
-    assert (told.status, wrong_with(told.body.decode())) == (200, [])
+            assert find_problems(page) == []
+            if view not in {"edit", "search", "policy"}:  # Their fields repeat the input.
+                assert not INVISIBLE.search(page)
+    preview = visitor.post("remember", content=f"Mail {TAGS}{NAME}</textarea>", **{"try": "1"})
+    assert (preview.status, find_problems(preview.body.decode())) == (200, [])
     changed = visitor.post("edit", path=world.paths["tags"], digest="0", body=f"</textarea>{TAGS}")
-    assert (changed.status, wrong_with(changed.body.decode())) == (409, [])
-    assert f"</textarea>{TAGS}" in Seen(changed.body.decode()).text
+    assert (changed.status, find_problems(changed.body.decode())) == (409, [])
+    assert f"</textarea>{TAGS}" in ParsedPage(changed.body.decode()).text
 
 
-def test_every_view_of_an_entry_tells_all_of_what_it_says(world, subtests):
+def test_entry_views_show_complete_text(world, subtests):
     visitor = Visitor(world.daemon)
-    for name, (text, seen) in TEXTS.items():
+    for name, (text, readable) in TEXTS.items():
         with subtests.test(name):
-            rendered = Seen(visitor.get("entry", path=world.paths[name]).body.decode()).text
-            assert words(seen) in words(rendered)
-            raw = Seen(visitor.get("entry", path=world.paths[name], raw="1").body.decode()).text
-            assert words(made_visible(text)) in words(raw)
-            edited = Seen(visitor.get("edit", path=world.paths[name]).body.decode()).text
-            told = "it holds NUL" if "\0" in text else text  # Which no form sends back.
-            assert words(told) in words(edited)
+            rendered = ParsedPage(visitor.get("entry", path=world.paths[name]).body.decode()).text
+            assert words(readable) in words(rendered)
+            raw = ParsedPage(visitor.get("entry", path=world.paths[name], raw="1").body.decode()).text
+            assert words(escape_invisible(text)) in words(raw)
+            edited = ParsedPage(visitor.get("edit", path=world.paths[name]).body.decode()).text
+            expected = "it holds NUL" if "\0" in text else text  # A form cannot send it back.
+            assert words(expected) in words(edited)
 
 
-ASKED = {
+QUERY_FIELDS = {
     "memory": "scope topic after",
     "entry": "path raw",
     "edit": "path",
@@ -294,7 +294,7 @@ ASKED = {
     "task": "id",
     "policy": "verb path",
 }
-SENT = {
+FORM_FIELDS = {
     "remember": "content scope try",
     "forget": "path",
     "edit": "path digest body",
@@ -328,24 +328,24 @@ VALUES = (
         "é" * 300,
     ),
 )
-TOLD = {200, 400, 403, 404, 409, 422}
+EXPECTED_STATUS = {200, 400, 403, 404, 409, 422}
 
 
-def test_whatever_a_query_or_a_form_holds_is_refused_in_words_of_the_page_that_hold_nothing_else(world):
+def test_hostile_query_or_form_gets_safe_page(world):
     visitor = Visitor(world.daemon)
-    for view, fields in ASKED.items():
+    for view, fields in QUERY_FIELDS.items():
         for field in fields.split():
             for value in VALUES:
                 answer = visitor.get(
                     view, **({"path": "user/a.md"} if view == "policy" else {}) | {field: value}
                 )
-                assert answer.status in TOLD, (
+                assert answer.status in EXPECTED_STATUS, (
                     view,
                     field,
                     value[:40],
                     answer.status,
                 )
-                assert wrong_with(answer.body.decode()) == []
+                assert find_problems(answer.body.decode()) == []
     for raw in (
         "path=%ff%fe",
         "path=%00",
@@ -357,22 +357,22 @@ def test_whatever_a_query_or_a_form_holds_is_refused_in_words_of_the_page_that_h
         "q=%e2%80%ae",
     ):
         answer = visitor.get(f"/w/{world.daemon.key}/entry?{raw}")
-        assert answer.status in TOLD, (raw, answer.status)
-        assert wrong_with(answer.body.decode()) == []
-    for action, fields in SENT.items():
+        assert answer.status in EXPECTED_STATUS, (raw, answer.status)
+        assert find_problems(answer.body.decode()) == []
+    for action, fields in FORM_FIELDS.items():
         for value in VALUES[:8]:
             answer = visitor.post(action, **dict.fromkeys(fields.split(), value))
-            assert answer.status in TOLD | {303}, (action, value[:40], answer.status)
-            assert wrong_with(answer.body.decode()) == []
+            assert answer.status in EXPECTED_STATUS | {303}, (action, value[:40], answer.status)
+            assert find_problems(answer.body.decode()) == []
             assert all(each.startswith("/w/") for each in answer.values("location"))
 
 
-UNSEEN = re.compile("[\0\x07\x1b\u061c\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0041]")
+INVISIBLE = re.compile("[\0\x07\x1b\u061c\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0041]")
 
 
-def made_visible(text):
-    """What a person is to see in the place of what does not show by itself, among the texts above."""
-    return UNSEEN.sub(lambda it: f"\\u{{{ord(it[0]):x}}}", text)
+def escape_invisible(text):
+    """Replace the invisible characters of the texts above as the page shows them to people."""
+    return INVISIBLE.sub(lambda it: f"\\u{{{ord(it[0]):x}}}", text)
 
 
 MARKS = st.sampled_from(
@@ -418,30 +418,30 @@ MARKS = st.sampled_from(
 
 
 @given(st.lists(MARKS | st.text(max_size=4), max_size=40).map("".join))
-def test_of_no_text_markdown_makes_anything_but_plain_elements_nor_loses_a_word(text):
-    seen = Seen(markdown(text))
-    for tag, attributes in seen.elements:
+def test_markdown_creates_plain_elements_and_loses_no_word(text):
+    page = ParsedPage(markdown(text))
+    for tag, attributes in page.elements:
         assert tag in MARKDOWN
         allowed = {*MARKDOWN_ATTRIBUTES, *(("data-level", str(each)) for each in range(1, 7))}
         assert all(
             each in allowed or ((tag, each[0]) == ("li", "value") and each[1].isdecimal())
             for each in attributes
         )
-    numbers = [dict(attributes).get("value", "") for tag, attributes in seen.elements if tag == "li"]
-    kept = seen.text + "".join(numbers)
+    numbers = [dict(attributes).get("value", "") for tag, attributes in page.elements if tag == "li"]
+    visible = page.text + "".join(numbers)
     for letter in set(text) - set(" \t\r\n\f\v\x1c\x1d\x1e\x1f\x85"):
         if letter.isalpha() or letter.isdecimal():
-            assert kept.count(letter) >= text.count(letter), letter
+            assert visible.count(letter) >= text.count(letter), letter
 
 
-def test_what_is_too_long_to_render_soon_is_shown_as_it_is_and_what_is_not_is_rendered():
+def test_too_long_markdown_is_not_rendered():
     assert markdown("*a*" + " b" * MAX_RENDERED_CHARS) == f"<pre>*a*{' b' * MAX_RENDERED_CHARS}</pre>"
     assert "<em>a</em>" in markdown("*a*" + " b" * (MAX_RENDERED_CHARS // 2 - 2))
 
 
-def test_of_links_and_pictures_address_and_title_are_told_and_of_lists_the_numbers_that_they_have():
-    told = markdown("[a](//evil.test/x 'why') ![b](x.png) <http://c.test/%41>\n\n7. d\n3. e\n")
-    assert Seen(told).text.split() == [
+def test_links_show_address_and_lists_keep_numbers():
+    rendered = markdown("[a](//evil.test/x 'why') ![b](x.png) <http://c.test/%41>\n\n7. d\n3. e\n")
+    assert ParsedPage(rendered).text.split() == [
         "a",
         "//evil.test/x",
         "why",
@@ -451,38 +451,38 @@ def test_of_links_and_pictures_address_and_title_are_told_and_of_lists_the_numbe
         "d",
         "e",
     ]
-    assert [dict(attributes) for tag, attributes in Seen(told).elements if tag == "li"] == [
+    assert [dict(attributes) for tag, attributes in ParsedPage(rendered).elements if tag == "li"] == [
         {"value": "7"},
         {"value": "3"},
     ]
-    assert Seen(markdown("a<!---->b<?c?>")).text.strip() == "a<!---->b<?c?>"
-    assert "text-align" not in markdown("|a|\n|:-:|\n|b|")  # No style, which the page's policy would refuse.
+    assert ParsedPage(markdown("a<!---->b<?c?>")).text.strip() == "a<!---->b<?c?>"
+    assert "text-align" not in markdown("|a|\n|:-:|\n|b|")  # The policy of the page rejects a style.
 
 
 TEMPLATES = sorted((REPOSITORY / "src/muniment/server/page/templates").iterdir())
-PUT_IN = "7z7"
+PLACEHOLDER = "7z7"
 
 
-def test_templates_put_values_only_in_texts_and_in_quoted_attributes_that_name_no_handler_and_no_style():
+def test_templates_put_values_only_in_text_and_safe_attributes():
     assert len(TEMPLATES) > 15
     for template in TEMPLATES:
         text = template.read_text(encoding="utf-8")
         assert not re.search(r"\|\s*safe|Markup|autoescape|\bon\w+=|\bstyle=|javascript:", text), (
             template.name
         )
-        shown = re.sub(
-            r"\{\{.*?\}\}", PUT_IN, re.sub(r"\{%.*?%\}", " ", text, flags=re.DOTALL), flags=re.DOTALL
+        filled = re.sub(
+            r"\{\{.*?\}\}", PLACEHOLDER, re.sub(r"\{%.*?%\}", " ", text, flags=re.DOTALL), flags=re.DOTALL
         )
-        parser = Seen(shown)
+        parser = ParsedPage(filled)
         for tag, attributes in parser.elements:
             assert tag in SKELETON, (template.name, tag)
             whole = re.sub(r'="[^"]*"', "", " ".join(f'{name}="{value}"' for name, value in attributes))
-            assert PUT_IN not in whole.replace(f"{PUT_IN}=", "") or (template.name, tag) == (
+            assert PLACEHOLDER not in whole.replace(f"{PLACEHOLDER}=", "") or (template.name, tag) == (
                 "timeline.html",
                 "rect",
             ), attributes
-        for tag in re.findall(r"<[a-zA-Z][^<>]*>", shown):
-            assert PUT_IN not in re.sub(r'"[^"]*"', "", tag) or template.name == "timeline.html", (
+        for tag in re.findall(r"<[a-zA-Z][^<>]*>", filled):
+            assert PLACEHOLDER not in re.sub(r'"[^"]*"', "", tag) or template.name == "timeline.html", (
                 template.name,
                 tag,
             )
@@ -490,7 +490,7 @@ def test_templates_put_values_only_in_texts_and_in_quoted_attributes_that_name_n
 
 # -- in a browser ------------------------------------------------------------------------------------------
 
-_LOOK = """
+INSPECT_SCRIPT = """
 const wrong = [...document.querySelectorAll("*")].filter((each) =>
   [...each.attributes].some((one) => /^on|^style$|^srcdoc$/i.test(one.name))
   || /^(iframe|frame|object|embed|base|style|img|video|audio|foreignobject|animate|use)$/i.test(each.tagName)
@@ -504,13 +504,13 @@ return {hit: window.hit ?? null, wrong: wrong.map((each) => each.outerHTML.slice
 QUICK = ("entry: tags", "review", "search")
 
 
-def looked_at(chromium, world, url, name, widths=(360, 1280)):
+def check_view(chromium, world, url, name, widths=(360, 1280)):
     view, query = world.views[name]
     chromium.get(f"{url}/w/{world.daemon.key}/{view}?{urlencode(query)}")
     shown(chromium, "main")
     for width in widths:
         emulate(chromium, width=width)
-        found = chromium.execute_script(_LOOK)
+        found = chromium.execute_script(INSPECT_SCRIPT)
         assert found | {"title": ""} == {"hit": None, "wrong": [], "wide": 0, "title": ""}, (
             name,
             width,
@@ -518,35 +518,31 @@ def looked_at(chromium, world, url, name, widths=(360, 1280)):
         )
 
 
-def assert_nothing_left(chromium, url):
+def assert_no_request_or_error(chromium, url):
     assert [each for each in requests(chromium) if f"{each}/".removeprefix(f"{url}/") == f"{each}/"] == []
-    told = [each for each in console(chromium) if "the server responded with a status of 4" not in each]
-    assert told == []
+    messages = [each for each in console(chromium) if "the server responded with a status of 4" not in each]
+    assert messages == []
 
 
 @needs_browser
-def test_in_a_browser_no_text_of_an_entry_a_review_or_a_query_runs_asks_for_anything_or_breaks_the_layout(
-    chromium, world
-):
+def test_browser_runs_nothing_in_entry_review_or_search(chromium, world):
     url = signed_in(chromium, world.daemon)
     for name in QUICK:
-        looked_at(chromium, world, url, name)
-    assert_nothing_left(chromium, url)
+        check_view(chromium, world, url, name)
+    assert_no_request_or_error(chromium, url)
 
 
 @needs_browser
 @pytest.mark.slow
-def test_in_a_browser_no_text_runs_asks_for_anything_or_breaks_the_layout_in_any_view(
-    chromium, world, subtests
-):
+def test_browser_runs_nothing_in_any_view(chromium, world, subtests):
     url = signed_in(chromium, world.daemon)
     for name in world.views:
         with subtests.test(name):
-            looked_at(chromium, world, url, name)
-            assert_nothing_left(chromium, url)
+            check_view(chromium, world, url, name)
+            assert_no_request_or_error(chromium, url)
     chromium.get(f"{url}/w/{world.daemon.key}/memory")
     shown(chromium, "#content").send_keys(TAGS)
     shown(chromium, "button[name=try]").click()
     shown(chromium, "h1", "Preview")
-    assert chromium.execute_script(_LOOK)["hit"] is None
-    assert_nothing_left(chromium, url)
+    assert chromium.execute_script(INSPECT_SCRIPT)["hit"] is None
+    assert_no_request_or_error(chromium, url)

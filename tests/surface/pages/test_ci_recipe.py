@@ -1,4 +1,4 @@
-"""The CI recipe, in real repositories: what a change of policies may do, and what it may not do unseen."""
+"""The CI recipe in real repositories: policy changes that pass, and policy changes that need a person."""
 
 import shutil
 
@@ -15,18 +15,18 @@ is_possible = shutil.which("git") and shutil.which("bash")
 pytestmark = pytest.mark.skipif(not is_possible, reason="git and bash are not installed")
 
 
-def denied(*paths):
+def deny_tests(*paths):
     return "".join(f'[[test]]\nverb = "read"\npath = "/user/{path}"\nexpect = "deny"\n' for path in paths)
 
 
 def policy(name="house", *, narrower=False, wider=False, paths='"/user/*.md"', tested=True):
     allowed = paths + ', "/user/t/*.md"' * wider
-    asked = (".a.md", "t/a/b.md", "a", "t/a") if wider else (".a.md", "a/b.md", "a")
+    denied_paths = (".a.md", "t/a/b.md", "a", "t/a") if wider else (".a.md", "a/b.md", "a")
     return (
         f'schema = "muniment-policy/1"\nname = "{name}"\n{SCOPES}'
         f'[[allow]]\nid = "notes"\nverbs = ["read"]\npaths = [{allowed}]\n'
         '[[deny]]\nid = "hidden"\nverbs = ["read"]\npaths = [".*"]\n'
-        + denied(*asked) * tested
+        + deny_tests(*denied_paths) * tested
         + "[limits]\nturns = 2\n" * narrower
     )
 
@@ -37,7 +37,7 @@ def invariants(*sentences, why=""):
 
 
 class Repository:
-    """A throwaway repository whose first commit holds policies; the change under review is in its files."""
+    """A throwaway repository with policies in its first commit and the change under review in its files."""
 
     def __init__(self, top):
         self.top, self.policies = top, top / "policies"
@@ -50,7 +50,7 @@ class Repository:
         return printed("git", *named, *arguments, home=self.top, GIT_CONFIG_NOSYSTEM="1")
 
     def write(self, files):
-        """Files by name; those that are None go."""
+        """Write files by name; delete those whose text is None."""
         for name, text in files.items():
             path = self.policies / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Repository:
         printed("muniment", "policy", "lock", self.policies, home=self.top)
 
     def review(self, *arguments, **environment):
-        """Exit code and report."""
+        """Return exit code and report."""
         command = ("bash", SCRIPT, *(arguments or ("HEAD",)))
         done = run(*command, home=self.top, GIT_CONFIG_NOSYSTEM="1", **environment)
         assert not done.stderr or done.returncode == 2, done.stderr
@@ -78,28 +78,28 @@ class Repository:
 repository = pytest.fixture(lambda tmp_path: Repository(tmp_path / "repository"))
 
 
-def section(report, name):
-    """What the report says under a heading."""
+def read_section(report, name):
+    """Return the text of the report under a heading."""
     return report.split(f"\n### {name}\n")[1].partition("\n### ")[0].strip()
 
 
 @pytest.mark.timeout(120)
-def test_a_widening_is_unfit_and_shown_by_its_shortest_path(repository):
+def test_wider_policy_fails_with_shortest_path(repository):
     before = repository.commit().digest()
     repository.write({"house.toml": policy(wider=True)})
     code, report = repository.review()
     assert code == 1
     assert report.startswith("## Policies: **do not merge as is**\n")
-    said = section(report, "house")
-    assert "wider     read  user/t/a.md" in said
-    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), now allows it" in said
-    assert "**Wider or undecided, and not accepted.**" in said
+    text = read_section(report, "house")
+    assert "wider     read  user/t/a.md" in text
+    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), now allows it" in text
+    assert "**Wider or undecided, and not accepted.**" in text
     assert f"\n    ## house {before} → {repository.digest()}\n" in report
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_what_is_no_wider_or_was_accepted_passes_and_is_told(repository, tmp_path):
+def test_unchanged_or_accepted_policies_pass_with_report(repository, tmp_path):
     base = {f"{name}.toml": policy(name) for name in ("narrow", "gone", "commented")}
     repository.write({**base, "mended.toml": "broken", "same.toml": policy("same")})
     before = repository.commit().digest()
@@ -110,23 +110,28 @@ def test_what_is_no_wider_or_was_accepted_passes_and_is_told(repository, tmp_pat
     repository.lock()
     home, summary, posted = (tmp_path / name for name in ("home", "summary.md", "report.md"))
     (home / "policies").mkdir(parents=True)
-    (home / "policies" / "same.toml").write_text(policy("same", wider=True))  # Those of who runs it: unread.
-    places = {"GITHUB_STEP_SUMMARY": str(summary), "POLICY_REPORT": str(posted), "MUNIMENT_HOME": str(home)}
-    code, report = repository.review(**places)
+    # The policies of the user who runs the script are not read.
+    (home / "policies" / "same.toml").write_text(policy("same", wider=True))
+    environment = {
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "POLICY_REPORT": str(posted),
+        "MUNIMENT_HOME": str(home),
+    }
+    code, report = repository.review(**environment)
     assert code == 0, report
     assert summary.read_text() == posted.read_text() == report
     assert report.startswith("## Policies: no policy is wider than at ")
-    assert section(report, "same") == section(report, "commented") == "Unchanged."
+    assert read_section(report, "same") == read_section(report, "commented") == "Unchanged."
     assert "policies/policy.lock is current: 6 policies" in report
-    assert "accepted in policies/WIDENINGS.md" in section(report, "house")
-    assert "proved: narrow@" in section(report, "narrow")
-    assert "stricter  limits.turns: 6 → 2" in section(report, "narrow")
-    assert section(report, "own").startswith("New; compared with the shipped `ceiling`.")
-    assert section(report, "mended").startswith("Its file did not load at the base.\nNew; compared")
-    assert section(report, "gone") == "Removed. A run that requests it is rejected."
-    assert "    policies/below/own.toml" in section(report, "The folder")
+    assert "accepted in policies/WIDENINGS.md" in read_section(report, "house")
+    assert "proved: narrow@" in read_section(report, "narrow")
+    assert "stricter  limits.turns: 6 → 2" in read_section(report, "narrow")
+    assert read_section(report, "own").startswith("New; compared with the shipped `ceiling`.")
+    assert read_section(report, "mended").startswith("Its file did not load at the base.\nNew; compared")
+    assert read_section(report, "gone") == "Removed. A run that requests it is rejected."
+    assert "    policies/below/own.toml" in read_section(report, "The folder")
     repository.write({"house.toml": policy(wider=True) + "[limits]\nturns = 5\n"})
-    assert repository.review()[0] == 1  # Another widening than the one that was accepted.
+    assert repository.review()[0] == 1  # Wider than the accepted version.
 
 
 FORGED = "ok\\n```\\n## Policies: nothing is wider\\n![x](http://example.org)\\u001b[2J"
@@ -134,7 +139,7 @@ FORGED = "ok\\n```\\n## Policies: nothing is wider\\n![x](http://example.org)\\u
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_their_own(repository):
+def test_unfit_policies_are_reported_with_location(repository):
     child = f'schema = "muniment-policy/1"\nname = "child"\nextends = ["../parents/base.toml"]\n{READ}'
     parent = f'schema = "muniment-policy/1"\nname = "base"\n{SCOPES}{READ}[limits]\nturns = 3\n'
     sentences = invariants(("t", "/user/t/"), ("n", "/user/"), why=f'why = "{FORGED}"\n')
@@ -152,26 +157,26 @@ def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_the
     repository.write({"own.toml": policy("own", paths='"/user/*.txt"')})
     code, report = repository.review()
     assert code == 1
-    assert section(report, "child").startswith("Its file is unchanged; a parent changed.")
-    assert "LOOSER    limits.turns: 3 → 4" in section(report, "child")
-    assert "wider     read  user/t/a.md" in section(report, "other")
-    assert section(report, "renamed") == "Its file does not load, or has another name now."
-    assert "wider     read  user/t/a.md" in section(report, "moved")
-    assert "New; " not in section(report, "moved")
-    assert "two files have this name" in section(report, "house")
-    assert "wider     read  user/b.txt" in section(report, "own")
+    assert read_section(report, "child").startswith("Its file is unchanged; a parent changed.")
+    assert "LOOSER    limits.turns: 3 → 4" in read_section(report, "child")
+    assert "wider     read  user/t/a.md" in read_section(report, "other")
+    assert read_section(report, "renamed") == "Its file does not load, or has another name now."
+    assert "wider     read  user/t/a.md" in read_section(report, "moved")
+    assert "New; " not in read_section(report, "moved")
+    assert "two files have this name" in read_section(report, "house")
+    assert "wider     read  user/b.txt" in read_section(report, "own")
     assert "no test detects allow[notes] with '/user/**/*.md'" in report
-    assert "**Unfit:** policy.lock does not match the files." in section(report, "The folder")
+    assert "**Unfit:** policy.lock does not match the files." in read_section(report, "The folder")
     assert "proved    policies/house.toml: never[t]" in report
     assert "broken    policies/elsewhere.toml: never[t]: grants read user/t/a.md" in report
     assert "broken    policies/house.toml: never[n]" in report
     assert "nothing is wider" in report
-    kept = {path.name: None for path in repository.policies.iterdir() if path.name != "house.toml"}
-    repository.write({**kept, "invariants.toml": invariants().replace("\n", " # \u202e\n")})
+    deleted = {path.name: None for path in repository.policies.iterdir() if path.name != "house.toml"}
+    repository.write({**deleted, "invariants.toml": invariants().replace("\n", " # \u202e\n")})
     repository.write({".broken.toml": policy("broken").replace('"notes"', '"notes"\nverb = "x"')})
     code, after = repository.review()
     assert (code, "**Unfit:** policy.lock was deleted." in after) == (1, True)
-    assert "policies/.broken.toml:7: E101 allow[notes].verb: unknown key" in section(after, "The folder")
+    assert "policies/.broken.toml:7: E101 allow[notes].verb: unknown key" in read_section(after, "The folder")
     assert "\u202e" not in after
     assert "**Read this:** invariants.toml changed." in after
     assert "    -[[never]]" in after
@@ -181,31 +186,31 @@ def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_the
 
 
 @pytest.mark.slow
-def test_no_policy_hides_as_the_file_of_invariants(repository):
+def test_policy_named_as_invariants_file_fails(repository):
     repository.commit().write({"house.toml": None, "invariants.toml": policy(wider=True)})
     code, report = repository.review()
     assert (code, "not proved: E150" in report) == (1, True)
 
 
-def test_links_and_names_that_could_be_misread_are_unfit_and_not_looked_at(repository):
+def test_links_and_ambiguous_file_names_are_unfit(repository):
     repository.commit()
     for name in ("a\nb.toml", "a\tb.toml", "a\\056b.toml", "ä.toml"):
         repository.write({name: policy("odd")})
         code, report = repository.review()
         assert code == 1
-        assert "**Unfit:** names with characters other" in section(report, "The folder")
+        assert "**Unfit:** names with characters other" in read_section(report, "The folder")
         repository.write({name: None})
     outside = repository.top.parent / "outside.toml"
     outside.write_text(policy("outside"))
     (repository.policies / "out.toml").symlink_to(outside)
     code, report = repository.review()
-    assert (code, "    policies/out.toml" in section(report, "The folder")) == (1, True)
+    assert (code, "    policies/out.toml" in read_section(report, "The folder")) == (1, True)
 
 
-def test_a_command_line_that_means_nothing_is_told_from_an_unfit_policy(repository):
+def test_invalid_command_line_differs_from_unfit_policy(repository):
     repository.commit()
-    told = "review_policies: unknown revision no-such-revision\n"
-    assert repository.review("no-such-revision") == (2, told)
+    message = "review_policies: unknown revision no-such-revision\n"
+    assert repository.review("no-such-revision") == (2, message)
     assert repository.review("HEAD", "../elsewhere")[0] == 2
     assert repository.review("HEAD", "policies", "more")[0] == 2
     assert repository.review("HEAD", MUNIMENT="no-such-program")[0] == 2

@@ -1,4 +1,4 @@
-"""The pages about configuration, entries and systems say what the code does."""
+"""The pages about configuration, entries and systems agree with the code."""
 
 import os
 import re
@@ -21,37 +21,37 @@ CONFIGURATION, ENTRIES, SYSTEMS = (
 )
 
 
-def rows_of(text, heading):
-    """The cells of the first table below a heading, without its head."""
+def read_rows(text, heading):
+    """Return the cells of the first table under a heading, without its head."""
     table = f"\n{text}".split(f"\n{heading}\n")[1].split("\n|", 1)[1].split("\n\n")[0]
     return [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in table.split("\n")[2:]]
 
 
-def block_of(text, language):
+def read_block(text, language):
     return text.split(f"```{language}\n")[1].split("```")[0]
 
 
 # -- configuration -------------------------------------------------------------------------------------
 
 
-def test_the_page_names_every_key_variable_and_flag_of_the_code_and_no_other():
-    rows = rows_of(CONFIGURATION, "## Settings")
+def test_page_names_exactly_the_keys_variables_and_flags():
+    rows = read_rows(CONFIGURATION, "## Settings")
     keys = [row[0].strip("`") for row in rows]
     assert sorted(keys) == sorted(settings._CONFIG_KEYS)
     variables = {row[0].strip("`"): row[1].strip("`") for row in rows if row[1]}
     assert variables == dict(settings._VARIABLES)
     named = set(re.findall(r"MUNIMENT_[A-Z_]+", CONFIGURATION))
-    alone = {settings.HOME_VARIABLE, settings.KEY_VARIABLE, LOG_VARIABLE}
-    assert named == {*variables.values(), *alone}
+    others = {settings.HOME_VARIABLE, settings.KEY_VARIABLE, LOG_VARIABLE}
+    assert named == {*variables.values(), *others}
     flags = {row[2].strip("`").split(" ")[0] for row in rows if row[2]}
-    assert flags == {f"--{name}" for name in words_of(options)}
+    assert flags == {f"--{name}" for name in list_option_names(options)}
 
 
-def words_of(module):
-    """The names of the options that commands share and that stand for a setting."""
-    of = {"PolicyName": "policy", "Roots": "root", "Symlinks": "symlinks", "ModelName": "model"}
-    of |= {"BaseUrl": "base-url", "ApiKeyFile": "api-key-file", "ProtocolName": "protocol"}
-    of |= {"OnModelFailure": "on-model-failure"}
+def list_option_names(module):
+    """Return the names of the shared options that have a setting."""
+    setting_options = {"PolicyName": "policy", "Roots": "root", "Symlinks": "symlinks", "ModelName": "model"}
+    setting_options |= {"BaseUrl": "base-url", "ApiKeyFile": "api-key-file", "ProtocolName": "protocol"}
+    setting_options |= {"OnModelFailure": "on-model-failure"}
     others = {
         "Workspace",
         "PolicyArgument",
@@ -73,18 +73,18 @@ def words_of(module):
         "StrEnum",
         "TypedDict",
     }
-    assert shared == {*of, *others}, "an option that is new: does it stand for a setting?"
-    return of.values()
+    assert shared == {*setting_options, *others}, "new option: add it to the settings or to the others"
+    return setting_options.values()
 
 
-def test_the_example_is_read_and_every_default_of_the_table_holds(tmp_path):
+def test_example_is_valid_and_defaults_match_table(tmp_path):
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     default = settings.read_settings({"MUNIMENT_HOME": str(home)})
-    for key, _, _, said, _ in rows_of(CONFIGURATION, "## Settings"):
+    for key, _, _, documented, _ in read_rows(CONFIGURATION, "## Settings"):
         found = getattr(default, key.strip("`"))
-        assert said in {"none", "see below"} if not found else said == f"`{found}`", key
-    (home / "config.toml").write_text(block_of(CONFIGURATION, "toml"))
+        assert documented in {"none", "see below"} if not found else documented == f"`{found}`", key
+    (home / "config.toml").write_text(read_block(CONFIGURATION, "toml"))
     found = settings.read_settings({"MUNIMENT_HOME": str(home), "HOME": str(tmp_path)})
     assert (found.model, found.roots["user"].parts[-2:]) == ("qwen3-4b", ("notes", "memory"))
 
@@ -97,7 +97,7 @@ def refused(*_, **__):
 
 import muniment
 with muniment.open(workspace=".", home=sys.argv[1]) as memory:
-    memory.remember("The user prefers tabs")  # Starts the worker; what it takes to be fenced is done.
+    memory.remember("The user prefers tabs")  # Starts the worker and its fence.
     socket.socket.connect = subprocess.Popen.__init__ = refused
     done = [memory.remember(fact) for fact in sys.argv[2:]]
     loaded = [name for name in ("openai", "httpx2", "ssl") if name in sys.modules]
@@ -105,7 +105,7 @@ with muniment.open(workspace=".", home=sys.argv[1]) as memory:
 """
 
 
-def test_the_rules_open_no_connection_start_nothing_and_write_a_fact_word_for_word(tmp_path):
+def test_rules_open_no_connection_and_store_fact_verbatim(tmp_path):
     facts = ["Staging runs on Postgres 16 behind pgbouncer", "The user prefers dark mode in all editors"]
     (tmp_path / "work" / ".git").mkdir(parents=True)
     line = [sys.executable, "-c", RULES, str(tmp_path / "home"), *facts]
@@ -121,8 +121,8 @@ def test_the_rules_open_no_connection_start_nothing_and_write_a_fact_word_for_wo
 # -- entries -------------------------------------------------------------------------------------------
 
 
-def test_the_example_of_an_entry_is_parsed_as_the_page_says_and_found(tmp_path, memory):
-    text = block_of(ENTRIES, "markdown")
+def test_entry_example_is_parsed_as_documented_and_recalled(tmp_path, memory):
+    text = read_block(ENTRIES, "markdown")
     entry = parse(text)
     assert (entry.notes, entry.type, entry.keywords) == ((), "project", ("postgres", "pgbouncer"))
     assert entry.expires == "2026-12-31"
@@ -135,33 +135,37 @@ def test_the_example_of_an_entry_is_parsed_as_the_page_says_and_found(tmp_path, 
     assert found.path == "project/deploy/staging.md"
 
 
-def test_the_keys_limits_and_reserved_characters_are_those_of_the_code():
-    keys = [row[0].strip("`") for row in rows_of(ENTRIES, "## Front matter")]
+def test_documented_keys_and_limits_match_code():
+    keys = [row[0].strip("`") for row in read_rows(ENTRIES, "## Front matter")]
     assert keys == ["name", "description", "type", "keywords", "expires", "ends", "muniment"]
-    row = next(row for row in rows_of(ENTRIES, "## Front matter") if row[0] == "`type`")
+    row = next(row for row in read_rows(ENTRIES, "## Front matter") if row[0] == "`type`")
     assert re.findall(r"`([a-z]+)`", row[1]) == list(TYPES)
-    limits = dict(rows_of(ENTRIES, "## Names, folders, limits"))
+    limits = dict(read_rows(ENTRIES, "## Names, folders, limits"))
     sizes = (MAX_SEGMENT_BYTES, MAX_PATH_BYTES, MAX_FRONT_MATTER_BYTES)
     assert re.findall("[0-9][0-9 ]*", limits["lengths"]) == [f"{size:,} ".replace(",", " ") for size in sizes]
     assert f"up to {MAX_DEPTH - 2} folders" in limits["file"]
     (quota,) = load_policy("strict").quotas
     assert f"{quota.max_file_bytes:,}".replace(",", " ") in limits["size"]
-    shown = limits["name"].split("<code>")[1].split("</code>")[0]
+    characters = limits["name"].split("<code>")[1].split("</code>")[0]
     for name, char in (("lt", "<"), ("gt", ">"), ("#124", "|")):
-        shown = shown.replace(f"&{name};", char)
-    assert set(shown.replace(" ", "")) == RESERVED_ASCII - {"/"}
+        characters = characters.replace(f"&{name};", char)
+    assert set(characters.replace(" ", "")) == RESERVED_ASCII - {"/"}
 
 
 # -- systems -------------------------------------------------------------------------------------------
 
 
-def test_the_policy_of_the_page_is_strict_without_a_fence_and_the_line_is_the_one_that_is_said(tmp_path):
+def test_unfenced_policy_of_page_is_strict_and_message_matches(tmp_path):
     environment = {"PATH": os.defpath, "MUNIMENT_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
-    line = [sys.executable, "-c", block_of(SYSTEMS, "python")]
+    line = [sys.executable, "-c", read_block(SYSTEMS, "python")]
     subprocess.run(line, env=environment, check=True, timeout=60)
     folder = tmp_path / "home" / "policies"
     folder.chmod(0o700)
-    made, strict = load_policy("unfenced", policies_dir=folder), load_policy("strict")
-    assert (made.confinement.require, made.limits, made.quotas) == ("none", strict.limits, strict.quotas)
-    said = portable.NEEDS_LINUX.replace("on Linux nothing", "on macOS nothing", 1)
-    assert f"not saved: {said} [platform_unsupported]\n" in SYSTEMS
+    unfenced, strict = load_policy("unfenced", policies_dir=folder), load_policy("strict")
+    assert (unfenced.confinement.require, unfenced.limits, unfenced.quotas) == (
+        "none",
+        strict.limits,
+        strict.quotas,
+    )
+    message = portable.NEEDS_LINUX.replace("on Linux nothing", "on macOS nothing", 1)
+    assert f"not saved: {message} [platform_unsupported]\n" in SYSTEMS

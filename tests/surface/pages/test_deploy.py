@@ -1,4 +1,4 @@
-"""The examples of deployment are what their README says was tried."""
+"""The deployment examples work as their README describes."""
 
 import json
 import re
@@ -20,35 +20,38 @@ DEPLOY = REPOSITORY / "examples" / "deploy"
 UNIT = DEPLOY / "muniment.service"
 
 
-def unit():
-    """The sections of the unit: its keys, with what they say."""
+def read_unit():
+    """Return the sections of the unit, with their keys and values."""
     parser = ConfigParser(interpolation=None, comment_prefixes=("#",), delimiters=("=",), strict=True)
     parser.optionxform = str
     parser.read_string(UNIT.read_text())
     return {name: dict(section) for name, section in parser.items() if name != "DEFAULT"}
 
 
-def instructions():
-    """The instructions of the Containerfile: name and rest, continued lines joined."""
+def read_instructions():
+    """Return the instructions of the Containerfile as name and rest, with continued lines joined."""
     lines = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     found = [line.partition(" ") for line in lines if line and not line.startswith("#")]
     return [(name, " ".join(rest.split())) for name, _, rest in found]
 
 
-def instruction(wanted, number=None):
-    """The one instruction of a name, or of several that with a number."""
-    found = [rest for name, rest in instructions() if name == wanted]
+def find_instruction(wanted, number=None):
+    """Return the only instruction with a name, or the one with a number."""
+    found = [rest for name, rest in read_instructions() if name == wanted]
     assert number is not None or len(found) == 1
     return found[number or 0]
 
 
-def variables():
-    return dict(each.split("=", 1) for each in instruction("ENV").split())
+def read_variables():
+    return dict(each.split("=", 1) for each in find_instruction("ENV").split())
 
 
 @pytest.fixture
 def serve(tmp_path):
-    """Serves with a command line until the test ends: what it said; it ends with 0."""
+    """Return a function that serves with a command line and returns the first output; each server must exit
+    with
+    0.
+    """
     running = []
 
     def serve(arguments):
@@ -63,10 +66,10 @@ def serve(tmp_path):
         assert process.returncode == 0, err
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
+def test_systemd_accepts_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
-        pytest.skip("there is no systemd-analyze here")
-    # It looks for the program; everything else is as it is shipped.
+        pytest.skip("systemd-analyze is not installed")
+    # It looks up the program; everything else is as shipped.
     text = UNIT.read_text().replace("%h/.local/bin/muniment", str(PROGRAMS / "muniment"))
     (tmp_path / UNIT.name).write_text(text)
     command = ("systemd-analyze", "--user", "--man=no", "verify", tmp_path / UNIT.name)
@@ -74,12 +77,13 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_unit_stops_the_daemon_as_it_wants_to_be_stopped_and_lets_it_build_the_fence():
-    service = unit()["Service"]
-    assert service["KillMode"] == "mixed"  # Else SIGTERM would end the running task's worker.
+def test_unit_stops_daemon_gracefully_and_allows_fence():
+    service = read_unit()["Service"]
+    assert service["KillMode"] == "mixed"  # Otherwise SIGTERM would end the worker of the running task.
     assert int(service["TimeoutStopSec"]) > 15
     assert service["UMask"] == "0077"
-    assert not {"SystemCallFilter", "MemoryDenyWriteExecute", "ProcSubset"} & set(service)  # They take it.
+    # These would prevent the fence.
+    assert not {"SystemCallFilter", "MemoryDenyWriteExecute", "ProcSubset"} & set(service)
     assert not [name for name in service if name.startswith(("Protect", "Private"))]
     assert service["NoNewPrivileges"] == "yes"
 
@@ -87,37 +91,37 @@ def test_the_unit_stops_the_daemon_as_it_wants_to_be_stopped_and_lets_it_build_t
 @pytest.mark.slow
 def test_the_command_of_the_unit_serves(serve, tmp_path):
     (tmp_path / "project").mkdir()
-    command = unit()["Service"]["ExecStart"].replace("%h", str(tmp_path)).replace("%t", str(tmp_path))
+    command = read_unit()["Service"]["ExecStart"].replace("%h", str(tmp_path)).replace("%t", str(tmp_path))
     program, *arguments = shlex.split(command)
     assert program == f"{tmp_path}/.local/bin/muniment"
-    told = serve(arguments)
-    assert list(told["workspaces"].values()) == [f"{tmp_path}/project"]
+    result = serve(arguments)
+    assert list(result["workspaces"].values()) == [f"{tmp_path}/project"]
     assert stat.S_ISSOCK((tmp_path / "muniment.sock").stat().st_mode)
 
 
 @pytest.mark.slow
 def test_the_fence_is_the_same_with_no_new_privileges(tmp_path):
     if shutil.which("setpriv") is None:
-        pytest.skip("there is no setpriv(1)")
+        pytest.skip("setpriv(1) is not installed")
     command = ("setpriv", "--no-new-privs", "muniment", "remember", "The user prefers dark mode", "--json")
     assert json.loads(printed(*command, home=tmp_path))["enforcement"] == IN_A_WORKER
 
 
-def test_the_image_has_a_tag_a_user_of_its_own_its_memory_in_a_volume_and_no_more_than_the_package():
-    assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", instruction("ARG", 0))
-    assert [rest for name, rest in instructions() if name == "FROM"] == ["${BASE} AS build", "${BASE}"]
-    assert re.fullmatch(r"(\d{5}):\1", instruction("USER"))
-    names = [name for name, _ in instructions()]
+def test_image_has_pinned_base_user_volume_and_minimal_files():
+    assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", find_instruction("ARG", 0))
+    assert [rest for name, rest in read_instructions() if name == "FROM"] == ["${BASE} AS build", "${BASE}"]
+    assert re.fullmatch(r"(\d{5}):\1", find_instruction("USER"))
+    names = [name for name, _ in read_instructions()]
     assert names.index("USER") < names.index("ENTRYPOINT")
-    assert Path(variables()["MUNIMENT_HOME"]).is_relative_to(instruction("VOLUME"))
-    copied = {each for name, rest in instructions() if name == "COPY" for each in rest.split()[:-1]}
+    assert Path(read_variables()["MUNIMENT_HOME"]).is_relative_to(find_instruction("VOLUME"))
+    copied = {each for name, rest in read_instructions() if name == "COPY" for each in rest.split()[:-1]}
     assert copied - {"--from=build", "/opt/muniment"} == {
         *("pyproject.toml", "README.md", "LICENSE", "constraints.txt", "policies", "src"),
     }
 
 
-def test_the_image_installs_what_constraints_pin_and_the_extras_that_are_asked_for(tmp_path):
-    _, install = instruction("RUN", 0).split(" && ")
+def test_image_installs_constraints_and_requested_extras(tmp_path):
+    _, install = find_instruction("RUN", 0).split(" && ")
     assert "--constraint /src/constraints.txt" in install
     for extras, wanted in (("", "/src"), ("otel", "/src[otel]"), ("mcp,otel", "/src[mcp,otel]")):
         (last,) = shlex.split(install)[-1:]
@@ -132,19 +136,20 @@ where, command, check = json.loads(sys.argv[1])
 os.chdir(where)
 serving = subprocess.Popen([sys.executable, "-m", *command, "--json"], stdout=subprocess.PIPE)
 try:
-    told = {"url": json.loads(serving.stdout.readline())["url"], "who": os.getuid()}
+    result = {"url": json.loads(serving.stdout.readline())["url"], "who": os.getuid()}
     try:
         Path("/muniment-wrote-here").touch()
     except OSError as error:
-        told["outside"] = error.strerror
-    told["health"] = subprocess.run([sys.executable, *check[1:]]).returncode
-    told["enforcement"] = Client().remember("The user prefers dark mode").wait(timeout=60).enforcement
+        result["outside"] = error.strerror
+    result["health"] = subprocess.run([sys.executable, *check[1:]]).returncode
+    result["enforcement"] = Client().remember("The user prefers dark mode").wait(timeout=60).enforcement
 finally:
     serving.terminate()
     ended = serving.wait(30)
-print(json.dumps(told | {"ended": ended}))
+print(json.dumps(result | {"ended": ended}))
 """
-"""Serves, looks at the health of it, has a fact remembered, and stops it, all where it itself runs."""
+"""Serves, checks the health of the server, has a fact remembered, and stops the server, in one environment.
+"""
 
 UP = """
 import fcntl, socket, struct
@@ -159,32 +164,34 @@ mount --bind "$1" "$1" && mount -o remount,bind,ro / && "$2" -c "$3" && shift 3 
 
 
 @pytest.mark.slow
-def test_the_command_of_the_image_serves_as_its_user_without_privileges_over_a_root_that_nobody_writes(
+def test_image_command_serves_unprivileged_on_read_only_root(
     tmp_path,
 ):
-    assert json.loads(instruction("ENTRYPOINT")) == ["muniment"]
-    command, (user, group) = json.loads(instruction("CMD")), instruction("USER").split(":")
-    # All as it stands, but for the two directories that only the image has.
-    places = {"/work": tmp_path / "work", instruction("VOLUME"): tmp_path / "volume"}
-    for path in places.values():
+    assert json.loads(find_instruction("ENTRYPOINT")) == ["muniment"]
+    command, (user, group) = json.loads(find_instruction("CMD")), find_instruction("USER").split(":")
+    # Everything is as shipped, except the two directories that only the image has.
+    directories = {"/work": tmp_path / "work", find_instruction("VOLUME"): tmp_path / "volume"}
+    for path in directories.values():
         path.mkdir(mode=0o700)
 
-    def here(text):
-        return next((f"{new}{text[len(old) :]}" for old, new in places.items() if text.startswith(old)), text)
+    def map_path(text):
+        return next(
+            (f"{new}{text[len(old) :]}" for old, new in directories.items() if text.startswith(old)), text
+        )
 
-    assert set(places) <= {each if each in places else str(Path(each).parent) for each in command}
-    check = json.loads(instruction("HEALTHCHECK").partition("CMD ")[2])
-    driven = json.dumps([here(instruction("WORKDIR")), ["muniment", *map(here, command)], check])
+    assert set(directories) <= {each if each in directories else str(Path(each).parent) for each in command}
+    check = json.loads(find_instruction("HEALTHCHECK").partition("CMD ")[2])
+    driven = json.dumps([map_path(find_instruction("WORKDIR")), ["muniment", *map(map_path, command)], check])
     become = ("unshare", "--user", f"--map-user={user}", f"--map-group={group}")
     outer = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--propagation", "private")
     if run(*outer, *become, "setpriv", "--no-new-privs", "true", home=tmp_path).returncode != 0:
-        pytest.skip("this system gives no namespaces to whoever runs the tests")
+        pytest.skip("this system does not permit user namespaces")
     inner = (*become, "setpriv", "--no-new-privs", sys.executable, "-c", DRIVEN, driven)
     whole = (*outer, "sh", "-c", NAMESPACES, "sh", tmp_path, sys.executable, UP, *inner)
-    environment = {name: here(value) for name, value in variables().items() if name != "PATH"}
-    told = json.loads(printed(*whole, home=tmp_path, **environment | {"HOME": str(tmp_path)}))
-    assert told == {
-        "url": f"http://127.0.0.1:{instruction('EXPOSE')}",
+    environment = {name: map_path(value) for name, value in read_variables().items() if name != "PATH"}
+    result = json.loads(printed(*whole, home=tmp_path, **environment | {"HOME": str(tmp_path)}))
+    assert result == {
+        "url": f"http://127.0.0.1:{find_instruction('EXPOSE')}",
         "who": int(user),
         "outside": "Read-only file system",
         "health": 0,
@@ -193,7 +200,7 @@ def test_the_command_of_the_image_serves_as_its_user_without_privileges_over_a_r
     }
 
 
-def test_every_option_of_the_images_command_is_one_of_the_command(tmp_path):
-    options = {each for each in json.loads(instruction("CMD")) if each.startswith("--")}
-    said = printed("muniment", "serve", "--help", home=tmp_path, COLUMNS="200")
-    assert {each for each in options if each not in said} == set()
+def test_options_of_image_command_exist(tmp_path):
+    options = {each for each in json.loads(find_instruction("CMD")) if each.startswith("--")}
+    help_text = printed("muniment", "serve", "--help", home=tmp_path, COLUMNS="200")
+    assert {each for each in options if each not in help_text} == set()

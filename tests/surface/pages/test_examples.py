@@ -1,4 +1,4 @@
-"""The examples and the snippets of pages do what they say."""
+"""The examples and the snippets of pages work as documented."""
 
 import re
 import sys
@@ -17,9 +17,9 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "threat-model/README.md"
 DARK = "user/editor/prefers-dark-mode-in-all-editors.md"
 
 
-def run_example(name, tmp_path, *arguments, given=None):
+def run_example(name, tmp_path, *arguments, stdin=None):
     command = (sys.executable, EXAMPLES / name, *arguments)
-    return printed(*command, home=tmp_path, given=given, TMPDIR=str(tmp_path))
+    return printed(*command, home=tmp_path, given=stdin, TMPDIR=str(tmp_path))
 
 
 def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
@@ -39,7 +39,7 @@ def test_remember_once_prints_the_entry_and_the_index(tmp_path):
 
 
 @pytest.mark.slow
-def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_path):
+def test_embed_daemon_stores_repeated_fact_once(tmp_path):
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
         *("serving on the loopback: True", "one task: True, replayed: True"),
         f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
@@ -67,7 +67,7 @@ def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
+def test_chat_with_memory_injects_earlier_fact(tmp_path):
     fact = "Staging runs on Postgres 16 behind pgbouncer"
     answers = [
         *(tool_calls(tool_call("remember_this", {"fact": fact})), words("Noted.")),
@@ -75,32 +75,32 @@ def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
         words("On Postgres 16."),
     ]
     with ChatServer(answers) as server:
-        said = f"Keep in mind: {fact}\nWhich Postgres does staging run?\n"
-        output = run_example("chat_with_memory.py", tmp_path, server.base_url, "scripted", given=said)
+        user_input = f"Keep in mind: {fact}\nWhich Postgres does staging run?\n"
+        output = run_example("chat_with_memory.py", tmp_path, server.base_url, "scripted", stdin=user_input)
     assert output == "Noted.\nOn Postgres 16.\n"
     first, *_, last = (request.body["messages"] for request in server.requests)
     assert [message["role"] for message in first] == ["system", "user"]
-    (brought_in,) = (each for each in last if str(each.get("content")).startswith("## Relevant Memory"))
-    assert fact in brought_in["content"]
-    assert re.search(r"\(trust: agent, \d{4}-\d\d-\d\d, today\)", brought_in["content"])
-    assert last.index(brought_in) in {5, 8}, "before the second message, or behind its tool results"
+    (injected,) = (each for each in last if str(each.get("content")).startswith("## Relevant Memory"))
+    assert fact in injected["content"]
+    assert re.search(r"\(trust: agent, \d{4}-\d\d-\d\d, today\)", injected["content"])
+    assert last.index(injected) in {5, 8}, "before the second message, or after its tool results"
 
 
 @pytest.mark.slow
-def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
+def test_subagent_gets_context_searches_and_submits_fact(tmp_path):
     task, *calls = run_example("subagent.py", tmp_path).split("\n--- ")
     assert task.startswith("## Task\n\nRaise the limit of the staging Postgres\n\n## Key Context")
     assert "Staging runs on Postgres 16 behind pgbouncer" in task
     assert "commit messages" not in task
-    found, nothing, handed_in, saved = calls
+    found, unmatched, submitted, saved = calls
     assert "Prefers short commit messages" in found
-    assert nothing.endswith("No entry matches.")
-    assert handed_in.endswith("submitted as task task-1")
+    assert unmatched.endswith("No entry matches.")
+    assert submitted.endswith("submitted as task task-1")
     assert saved.startswith("saved project/")
 
 
 @pytest.mark.slow
-def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(tmp_path):
+def test_attack_your_own_tool_finds_check_before_open_flaws(tmp_path):
     lines = (output := run_example("attack_your_own_tool.py", tmp_path)).splitlines()
     by_class = {line.split()[0]: line for line in lines[:5]}
     assert "leaked: hard-read: hard link to an outside inode: only st_nlink tells" in lines
@@ -111,7 +111,7 @@ def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(t
 
 
 @pytest.mark.slow
-def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path):
+def test_review_a_policy_shows_shortest_path_with_rule(tmp_path):
     refused = "the rule 'pinned' does not let you modify project/Pinned/a.md; use another name or folder"
     assert run_example("review_a_policy.py", tmp_path).splitlines() == [
         "strict: wider",
@@ -122,7 +122,7 @@ def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path
 
 
 @pytest.mark.slow
-def test_the_memory_tool_is_viewed_written_refused_an_escape_and_undone(tmp_path):
+def test_memory_tool_example_writes_rejects_escape_and_undoes(tmp_path):
     _, *lines = run_example("anthropic_memory_tool.py", tmp_path).splitlines()
     assert lines == [
         "tool result: File created successfully at: /memories/user/editor.md",
@@ -132,19 +132,19 @@ def test_the_memory_tool_is_viewed_written_refused_an_escape_and_undone(tmp_path
 
 
 @pytest.mark.slow
-def test_the_agents_sdk_remembers_recalls_previews_and_is_refused_an_escape(tmp_path):
-    saved, recalled, preview, refused, said = run_example("openai_agents_tools.py", tmp_path).split("--- ")[
+def test_agents_sdk_example_recalls_and_rejects_escape(tmp_path):
+    saved, recalled, preview, refused, last = run_example("openai_agents_tools.py", tmp_path).split("--- ")[
         1:
     ]
     assert saved == f"remember\nsaved {DARK}\n"
     assert f"{DARK} (trust: agent" in recalled
     assert "call again with digest" in preview
     assert refused.endswith("[path_escape]\n")
-    assert said == "model: Noted.\n"
+    assert last == "model: Noted.\n"
 
 
 @pytest.mark.slow
-def test_the_store_of_langgraph_finds_what_a_node_put_and_a_put_is_undone(tmp_path):
+def test_langgraph_example_finds_item_and_undoes_put(tmp_path):
     assert run_example("langgraph_store.py", tmp_path).splitlines() == [
         "('memories', 'ann') drinks: {'text': 'Ann drinks green tea.', 'confidence': 0.9}",
         *("user/memories.ann/drinks.md", "left: ['drinks']"),
@@ -179,27 +179,27 @@ def test_a_python_snippet_of_a_page_runs(snippet, tmp_path):
     printed(sys.executable, "-c", snippet, home=tmp_path, MUNIMENT_HOME=str(tmp_path / "home"))
 
 
-def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
+def test_first_screen_of_readme_matches_real_output(tmp_path):
     readme = text_of("README.md")
     fact = re.search(r'muniment remember "([^"]+)"', readme)[1]
-    saved, how = printed("muniment", "remember", fact, home=tmp_path).splitlines()
+    saved, details = printed("muniment", "remember", fact, home=tmp_path).splitlines()
     assert f"\n{saved}\n" in readme
     seconds = re.compile(r"\d+\.\d\d s")
-    assert seconds.sub("", how) in seconds.sub("", readme)
+    assert seconds.sub("", details) in seconds.sub("", readme)
     entry = (tmp_path / ".muniment" / saved.removeprefix("saved (new): ")).read_text()
     for line in entry.splitlines():
         assert line.startswith("muniment:") or f"\n{line}\n" in readme
 
 
-def heads_of(page):
-    """The names by which links find the headings of a page."""
+def list_anchors(page):
+    """Return the anchors of the headings of a page."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def test_pages_name_only_files_and_headings_that_exist():
     pages = [REPOSITORY / each for each in PAGES] + sorted((REPOSITORY / "docs").glob("*.md"))
-    heads = {each: heads_of(each) for each in REPOSITORY.rglob("*.md") if ".venv" not in each.parts}
+    heads = {each: list_anchors(each) for each in REPOSITORY.rglob("*.md") if ".venv" not in each.parts}
     for page in pages:
         text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target, head in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):

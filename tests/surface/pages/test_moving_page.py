@@ -1,4 +1,4 @@
-"""Every command that the page about moving a memory shows works, in the order in which it stands there."""
+"""Every command of the page about moving a memory works, in the order of the page."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from muniment.transfer.formats import FORMATS
 TEXT = text_of("docs/moving.md")
 
 
-def test_the_page_has_a_row_for_each_format_and_names_every_command():
+def test_page_lists_every_format_and_command():
     for name in FORMATS:
         assert f"| `{name}` |" in TEXT
     for command in ("import PATH", "export --to FILE.tar", "backup FILE", "restore FILE"):

@@ -1,6 +1,6 @@
-"""Every module name and path that a docstring, a comment or a page writes as code exists.
+"""Every module name and path that a docstring, a comment or a page quotes as code exists.
 
-`python tests/surface/pages/test_names_in_pages.py` prints those that do not, with file and line.
+`python tests/surface/pages/test_names_in_pages.py` prints the missing ones, with file and line.
 """
 
 import ast
@@ -36,11 +36,11 @@ DOTTED = re.compile(r"`([a-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\([^`]*\))?`")
 FILE = re.compile(r"`((?:[\w.-]+/)*\w+\.py)(?:::\w+)?`")
 
 
-def words(text):
+def split_words(text):
     return set(text.split())
 
 
-SUFFIXES = words(
+SUFFIXES = split_words(
     "com conf css db html js json jsonl key lock log md org py safetensors service sh sock sql tar toml txt "
     "yml"
 )
@@ -51,15 +51,15 @@ OTHERS = {
     *("muniment.blob", "muniment.home"),  # tables of a fleet
     *("pydantic.py", "sitecustomize.py", "muniment.py"),  # planted by an attacker
 }
-VALUES = words(
+VALUES = split_words(
     "builder conversation data error hooksConfig limits mcpServers mcp_servers memory recalled scopes self"
 )
-"""Names of values in pages; what follows the dot is a member of theirs."""
+"""Names of values in pages; the part after the dot is a member of the value."""
 
 
 @cache
-def names_in(module):
-    """The names that a module defines or imports."""
+def read_names(module):
+    """Return the names that a module defines or imports."""
     found = set()
     for node in ast.walk(ast.parse(SOURCES[module].read_text(encoding="utf-8"))):
         match node:
@@ -72,15 +72,15 @@ def names_in(module):
     return found
 
 
-def is_ours(name):
-    """Whether a full name is a module, or a name in one."""
+def is_own(name):
+    """Return whether a full name is a module, or a name in a module."""
     module = name
     while module not in SOURCES:
         module = module.rpartition(".")[0]
         if not module:
             return False
     inner = name.removeprefix(module).removeprefix(".").partition(".")[0]
-    return name == module or inner in names_in(module)
+    return name == module or inner in read_names(module)
 
 
 def is_foreign(name):
@@ -93,14 +93,16 @@ def is_foreign(name):
     return known or find_spec(first) is not None
 
 
-def packages_of(module):
-    """The packages from which a module may shorten a name: its own, and those around it; "": all."""
+def list_packages(module):
+    """Return the packages from which a module may shorten a name: its own and its parents; for "", all
+    packages.
+    """
     parts = module.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)] if module else sorted(PACKAGES)
 
 
-def texts():
-    """(file, its module or "", first line, text) of all that is checked."""
+def iterate_texts():
+    """Yield (file, its module or "", first line, text) of everything that is checked."""
     for module, path in SOURCES.items():
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
             if token.type in {tokenize.STRING, tokenize.COMMENT}:
@@ -110,45 +112,45 @@ def texts():
             yield path, "", 1, path.read_text(encoding="utf-8")
 
 
-def missing_in(text, module, folders):
-    """The names and paths in a text that do not exist, as matches."""
+def find_missing(text, module, folders):
+    """Yield the names and paths in a text that do not exist, as matches."""
     for match in DOTTED.finditer(text):
         name = match[1]
-        if name.rpartition(".")[2] in SUFFIXES or is_foreign(name) or is_ours(name):
+        if name.rpartition(".")[2] in SUFFIXES or is_foreign(name) or is_own(name):
             continue
-        packages = () if name.startswith("muniment.") else packages_of(module)
-        if not any(is_ours(f"{package}.{name}") for package in packages):
+        packages = () if name.startswith("muniment.") else list_packages(module)
+        if not any(is_own(f"{package}.{name}") for package in packages):
             yield match
     for match in FILE.finditer(text):
         if match[1] not in OTHERS and not any((folder / match[1]).exists() for folder in folders):
             yield match
 
 
-def unresolved():
-    """FILE:LINE: NAME for each name that does not exist."""
-    for path, module, first, text in texts():
-        for match in missing_in(text, module, (REPOSITORY, PACKAGE, REPOSITORY / "tests", *path.parents)):
+def find_unresolved():
+    """Yield FILE:LINE: NAME for each name that does not exist."""
+    for path, module, first, text in iterate_texts():
+        for match in find_missing(text, module, (REPOSITORY, PACKAGE, REPOSITORY / "tests", *path.parents)):
             line = first + text.count("\n", 0, match.start())
             yield f"{path.relative_to(REPOSITORY)}:{line}: {match[1]}"
 
 
 def test_module_names_written_as_code_exist():
-    assert list(unresolved()) == []
+    assert list(find_unresolved()) == []
 
 
 @pytest.mark.parametrize("name", ["jobs.remember", "kernel.land.nothing", "daemon/core.py", "muniment.lane"])
-def test_a_removed_module_is_found(name):
-    assert [match[1] for match in missing_in(f"see `{name}`.", "", (PACKAGE,))] == [name]
+def test_missing_module_is_reported(name):
+    assert [match[1] for match in find_missing(f"see `{name}`.", "", (PACKAGE,))] == [name]
 
 
-def test_a_module_is_named_from_its_own_package_or_one_above():
+def test_module_name_may_omit_parent_packages():
     written = (
         "`land.land`, `kernel.land.land()`, `land`, `os.open`, `config.toml`, `kernel/land.py`, `self.root`"
     )
-    assert not list(missing_in(written, "muniment.kernel.write", (PACKAGE,)))
-    (match,) = missing_in(written, "muniment.store.commit", (PACKAGE,))
+    assert not list(find_missing(written, "muniment.kernel.write", (PACKAGE,)))
+    (match,) = find_missing(written, "muniment.store.commit", (PACKAGE,))
     assert match[1] == "land.land"
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{each}\n" for each in unresolved())
+    sys.stdout.writelines(f"{each}\n" for each in find_unresolved())

@@ -1,4 +1,4 @@
-"""Every command that the page for operators shows works, in the order in which it stands there."""
+"""Every command of the page for operators works, in the order of the page."""
 
 import json
 import re
@@ -19,38 +19,38 @@ BLOCKS = blocks_of(TEXT)
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs a line in a home of its own."""
+    """Return a function that runs a line in a separate home."""
     tmp_path.chmod(0o700)
     return lambda line: printed("/bin/sh", "-c", line, home=tmp_path)
 
 
-def waiting(home):
-    """A change that waits for its owner."""
+def create_pending_review(home):
+    """Store a change that waits for the decision of its owner, and return the id of the review."""
     policy = load_policy("strict")
     with State(home / "state") as state, bind_all({"user": home / "user"})["user"] as bound:
         whole = change_set([Proposed("user/n.md", None, b"waits\n")])
-        terms = {"policy": policy.digest, "roots": {"user": bound}}
-        return hold(state, by(trust=Trust.EXTERNAL), whole, ("why",), **terms)
+        options = {"policy": policy.digest, "roots": {"user": bound}}
+        return hold(state, by(trust=Trust.EXTERNAL), whole, ("why",), **options)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_every_command_of_the_page_works(shell, tmp_path):
     saved = json.loads(shell('muniment remember "The owner prefers dark mode in editors" --json'))
-    words = {"ENTRY": saved["files_touched"][0], "TASK": saved["task_id"]}
-    words["REVIEW"] = waiting(tmp_path / ".muniment")
+    values = {"ENTRY": saved["files_touched"][0], "TASK": saved["task_id"]}
+    values["REVIEW"] = create_pending_review(tmp_path / ".muniment")
     for line in "".join(BLOCKS).splitlines():
         assert line.startswith("$ "), line
-        shell(re.sub("|".join(words), lambda found: words[found[0]], line[2:]))
+        shell(re.sub("|".join(values), lambda found: values[found[0]], line[2:]))
 
 
 @pytest.mark.slow
-def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_path):
+def test_backup_restores_user_and_projects_with_history(shell, tmp_path):
     (tmp_path / ".git").mkdir()
     facts = {"user": "I prefer dark mode", "project": "The project uses pnpm"}
     saved = {scope: json.loads(shell(f'muniment remember "{fact}" --json')) for scope, fact in facts.items()}
-    at = next(number for number, block in enumerate(BLOCKS) if "muniment backup" in block)
-    for block in BLOCKS[at : at + 2]:
+    position = next(number for number, block in enumerate(BLOCKS) if "muniment backup" in block)
+    for block in BLOCKS[position : position + 2]:
         shell(" && ".join(line[2:] for line in block.splitlines()))
     for scope, result in saved.items():
         assert result["touched_scopes"] == [scope]
@@ -58,7 +58,7 @@ def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_pa
         shell(f"muniment undo {result['task_id']}")
 
 
-def test_it_names_every_command_that_is_for_operators():
+def test_page_names_every_operator_command():
     assert BLOCKS
     for command in (
         *("history", "why", "show", "undo", "erase", "index rebuild", "index verify"),

@@ -1,4 +1,4 @@
-"""Pages, the lock and the workflow are what code and files say now."""
+"""Pages, the lock and the workflow agree with code and files."""
 
 import importlib.metadata
 import re
@@ -22,7 +22,7 @@ from muniment.server.http import document_of
 from muniment.server.service import OPERATIONS
 
 
-def test_the_page_about_http_is_up_to_date_and_tells_of_every_request_parameter_field_and_code():
+def test_http_page_documents_every_operation_field_and_code():
     text = page()
     assert HTTP_PAGE.read_text(encoding="utf-8") == text, f"run: {COMMAND}"
     assert ACP_PAGE.read_text(encoding="utf-8") == acp_page(), f"run: {COMMAND}"
@@ -32,33 +32,37 @@ def test_the_page_about_http_is_up_to_date_and_tells_of_every_request_parameter_
     for name, schema in document_of(OPERATIONS)["components"]["schemas"].items():
         section = text.split(f"### {name}\n")[1].split("\n#")[0]
         assert all(f"`{field}`" in section for field in schema.get("properties", ()))
-    told = ((code, said) for code, means in CODES.items() for said in {means.sentence, means.recall} - {""})
-    for code, sentence in told:
+    descriptions = (
+        (code, sentence)
+        for code, means in CODES.items()
+        for sentence in {means.sentence, means.recall} - {""}
+    )
+    for code, sentence in descriptions:
         assert f"| `{code}` | {sentence} |" in text
 
 
 LOCKED = LOCK.read_text()
 
 
-def needed(texts, seen):
-    """What these need here, by what is installed."""
+def list_requirements(texts, seen):
+    """Return the names of the installed requirements, including indirect ones."""
     for wish in map(Requirement, texts):
         name = canonicalize_name(wish.name)
         if name not in seen and (wish.marker is None or wish.marker.evaluate({"extra": ""})):
             seen.add(name)
-            needed(importlib.metadata.requires(name) or (), seen)
+            list_requirements(importlib.metadata.requires(name) or (), seen)
     return seen
 
 
-def test_the_lock_has_all_that_is_needed_at_the_versions_of_the_constraints():
+def test_lock_has_all_requirements_at_constraint_versions():
     pinned = (line.partition("==") for line in text_of("constraints.txt").split())
     versions = {canonicalize_name(name): version for name, _, version in pinned}
     locked = dict(read(LOCKED).keys())
-    assert needed(wanted(), set()) <= locked.keys()
+    assert list_requirements(wanted(), set()) <= locked.keys()
     assert locked.items() <= versions.items()
 
 
-def test_the_lock_names_its_command_and_no_place_that_files_came_from_and_pages_name_it():
+def test_lock_names_its_command_and_no_origin_of_files():
     assert LOCKED.startswith(f"# Made by: {LOCKING}\n")
     assert written(read(LOCKED)) == LOCKED
     assert "/" not in LOCKED.partition("\n")[2]
@@ -71,7 +75,7 @@ JOBS = WORKFLOW["jobs"]
 STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
 
 
-def test_the_workflow_has_no_rights_of_the_base_and_only_what_holds_nothing_of_the_request_may_write():
+def test_workflow_permissions_are_minimal():
     assert set(WORKFLOW[True]) == {"pull_request"}, "YAML reads `on` as true"
     assert WORKFLOW["permissions"] == {"contents": "read"}
     rights = {name: job.get("permissions") for name, job in JOBS.items()}
@@ -82,7 +86,7 @@ def test_the_workflow_has_no_rights_of_the_base_and_only_what_holds_nothing_of_t
     assert not [step for name, step in STEPS if name == "comment" and "checkout" in step.get("uses", "")]
 
 
-def test_nothing_that_others_wrote_becomes_part_of_a_command():
+def test_workflow_commands_contain_no_untrusted_text():
     for _, step in STEPS:
         assert "${{" not in step.get("run", "")
         if "uses" in step:
@@ -91,7 +95,7 @@ def test_nothing_that_others_wrote_becomes_part_of_a_command():
             assert step["with"]["persist-credentials"] is False
 
 
-def test_the_tool_is_pinned_and_comes_before_the_checkout_and_the_script_from_the_base():
+def test_workflow_installs_pinned_tool_before_checkout():
     review = [step for name, step in STEPS if name == "review"]
     (install,) = [at for at, step in enumerate(review) if "pip" in step.get("run", "")]
     (checkout,) = [at for at, step in enumerate(review) if "checkout" in step.get("uses", "")]
@@ -102,25 +106,25 @@ def test_the_tool_is_pinned_and_comes_before_the_checkout_and_the_script_from_th
 
 
 PAGE = text_of("docs/policies.md")
-# Digests, whole or cut: they change with the shipped policies.
+# Digests, whole or shortened, which change with the shipped policies.
 CHANGING = re.compile(r"\b[0-9a-f]{8,64}\b")
 
 
-def commands(block):
-    """Each command of a block with the lines that follow it."""
+def split_commands(block):
+    """Return each command of a block with its output."""
     parts = [part.splitlines() for part in re.split(r"^\$ ", block, flags=re.MULTILINE) if part]
     return [(head, "".join(f"{line}\n" for line in rest)) for head, *rest in parts]
 
 
-def shown(command, home):
-    """What a command prints, digests replaced."""
-    said = run("/bin/sh", "-c", f"({command}) 2>&1", home=home).stdout
-    return CHANGING.sub("…", said.replace(str(home), "/home/me"))
+def run_command(command, home):
+    """Return the output of a command, with digests replaced."""
+    output = run("/bin/sh", "-c", f"({command}) 2>&1", home=home).stdout
+    return CHANGING.sub("…", output.replace(str(home), "/home/me"))
 
 
 @pytest.fixture
 def home(tmp_path):
-    """The files of the page, and a key to sign with."""
+    """The files of the page, and a key for signatures."""
     for content in blocks_of(PAGE, "toml"):
         path = tmp_path / content.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
@@ -132,17 +136,17 @@ def home(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_prints_what_is_shown(home):
-    listed = [each for block in blocks_of(PAGE) for each in commands(block)]
+def test_every_command_of_page_prints_documented_output(home):
+    listed = [each for block in blocks_of(PAGE) for each in split_commands(block)]
     for command, expected in listed:
         if "--key" in command and not shutil.which("ssh-keygen"):
-            pytest.skip("there is no ssh-keygen to sign with; what follows is not run")
-        assert shown(command, home) == CHANGING.sub("…", expected), command
+            pytest.skip("ssh-keygen is not installed; the remaining commands are not run")
+        assert run_command(command, home) == CHANGING.sub("…", expected), command
     for name in ("lint", "explain", "test", "diff", "prove", "show", "lock", "sign", "verify"):
         assert any(f"muniment policy {name} " in command for command, _ in listed)
 
 
-def test_the_page_about_commands_names_all_of_them():
+def test_commands_page_names_every_command():
     page = text_of("docs/commands.md")
     program = typer.main.get_command(app)
     for name, command in program.commands.items():

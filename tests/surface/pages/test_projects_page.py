@@ -1,4 +1,4 @@
-"""Every command of the page about projects works, in the order in which it stands there."""
+"""Every command of the page about projects works, in the order of the page."""
 
 import json
 import shlex
@@ -16,10 +16,10 @@ BLOCKS = blocks_of(text_of("docs/projects.md"))
 @pytest.mark.timeout(120)
 def test_every_command_of_the_page_works(tmp_path):
     tmp_path.chmod(0o700)
-    at = shlex.quote(str(repository(tmp_path / "shop")))
+    directory = shlex.quote(str(repository(tmp_path / "shop")))
 
     def run(line):
-        return printed("/bin/sh", "-c", f"cd {at} && {line}", home=tmp_path)
+        return printed("/bin/sh", "-c", f"cd {directory} && {line}", home=tmp_path)
 
     run('muniment remember "This project keeps zebras" --scope project')
     ((project,),) = [json.loads(run("muniment projects list --json"))["projects"]]

@@ -1,4 +1,4 @@
-"""The API pages list what is public, and examples and pages use nothing else."""
+"""The API pages list the public names, and examples and pages use no other names."""
 
 import ast
 import builtins
@@ -39,8 +39,8 @@ CODE = [
 ]
 
 
-def used(source):
-    """The full names of the package that a program imports or takes from it."""
+def find_names(source):
+    """Yield the full names of the package that a program imports or reads."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import():
@@ -73,9 +73,11 @@ def test_an_undocumented_name_is_private(name):
 
 
 def test_examples_and_pages_use_public_names_only():
-    ours = [(place, name) for place, source in CODE for name in used(source) if name.startswith("muniment")]
-    assert len(ours) > 50
-    assert [each for each in ours if not is_public(each[1])] == []
+    names = [
+        (file, name) for file, source in CODE for name in find_names(source) if name.startswith("muniment")
+    ]
+    assert len(names) > 50
+    assert [each for each in names if not is_public(each[1])] == []
 
 
 def test_api_pages_list_every_public_name():
@@ -100,7 +102,7 @@ def test_results_of_public_methods_are_public():
     tree = ast.parse(Path(inspect.getfile(muniment.Memory)).read_text(encoding="utf-8"))
     (memory,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Memory")
     methods = [node for node in memory.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
-    methods = [node for node in methods if not node.decorator_list]  # no property: those are for the package
+    methods = [node for node in methods if not node.decorator_list]  # Properties are for the package.
     assert len(methods) > 12
     named = {each.id for node in methods for each in ast.walk(node.returns) if isinstance(each, ast.Name)}
     assert named - public == set()

@@ -1,4 +1,4 @@
-"""The wheel, built here: what people install is the package, its policies, and nothing else."""
+"""The wheel, built here, contains the package and its policies, and nothing else."""
 
 import ast
 import hashlib
@@ -19,7 +19,9 @@ CORPUS = "muniment/testing/corpus"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Without a network: the build backend is a dev dependency. No skip: that would hide a fault."""
+    """Build without network: the build backend is a dev dependency. Do not skip, because that would hide an
+    error.
+    """
     out = tmp_path_factory.mktemp("dist")
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", out, REPOSITORY)
     printed(sys.executable, *build, home=out)
@@ -28,28 +30,28 @@ def wheel(tmp_path_factory):
         yield archive
 
 
-def test_it_holds_every_module_and_file_of_data_with_their_bytes_and_nothing_else(wheel):
-    def below(folder, pattern):
+def test_wheel_contains_all_modules_and_data_and_nothing_else(wheel):
+    def list_files(folder, pattern):
         return {str(path.relative_to(SOURCES)) for path in (SOURCES / "muniment" / folder).glob(pattern)}
 
     names = {info.filename for info in wheel.infolist() if not info.is_dir()}
-    expected = below("", "**/*.py") | {"muniment/py.typed"}
-    expected |= below("", "**/*.sql") | below("content", "*.txt")
+    expected = list_files("", "**/*.py") | {"muniment/py.typed"}
+    expected |= list_files("", "**/*.sql") | list_files("content", "*.txt")
     expected |= {
-        each for folder in ("agent", "content", "policy", "recall") for each in below(folder, "*.toml")
+        each for folder in ("agent", "content", "policy", "recall") for each in list_files(folder, "*.toml")
     }
-    expected |= below("server/page", "templates/*.html") | below("server/page", "static/*.*")
+    expected |= list_files("server/page", "templates/*.html") | list_files("server/page", "static/*.*")
     expected |= {f"{CORPUS}/{name}" for name in ("escapes.json", "own.json", "README.md")}
     policies = {f"muniment/policies/{path.name}": path for path in (REPOSITORY / "policies").iterdir()}
     metadata = {name for name in names if ".dist-info/" in name}
     assert names - metadata == expected | policies.keys()
-    of_metadata = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE"}
-    assert {name.rpartition("/")[2] for name in metadata} == of_metadata
+    metadata_names = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE"}
+    assert {name.rpartition("/")[2] for name in metadata} == metadata_names
     assert all(wheel.read(name) == path.read_bytes() for name, path in policies.items())
     assert all(info.external_attr >> 28 != 0o12 for info in wheel.infolist()), "a link"
 
 
-def test_its_metadata_say_what_it_is_and_needs(wheel):
+def test_wheel_metadata_has_version_urls_and_requirements(wheel):
     (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
     lines = wheel.read(name).decode().splitlines()
     assert {f"Version: {muniment.__version__}", "Requires-Python: >=3.11"} <= set(lines)
@@ -65,12 +67,12 @@ def test_its_metadata_say_what_it_is_and_needs(wheel):
 PUBLISHED_SHA256 = "f374dbf8a75f9bcefc7a8e024df6d595b8e00b169f6ac9d03547fb43351c698e"
 
 
-def test_its_corpus_is_the_published_one_and_ours(wheel):
+def test_wheel_contains_published_and_own_corpus(wheel):
     published = wheel.read(f"{CORPUS}/escapes.json")
     assert hashlib.sha256(published).hexdigest() == PUBLISHED_SHA256
     assert len(json.loads(published)["cases"]) == 265
-    ours = json.loads(wheel.read(f"{CORPUS}/own.json"))["cases"]
-    assert {case["source"] for case in ours} == {"own"}
+    own_cases = json.loads(wheel.read(f"{CORPUS}/own.json"))["cases"]
+    assert {case["source"] for case in own_cases} == {"own"}
 
 
 FROM_THE_ARCHIVE = """
@@ -88,15 +90,15 @@ print(load_policy("clean").label, len(corpus.cases), failures, sys.modules["muni
 """
 
 
-def test_it_and_its_corpus_work_from_the_archive_alone_and_without_the_extra(wheel, tmp_path):
+def test_wheel_works_from_archive_without_extra(wheel, tmp_path):
     wheel.extractall(site := tmp_path / "site")
     paths = {"site": str(site), "pytest": str(Path(pytest.__file__).parents[1]), "stage": str(tmp_path / "c")}
     code = FROM_THE_ARCHIVE.format(**paths)
-    label, count, failures, where = printed(sys.executable, "-I", "-S", "-c", code, home=tmp_path).split()
+    label, count, failures, origin = printed(sys.executable, "-I", "-S", "-c", code, home=tmp_path).split()
     assert label.startswith("clean@")
     assert int(count) > 265
     assert failures == "[]"
-    assert where.startswith(str(site))
+    assert origin.startswith(str(site))
 
 
 OLD = f"""
@@ -106,13 +108,13 @@ import muniment
 """
 
 
-def test_an_old_python_is_told_what_is_needed_in_a_line_or_by_an_import_error():
+def test_old_python_prints_one_line_or_import_error():
     needed = "muniment needs Python 3.11 or later, and this is Python 3.9"
-    for begun_as, first, last in (("-m", needed, needed), ("", "Traceback", f"ImportError: {needed}")):
-        done = run(sys.executable, "-I", "-S", "-c", OLD, begun_as, home=REPOSITORY)
+    for mode, first, last in (("-m", needed, needed), ("", "Traceback", f"ImportError: {needed}")):
+        done = run(sys.executable, "-I", "-S", "-c", OLD, mode, home=REPOSITORY)
         lines = done.stderr.splitlines()
         assert (done.returncode, lines[0].startswith(first), lines[-1]) == (1, True, last)
 
 
-def test_the_first_module_that_is_loaded_is_one_that_old_pythons_can_parse():
+def test_package_init_parses_on_old_python():
     ast.parse((SOURCES / "muniment" / "__init__.py").read_text(), feature_version=(3, 7))

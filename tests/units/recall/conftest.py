@@ -1,4 +1,4 @@
-"""Fixtures of the recall tests."""
+"""Common fixtures of the recall tests."""
 
 from contextlib import closing
 
@@ -26,7 +26,7 @@ def recaller(made):
         yield recaller
 
 
-told = pytest.fixture(telling)  # The events that were logged.
+told = pytest.fixture(telling)  # Returns the events logged until now.
 
 
 @pytest.fixture(scope="module")

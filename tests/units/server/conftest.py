@@ -1,4 +1,4 @@
-"""Fixtures of a ledger of each engine."""
+"""A ledger of each engine for the tests of a file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from muniment.store.audit import verify
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    """The engine of the ledger."""
+    """Return the engine of the ledger."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def opening(engine, request):
-    """A function that opens states over the engine."""
+    """Return a function that opens states with that engine."""
     return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the store tests."""
+"""Common fixtures of the store tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kit.store.ground import laid_out
 
 @pytest.fixture(scope="module")
 def engine():
-    """The engine of the ledger; files that test both engines override it."""
+    """Return the engine of the ledger; files whose tests use both parametrize it."""
     return "sqlite"
 
 
 @pytest.fixture
 def opening(engine, request, tmp_path):
-    """A function that opens states over the engine."""
+    """Return a function that opens states with that engine."""
     return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None, tmp_path)
 
 

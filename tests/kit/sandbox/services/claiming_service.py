@@ -1,4 +1,4 @@
-"""The real service in a zygote whose fence was taken away, and which says that nothing is missing."""
+"""The real service in a zygote without a fence, which reports that no layer is missing."""
 
 from muniment.sandbox.fence import layers
 from muniment.sandbox.tools.service import serve, warm

@@ -1,6 +1,6 @@
-"""The real service behind the real fence, in which a call may go wrong as native code would.
+"""The real service with the real fence, in which a call may fail like native code.
 
-What goes wrong is the pattern of a `grep`. As `hasty`, its workers have one second of processor time.
+The pattern of a `grep` selects the failure. As `hasty`, its workers have one second of processor time.
 """
 
 import ctypes

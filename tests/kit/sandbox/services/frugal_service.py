@@ -1,4 +1,4 @@
-"""The real service in a zygote that has less than a worker may have."""
+"""The real service in a zygote with lower limits than those of a worker."""
 
 import resource
 

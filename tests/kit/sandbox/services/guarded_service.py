@@ -1,7 +1,7 @@
-"""The real service, which survives no import behind the fence, and no system call that is refused.
+"""The real service, which dies of an import or of a denied system call in the fence.
 
-Where the fence refuses a call with EPERM, this one kills (SIGSYS): a worker that lives was refused nothing.
-An import ends it with `IMPORTED`.
+Calls that the fence denies with EPERM kill this one (SIGSYS): if a worker lives, no call was denied. An
+import ends it with `IMPORTED`.
 """
 
 import os
@@ -20,7 +20,7 @@ FILTERS = {key: layers.program(*key) for key in layers._FILTERS}
 
 
 def _install(grounds):
-    """As the fence does, without trying out what would kill."""
+    """Install the filter like the fence, without the test calls that would kill."""
     opener = "openat2" if layers.available() else "openat"
     layers.install(FILTERS[grounds.machine, opener])
 
@@ -29,26 +29,26 @@ layers.STEPS = {**layers.STEPS, FenceLayer.SECCOMP: _install}
 
 
 class Guard:
-    """Is asked before anything is loaded; what is loaded already is not asked for."""
+    """Called before every import of a module that is not loaded."""
 
     def find_spec(self, *_):
         os._exit(IMPORTED)
 
 
 def serve(sock, roots, missing):
-    """As the service does, guarded."""
+    """Run the service with the guard."""
     sys.meta_path[:] = [Guard()]
     service.serve(sock, roots, missing)
 
 
 def importing(sock, roots, missing):
-    """Import something, to show that this is noticed."""
+    """Import a module, to show that this is detected."""
     sys.meta_path[:] = [Guard()]
     __import__("this_is_no_module")
     service.serve(sock, roots, missing)
 
 
 def asking(sock, roots, missing):
-    """Make a call that the fence refuses, to show that this is noticed."""
+    """Make a call that the fence denies, to show that this is detected."""
     os.getppid()
     service.serve(sock, roots, missing)

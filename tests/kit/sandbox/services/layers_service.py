@@ -1,10 +1,9 @@
-"""The attempts, behind less than the whole fence, as the name of the function says.
+"""The attempts with some layers of the fence, selected by the name of the function.
 
-`all`, `only_X`, `without_X` or `nothing`, X a layer. `no_new_privs` stays beside X, since the kernel wants
-it for two of them.
+`all`, `only_X`, `without_X` or `nothing`, where X is a layer. `no_new_privs` is always combined with X,
+because the kernel requires it for two of them.
 
-The zygote can be traced and read here: what an attempt meets would not be the layers alone otherwise, since
-a fork inherits that.
+The zygote can be traced and read here: a fork inherits this, and attempts should test only the layers.
 """
 
 import ctypes
@@ -26,7 +25,7 @@ def refuse(_grounds):
 
 
 def layers_of(which):
-    """The layers that stand."""
+    """Return the active layers."""
     kind, _, name = which.partition("_")
     if kind == "without":
         return set(FenceLayer) - {FenceLayer(name)}

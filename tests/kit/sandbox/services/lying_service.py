@@ -1,7 +1,7 @@
-"""A worker that was taken over: it follows the protocol up to the lie that the policy's name asks for.
+"""A compromised worker: it follows the protocol up to the lie that the name of the policy selects.
 
-The broker hands the policy over and checks its digest, of which the name is no part: so that a test can
-tell a worker what to do, and the product needs no way to.
+The broker sends the policy and checks its digest, which does not include the name: so a test can select the
+lie without a feature in the product.
 """
 
 import ctypes
@@ -71,7 +71,7 @@ TEXTS = {"huge-text": b"x" * ((1 << 20) + 1)}
 
 
 def _forever(sock):
-    """Wait for what the broker never says; there is no other way to wait behind the fence."""
+    """Wait for data that the broker never sends; the fence allows no other way to wait."""
     while sock.recv(1):
         pass
     raise EOFError
@@ -124,7 +124,7 @@ class Liar:
             case "silent-at-the-end":
                 _forever(self.sock)
             case "dies-at-the-end":
-                os.fork()  # which the fence answers with SIGSYS
+                os.fork()  # the fence ends this with SIGSYS
             case "endless":
                 while True:
                     self.channel.send(*change("user/evil.md", content=b"x"))
@@ -136,7 +136,7 @@ class Liar:
 
 
 def serve(sock, roots, missing):  # noqa: ARG001
-    """Lie as the policy's name says."""
+    """Lie as the name of the policy selects."""
     try:
         Liar(sock).serve()
     except EOFError:

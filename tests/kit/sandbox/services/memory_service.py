@@ -1,4 +1,4 @@
-"""Workers that hand over all that they hold, at the moment at which they would be fenced."""
+"""Workers that send their complete memory when they would be confined."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ warm = service.warm
 
 def serve(sock, roots, missing):  # noqa: ARG001
     """Send every readable region, then an end."""
-    layers.prctl(PR_SET_DUMPABLE, 1)  # else /proc/self/mem is root's
+    layers.prctl(PR_SET_DUMPABLE, 1)  # otherwise only root may open /proc/self/mem
     channel = Channel(sock)
     for name, content in regions():
         channel.send({"name": name, "read": content is not None}, content or b"")
@@ -26,5 +26,5 @@ def serve(sock, roots, missing):  # noqa: ARG001
 
 
 def modules(sock, roots, missing):  # noqa: ARG001
-    """Tell the modules and the environment."""
+    """Send the modules and the environment."""
     Channel(sock).send({"modules": sorted(sys.modules), "environ": dict(os.environ), "roots": list(roots)})

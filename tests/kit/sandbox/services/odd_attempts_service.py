@@ -1,4 +1,4 @@
-"""Workers that make no attempt, each in its way."""
+"""Workers that violate the protocol of attempts in several ways."""
 
 import os
 

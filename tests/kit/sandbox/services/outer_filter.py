@@ -1,7 +1,7 @@
-"""A seccomp filter around a process and its forks, as a container runtime puts one there.
+"""A seccomp filter around a process and its forks, like that of a container runtime.
 
-Written for these tests, sharing nothing with the filter that it stands around. It answers one system call
-with an errno; 0 means "done" when nothing was.
+Written for these tests, without code of the inner filter. It answers one system call with an errno; 0 claims
+success although nothing was done.
 """
 
 import ctypes
@@ -25,15 +25,15 @@ CAPSET, PRCTL, PRLIMIT, OPENAT2 = (NUMBERS[os.uname().machine][name] for name in
 
 @dataclass(frozen=True)
 class Withheld:
-    """What a system withholds.
+    """A system call that a system blocks.
 
     Attributes:
-        call: number of the call that is answered.
-        answer: with what errno.
-        missing: layers that cannot hold then.
-        argument: (which, value): only where that argument is so.
-        unless: (which, value): only where that argument is otherwise.
-        needs_root: only a privileged process loses anything by it.
+        call: number of the blocked call.
+        answer: the errno.
+        missing: layers that are missing then.
+        argument: (index, value): only if the argument has this value.
+        unless: (index, value): only if the argument has another value.
+        needs_root: only a privileged process is affected.
     """
 
     call: int
@@ -63,10 +63,10 @@ CASES = {
     "capabilities_pretended": Withheld(CAPSET, 0, (FenceLayer.CAPABILITIES,), needs_root=True),
     "limits_forbidden": Withheld(PRLIMIT, errno.EPERM, LIMITS, unless=NO_LIMIT_QUERY),
     "limits_pretended": Withheld(PRLIMIT, 0, LIMITS, unless=NO_LIMIT_QUERY),
-    # As of old kernels and of the filters of old containers: files are opened by the walk.
+    # Like old kernels and filters of old containers: files are opened by the walk.
     "openat2_unknown": Withheld(OPENAT2, errno.ENOSYS, ()),
     "dumpable": Withheld(PRCTL, errno.EPERM, (FenceLayer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
-    # An ordinary user's outer filter needs no_new_privs itself, which the workers inherit.
+    # The outer filter of an ordinary user requires no_new_privs, which the workers inherit.
     "new_privileges": Withheld(PRCTL, errno.EINVAL, UNPRIVILEGED, (0, PR_SET_NO_NEW_PRIVS), needs_root=True),
     "mdwe_unknown": Withheld(PRCTL, errno.EINVAL, (FenceLayer.MDWE,), (0, PR_SET_MDWE)),
 }
@@ -90,7 +90,7 @@ class Program(ctypes.Structure):
 
 
 def stand_around(case):
-    """Withhold something from here on, from this process and all that it forks."""
+    """Block a call from now on, for this process and all its forks."""
     libc = ctypes.CDLL(None, use_errno=True)
     code = program_of(CASES[case] if isinstance(case, str) else case)
     program = ctypes.byref(Program(len(code) // 8, code))

@@ -1,19 +1,19 @@
-"""All that a process can read of its own memory, or another's; used before the fence, and by the control."""
+"""All readable memory of this or another process; used before the fence, and by the control."""
 
 import os
 from pathlib import Path
 
 UNREADABLE = {"[vvar]", "[vvar_vclock]", "[vsyscall]"}
-"""The kernel's own pages: no memory of any process, and not to be read this way."""
+"""Pages of the kernel: not memory of a process, and not readable in this way."""
 
 
 def regions():
-    """Name and content of each readable mapping; None where the kernel gives none."""
+    """Yield name and content of each readable mapping; None if the kernel denies access."""
     return mapped("self")
 
 
 def mapped(pid):
-    """As `regions`, of another process, where that may be read."""
+    """Yield the same for another process, if it may be read."""
     mem = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -27,7 +27,7 @@ def mapped(pid):
 
 
 def _read(mem, start, end):
-    try:  # Behind the end of a mapped file, say, there is nothing; what was read before still counts.
+    try:  # After the end of a mapped file reads fail; data read before still counts.
         return os.pread(mem, end - start, start) or None
     except OSError:
         return None

@@ -1,7 +1,7 @@
-"""A service for the pool's tests: does what the broker asks, and that is mostly harm.
+"""A service for tests of the pool: executes commands of the broker, most of them harmful.
 
-The zygote imports it from this directory; a command is the header's `do`. It takes the fence away, which
-would refuse most of what the pool has to survive.
+The zygote imports it from this directory; the header field `do` is the command. It removes the fence, because
+the fence would deny most commands.
 """
 
 import os
@@ -18,7 +18,7 @@ layers.STEPS = {}
 
 
 def serve(sock, roots, missing):  # noqa: ARG001
-    """Obey."""
+    """Execute commands."""
     channel = Channel(sock)
     while True:
         header, body = channel.receive(1 << 24)
@@ -26,7 +26,7 @@ def serve(sock, roots, missing):  # noqa: ARG001
 
 
 def silent(sock, roots, missing):  # noqa: ARG001
-    """Never speak, read or end."""
+    """Never send, read or end."""
     _forever()
 
 

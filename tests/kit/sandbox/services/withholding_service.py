@@ -1,4 +1,4 @@
-"""The real service where the system withholds something: its function is one of `outer_filter.CASES`."""
+"""The real service on a system that blocks a call: the function name is one of `outer_filter.CASES`."""
 
 from outer_filter import CASES, stand_around
 

@@ -1,8 +1,8 @@
-"""A filesystem server of the Model Context Protocol, in one of several tempers.
+"""A filesystem server of the Model Context Protocol with a selectable behaviour.
 
 python fake_server.py TEMPER ROOT…
 
-`fair` resolves links and compares; `chatty` also sends what nobody asked for; `text` compares text alone;
+`fair` resolves links and compares; `chatty` also sends unsolicited messages; `text` compares paths as text;
 `bare` has one tool. The others misbehave: `garbage`, `silent`, `ends`, `refuses`, `deaf` (never ends), and
 `mute-tools`.
 """

@@ -1,4 +1,4 @@
-"""A weak tool of `kit.corpus.naive` that speaks the JSON lines of `muniment tool`, as a program of its own.
+"""A weak tool of `kit.corpus.naive` with the JSON lines protocol of `muniment tool`, as a separate program.
 
 python weak_lines.py TOOL USER_ROOT PROJECT_ROOT
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from kit.corpus import naive
 
 MEMORY_BYTES = 1 << 31
-"""A weak tool reads whatever it is told to, however large."""
+"""Memory limit: a weak tool reads files of any size."""
 
 
 def main(tool, user, project):
