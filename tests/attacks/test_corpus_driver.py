@@ -51,10 +51,10 @@ def tool_that_says(program, tmp_path):
 
 def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path):
     for program, problem in (
-        ('echo \'{"verdict": "allow"}\'; cat', "an answer has"),
-        ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "an answer has"),
+        ('echo \'{"verdict": "allow"}\'; cat', "expected verdict, code and text"),
+        ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "expected verdict, code and text"),
         ("echo hello; cat", "Expecting value"),
-        ("read line; echo why >&2", "ended without an answer: why"),
+        ("read line; echo why >&2", "ended without a response: why"),
     ):
         with pytest.raises(OSError if "ended" in problem else ValueError, match=problem):
             tool_that_says(program, tmp_path)
@@ -108,5 +108,5 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps({"canary": "x", "cases": [{"id": "1"}]}))
     (tmp_path / "b.json").write_text(json.dumps({"canary": "y", "cases": [{"id": "2"}]}))
     assert list(load_corpus("a.json").cases) == ["1"]
-    raised(ValueError, load_corpus, "a.json", "a.json", match="twice")
+    raised(ValueError, load_corpus, "a.json", "a.json", match="duplicate id")
     raised(ValueError, load_corpus, "a.json", "b.json", match="different canaries")

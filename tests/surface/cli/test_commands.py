@@ -284,7 +284,7 @@ def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, h
     path, llm = "need the path of a file", " ".join(LLM)
     for words, arguments, environment in (
         ("give its address: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
-        ("invalid model name: use 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
+        (": use 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
         ("auto, tools, json, text or decide", f"{llm} --protocol=xml", {}),
         *((f"{flag} is for a language model", f"{flag}={value}", {}) for flag, value in UNUSED.items()),
         ("--protocol is for a language model", "--model=rules --protocol=json", {}),

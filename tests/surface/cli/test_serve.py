@@ -125,9 +125,9 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
             (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: invalid host name"),
             (
                 "--allow-host http://x.y/",
-                "--allow-host http://x.y/: this is not a host name; use one such as",
+                "invalid --allow-host 'http://x.y/': use a host name such as",
             ),
-            ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
+            ("--allow-host ok --allow-host ", "invalid --allow-host '': use a host name"),
             ("--allow-origin null", "invalid --allow-origin 'null': use an origin such as https://"),
             ("--allow-origin https://a.b/", "invalid --allow-origin 'https://a.b/': use an origin such as"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),

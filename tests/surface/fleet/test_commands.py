@@ -79,7 +79,7 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     (said,) = migrated.lines("fleet", "home", "revoke", "ada", "editor", code=1)
     assert "editor" in said
     (said,) = migrated.lines("fleet", "home", "remove", "ada", code=1)
-    assert "this deletes all entries and the history of ada ; to confirm, use --yes" in said
+    assert "this deletes all entries and the history of ada; to confirm, use --yes" in said
     assert migrated.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
     assert migrated.lines("fleet", "home", "list") == ["bob"]
     (said,) = migrated.lines("fleet", "home", "remove", "ada", "--yes", code=1)
@@ -91,7 +91,7 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     ("arguments", "told"),
     [
         (("add", "../etc"), "invalid home name"),
-        (("add", "ada", "--trust", "much"), "unknown trust much; use one of owner, workspace"),
+        (("add", "ada", "--trust", "much"), "unknown trust 'much'; use one of owner, workspace"),
         (("add", "ada", "--trust", "agent"), "to create another token, use --token NAME"),
         (("add", "ada", "--token", "a b"), "token"),
         (("revoke", "nobody", "owner"), "home"),

@@ -157,7 +157,7 @@ def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_d
     client = daemon.open_client()
     error = raised(errors.TaskFailed, client.forget("sextant hall").wait)
     assert (error.code, error.meant, error.limit, list(error.paths)) == ("forget_failed", 12, 5, paths[:10])
-    assert "12 items match, and at most 5 may be deleted at once" in str(error)
+    assert "12 items match, and one forget may remove 5" in str(error)
     would = client.forget("sextant hall", dry_run=True).wait()
     assert [each.file_path for each in would.removed_entries] == paths
     assert any("12 items, and one forget may remove 5" in note for note in would.notes)
