@@ -89,7 +89,7 @@ def why(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Show where an entry comes from.
+    """Show the origin of an entry.
 
     Also show whether it was edited by hand since.
     """

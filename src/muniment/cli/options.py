@@ -22,7 +22,7 @@ Symlinks = Annotated[
     str | None,
     typer.Option(
         metavar="refuse|beneath",
-        help="Symbolic links inside roots. refuse: reject them; beneath: resolve them under the same root.",
+        help="Symbolic links inside roots. `refuse`: reject; `beneath`: resolve under the same root.",
         show_default="refuse",
     ),
 ]

@@ -664,7 +664,7 @@ def _tell(found: Installed, *, erase_memory: bool) -> None:
     if not found.tools:
         say("no coding tool has entries of Muniment")
     if found.runs:
-        say("stays: the running daemon; stop it where it was started")
+        say("stays: the running daemon; stop it separately")
     if found.settings.home.exists():
         what = "to erase permanently, after a second question" if erase_memory else "stays"
         say(

@@ -52,7 +52,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         is_traced=True,
     ),
     "history": CommandRow("List the committed changes, newest first.", "ledger"),
-    "why": CommandRow("Show where an entry comes from.", "ledger"),
+    "why": CommandRow("Show the origin of an entry.", "ledger"),
     "edit": CommandRow("Edit an entry in your editor.", "inspect"),
     "pin": CommandRow(
         "Pin an entry, or unpin a pinned one.",

@@ -115,7 +115,7 @@ def test_while_a_daemon_runs_it_is_said_and_not_ended_and_no_memory_is_erased(ru
         done = run("uninstall", "--erase-memory", "--yes")
         assert (done.exit_code, tree(remembered) == before) == (1, True)
         assert "a daemon runs for" in done.stderr
-        assert "stays: the running daemon; stop it where it was started" in done.stdout
+        assert "stays: the running daemon; stop it separately" in done.stdout
     finally:
         os.close(fd)
 

@@ -257,7 +257,7 @@ def _skipped(text: str, at: int) -> int:
 def _children(blanked: str, start: int) -> tuple[list[_Child], int]:
     """Return the children of the object or array that starts at a position, and the position of its end."""
     if blanked[start] not in "{[":
-        raise ConfigInvalid("has another value where an object or an array was expected")
+        raise ConfigInvalid("has another value in place of an object or an array")
     children: list[_Child] = []
     at = _skipped(blanked, start + 1)
     while blanked[at] not in "}]":
