@@ -1,9 +1,9 @@
-"""Writes `requirements.lock`: what Muniment runs on, and what builds it, by version and SHA-256.
+"""Write `requirements.lock`: the runtime and build requirements with version and SHA-256.
 
     PYTHONPATH=tests .venv/bin/python -m hashes
 
-Versions are those of `constraints.txt`, hashes those of the files that pip would install on this machine.
-Those of the same version that stand there stay, so that another Python or processor is added where it runs.
+Versions come from `constraints.txt`, hashes from the files that pip would install on this machine. Existing
+hashes of the same version stay, so a run on another Python or processor adds to them.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _ENTRY: Final = re.compile(
 )
 
 
-def wanted() -> list[str]:
-    """What the project names: to run, and to be built."""
+def list_requirements() -> list[str]:
+    """Return the runtime and build requirements of the project."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     return [*project["project"]["dependencies"], *project["build-system"]["requires"]]
 
 
-def read(text: str) -> Locked:
-    """A lock."""
+def parse_lock(text: str) -> Locked:
+    """Parse a lock."""
     return {
         (name, version): set(re.findall("[0-9a-f]{64}", hashes))
         for name, version, hashes in _ENTRY.findall(text)
     }
 
 
-def written(locked: Locked) -> str:
-    """A lock as text: sorted, with nothing that tells where the files came from."""
+def format_lock(locked: Locked) -> str:
+    """Format a lock: sorted, without the source of the files."""
     lines = (
         f"{name}=={version} \\\n"
         + " \\\n".join(f"    --hash=sha256:{each}" for each in sorted(hashes))
@@ -56,13 +56,13 @@ def written(locked: Locked) -> str:
     return HEADER + "".join(lines)
 
 
-def _here() -> Iterator[tuple[str, str, str]]:
-    """Name, version and hash of each file that pip would install."""
+def _resolve_files() -> Iterator[tuple[str, str, str]]:
+    """Yield name, version and hash of each file that pip would install."""
     report = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
             *("--only-binary", ":all:", "--constraint", str(REPOSITORY / "constraints.txt"), "--report", "-"),
-            *wanted(),
+            *list_requirements(),
         ],
         check=True,
         stdout=subprocess.PIPE,
@@ -74,10 +74,10 @@ def _here() -> Iterator[tuple[str, str, str]]:
 
 def main() -> None:
     """Write the lock."""
-    before, locked = read(LOCK.read_text() if LOCK.exists() else ""), defaultdict(set)
-    for name, version, found in _here():
+    before, locked = parse_lock(LOCK.read_text() if LOCK.exists() else ""), defaultdict(set)
+    for name, version, found in _resolve_files():
         locked[name, version] |= {found, *before.get((name, version), ())}
-    LOCK.write_text(written(locked))
+    LOCK.write_text(format_lock(locked))
 
 
 if __name__ == "__main__":

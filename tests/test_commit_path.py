@@ -1,4 +1,4 @@
-"""The path of one commit: a real one calls the functions that the review page lists, in that order."""
+"""The path of one commit: a real commit calls the functions of the review page in that order."""
 
 import os
 import sys
@@ -10,12 +10,12 @@ from kit.store.ground import new
 from threats.review import COMMIT_PATH, functions
 
 PACKAGE = Path(muniment.__file__).parent
-MOST_STOPS = 25
+MAX_STOPS = 25
 FSYNC = "os:fsync"
 
 
 class Trace:
-    """The calls of a block: each function of kernel and store, and each `os.fsync`, with those above it."""
+    """The calls of a block: each function of kernel and store, and each `os.fsync`, with their callers."""
 
     def __init__(self):
         self.calls = []
@@ -29,40 +29,40 @@ class Trace:
 
     def _note(self, frame, event, argument):
         if event == "c_call" and argument is os.fsync:
-            self.calls.append((FSYNC, above(frame)))
-        elif event == "call" and (name := place(frame.f_code)).startswith(("kernel/", "store/")):
-            self.calls.append((name, above(frame.f_back)))
+            self.calls.append((FSYNC, list_callers(frame)))
+        elif event == "call" and (name := name_function(frame.f_code)).startswith(("kernel/", "store/")):
+            self.calls.append((name, list_callers(frame.f_back)))
 
 
-def above(frame):
+def list_callers(frame):
     """Return the functions of a frame and of those that called it."""
     names = []
     while frame is not None:
-        names.append(place(frame.f_code))
+        names.append(name_function(frame.f_code))
         frame = frame.f_back
     return names
 
 
 @cache
-def place(code):
-    """Return the file and the name of a function of the package, or no text for any other."""
+def name_function(code):
+    """Return the file and name of a function of the package, or an empty text for others."""
     path = Path(code.co_filename)
     return f"{path.relative_to(PACKAGE)}:{code.co_qualname}" if path.is_relative_to(PACKAGE) else ""
 
 
-def traced(ground):
-    ground.commit(new("user/first.md"))  # Tables are loaded once.
+def trace_commit(ground):
+    ground.commit(new("user/first.md"))  # Loads tables once.
     with Trace() as trace:
         ground.commit(new("user/n.md"), ground.edit("user/a.md"))
     return trace.calls
 
 
 def test_commit_calls_the_listed_functions_in_order(ground):
-    trace = traced(ground)
+    trace = trace_commit(ground)
     calls = [name for name, _ in trace]
     first_calls = [name for name in dict.fromkeys(calls) if name in COMMIT_PATH]
     assert first_calls == COMMIT_PATH
-    assert len(COMMIT_PATH) <= MOST_STOPS
+    assert len(COMMIT_PATH) <= MAX_STOPS
     last_fsync = len(calls) - 1 - calls[::-1].index(FSYNC)
     assert "kernel/_directory.py:Directory.sync" in trace[last_fsync][1]
     assert {"store/commit.py:_update_derived", "store/journal.py:LedgerJournal.finish"} <= {
@@ -80,7 +80,7 @@ def test_commit_path_is_in_order_of_the_source():
 def test_kernel_calls_no_function_of_the_committing_module(ground):
     called_back = {
         name
-        for name, above in traced(ground)
-        if name.startswith("store/commit.py:") and any(each.startswith("kernel/") for each in above)
+        for name, callers in trace_commit(ground)
+        if name.startswith("store/commit.py:") and any(each.startswith("kernel/") for each in callers)
     }
     assert called_back == set()

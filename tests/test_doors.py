@@ -1,4 +1,4 @@
-"""Through each of the eight doors once: what a test of each looks like."""
+"""One example test for each of the eight entry points."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from muniment.testing.minds import ScriptedModel, call, calls, say
 FACT = "The user prefers dark mode in all editors"
 
 
-def test_a_link_that_leads_out_of_a_root_is_not_opened(paths, tmp_path):
+def test_link_out_of_a_root_is_not_opened(paths, tmp_path):
     (tmp_path / "secret.md").write_text("secret")
     (paths.trusted_path / "note.md").symlink_to(tmp_path / "secret.md")
     with pytest.raises(PathEscape):
         paths.root.read_bytes(at("user", "note.md"))
 
 
-def test_a_commit_lands_as_one_change(ground):
+def test_commit_writes_one_change(ground):
     outcome = ground.commit(new("user/b.md", b"# B\nbeta\n"))
     assert [change.path for change in outcome.changes] == ["user/b.md"]
     assert (ground.user / "b.md").read_bytes() == b"# B\nbeta\n"
 
 
-def test_what_no_rule_allows_is_denied(judge_of):
+def test_denied_path_is_rejected(judge_of):
     judge = judge_of(READS + rule("deny", "drafts", ["read"], ["drafts/"]))
     path = canonicalise("user/drafts/a.md", ("user",))
     assert not judge.allows(Verb.READ, path)
     assert judge.allows(Verb.READ, canonicalise("user/a.md", ("user",)))
 
 
-def test_an_escape_is_denied_and_nothing_of_it_lands(sandbox, tmp_path):
+def test_escape_is_denied_and_writes_nothing(sandbox, tmp_path):
     box = sandbox()
     outcome = box.call("write_file", {"path": "user/../outside/new.md", "content": "x"})
     assert (outcome.verdict, outcome.code) == ("deny", "path_escape")
@@ -45,26 +45,26 @@ def test_an_escape_is_denied_and_nothing_of_it_lands(sandbox, tmp_path):
     assert sorted(path.name for path in (tmp_path / "outside").iterdir()) == ["secret.md"]
 
 
-def test_what_is_remembered_is_recalled(memory):
+def test_remembered_fact_is_recalled(memory):
     opened = memory()
     (path,) = opened.remember(FACT).files_touched
     assert [entry.path for entry in opened.recall("dark mode").entries] == [path]
 
 
-def test_a_client_has_a_fact_remembered(http):
+def test_client_remembers_a_fact(http):
     daemon = http()
     result = daemon.open_client().remember(FACT).wait()
     assert result.files_touched
     assert any("dark mode" in text for text in daemon.files().values())
 
 
-def test_a_command_says_where_a_fact_went(command):
-    code, told = command("remember", FACT, "--json")
-    assert (code, told["status"]) == (0, "completed")
-    assert told["files_touched"][0] in command("ls")[1]
+def test_remember_command_prints_the_path(command):
+    code, document = command("remember", FACT, "--json")
+    assert (code, document["status"]) == (0, "completed")
+    assert document["files_touched"][0] in command("ls")[1]
 
 
-def test_a_language_model_files_a_fact_by_our_tools(model_behind, memory):
+def test_model_stores_a_fact_with_tools(model_behind, memory):
     write = tool_call("write_file", {"path": "user/editor.md", "content": f"{FACT}\n"})
     model, server = model_behind([tool_calls(write), words("Saved.")], protocol="tools")
     result = memory(model=model).remember(FACT)
@@ -72,6 +72,6 @@ def test_a_language_model_files_a_fact_by_our_tools(model_behind, memory):
     assert len(server.requests) == result.turns
 
 
-def test_a_scripted_model_is_as_good_where_no_socket_matters(memory):
+def test_scripted_model_falls_back_to_rules(memory):
     model = ScriptedModel([calls(call("ls", path="user")), say("Nothing to do.")])
     assert memory(model=model).remember(FACT).decided_by == "rules"

@@ -1,4 +1,4 @@
-"""The store under attack: records that are cut, threads that meet, kills in recovery, planted names."""
+"""Attacks on the store: cut records, concurrent threads, kills during recovery, planted names."""
 
 import signal
 import sqlite3
@@ -33,8 +33,10 @@ CUTS = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground, cut):
-    """The next record used to be chained to what the forger had left, and its head marked that as the end."""
+def test_cut_audit_log_is_found_after_further_commits(ground, cut):
+    """Regression: the next record was chained to what the forger had left, and its head marked that as the
+    end.
+    """
     for number in range(4):
         ground.commit(new(f"user/n{number}.md", b"%d\n" % number))
     assert verify(ground.state).problems == ()
@@ -48,29 +50,31 @@ def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground
         assert verify(ground.state).problems != ()
 
 
-def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(ground, monkeypatch):
-    """Each held what the other wanted: the erasure the ledger, the look the catalog."""
+def test_erasure_and_catalog_refresh_do_not_deadlock(ground, monkeypatch):
+    """Regression: the erasure held the ledger lock, the refresh the catalog lock, and each waited for the
+    other.
+    """
     ground.commit(new("user/x.md", b"a text that has to go away\n"))
-    inside, looking, real = threading.Event(), threading.Event(), erasing.view_of
+    inside, refreshing, real = threading.Event(), threading.Event(), erasing.view_of
     project, key = ground.roots["project"], root_key(ground.state, ground.roots["project"])
 
     def view(*arguments, **more):
         inside.set()
-        looking.wait(10)
+        refreshing.wait(10)
         return real(*arguments, **more)
 
     def assess(rel, digest, _data):
-        looking.set()
+        refreshing.set()
         source_of(ground.state, key, rel, digest)
         return Assessed(Trust.OWNER)
 
-    def look():
+    def refresh_view():
         inside.wait(10)
         View(ground.state.catalog, key, project, assess).refresh("another", Look())
 
     monkeypatch.setattr(erasing, "view_of", view)
     where = erasing.EraseGround(ground.state, ground.roots, STRICT, patience(20))
-    threads = [threading.Thread(target=look, daemon=True)]
+    threads = [threading.Thread(target=refresh_view, daemon=True)]
     threads.append(threading.Thread(target=erasing.erase, args=("user/x.md", where), daemon=True))
     for thread in threads:
         thread.start()
@@ -80,71 +84,71 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
     assert not (ground.user / "x.md").exists()
 
 
-def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground):
-    """The ledger said done, the files were gone, and the task could never be repeated."""
+def test_interrupt_after_a_finished_commit_keeps_its_files(ground):
+    """Regression: the ledger recorded the commit, the files were gone, and a repeat of the task failed."""
     real = LedgerJournal.finish
-    interrupted = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
-    with patch.object(LedgerJournal, "finish", interrupted), pytest.raises(KeyboardInterrupt):
+    interrupt_commit = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
+    with patch.object(LedgerJournal, "finish", interrupt_commit), pytest.raises(KeyboardInterrupt):
         ground.commit(new("user/n.md"), run=by("task-1"))
     assert ground.commit(new("user/n.md"), run=by("task-1")).repeated
     assert (ground.user / "n.md").read_bytes() == b"new\n"
 
 
-# -- Recovery under attack: it is killed itself, or nothing follows it.
+# -- recovery under attack: it is killed itself, or no other commit follows
 
 
 @pytest.fixture
-def at(tmp_path):
-    """A memory with indexes, in which a commit was killed just before it was done."""
+def interrupted_memory(tmp_path):
+    """A memory with indexes in which a commit was killed just before it finished."""
     where = tmp_path / "tree", tmp_path / "state"
     lay(where[0], BEFORE)
     with opened(*where) as ground:
         ground.commit(new("user/first.md"), new("project/first.md"))
 
-    def interrupted():
+    def interrupt_commit():
         LedgerJournal.finish = die
         with opened(*where) as ground:
             ground.commit(new("user/lost.md"), new("project/lost.md"))
 
-    killed(interrupted)
+    killed(interrupt_commit)
     assert (where[0] / "user" / "lost.md").exists()
     return where
 
 
-def is_clean(ground):
+def check_clean(ground):
     assert not [*ground.base.rglob("lost.md"), *ground.base.rglob(".muniment-*")]
     return not any(upkeep.verify(ground.state, root, STRICT).problems for root in ground.roots.values())
 
 
 @pytest.mark.parametrize("step", ["write_index", "view_of", "IndexPlan", "written"])
-def test_a_recovery_that_is_killed_before_the_index_is_right_is_done_again(at, step):
-    """The ledger had forgotten the commit by then, so the index told of its files for ever."""
+def test_recovery_killed_before_the_index_is_repeated(interrupted_memory, step):
+    """Regression: the ledger had closed the commit by then, so the index listed its files forever."""
 
-    def recovering():
+    def recover_and_die():
         setattr(upkeep, step, die)
-        with opened(*at) as ground:
+        with opened(*interrupted_memory) as ground:
             recovered(ground)
 
-    killed(recovering)
-    with opened(*at) as ground:
+    killed(recover_and_die)
+    with opened(*interrupted_memory) as ground:
         assert recovered(ground) != ()
-        assert is_clean(ground)
+        assert check_clean(ground)
         assert recovered(ground) == ()
 
 
-def test_a_commit_that_recovers_and_then_writes_nothing_leaves_the_indexes_right(at):
+def test_dry_run_with_recovery_repairs_the_indexes(interrupted_memory):
     """Another process had the memory open when the first one died."""
-    with opened(*at) as ground:
+    with opened(*interrupted_memory) as ground:
         ground.commit(new("user/more.md"), new("project/more.md"), dry_run=True)
-        assert is_clean(ground)
+        assert check_clean(ground)
 
 
-def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(tmp_path):
-    """No commit is in the ledger that could name it."""
+def test_rebuild_removes_temporary_files_of_a_killed_one(tmp_path):
+    """No commit in the ledger could name the file."""
     where, user = (tmp_path / "tree", tmp_path / "state"), tmp_path / "tree" / "user"
     lay(where[0], BEFORE)
 
-    def rebuilding():
+    def rebuild_and_die():
         real = _directory._renameat2
         with opened(*where) as ground:
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
@@ -152,7 +156,7 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
             _directory._renameat2 = lambda *arguments: (real(*arguments), die())
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
 
-    killed(rebuilding)
+    killed(rebuild_and_die)
     assert list(user.rglob(".muniment-*")) != []
     (user / ".muniment-0123456789abffff.tmp").write_text("somebody wrote this\n")
     with opened(*where) as ground:
@@ -161,12 +165,12 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
     assert (user / "memory-before-muniment.md").read_text() == "somebody wrote this\n"
 
 
-# -- Names that somebody planted before a commit, in the hope that it writes through them.
+# -- planted names
 
 
 @pytest.mark.threat("T-PATH-07", control="random_names")
-def test_no_name_that_can_be_known_beforehand_is_written_under(ground):
-    """Links that somebody planted before a commit, in the hope that it writes through them."""
+def test_commit_writes_under_no_predictable_name(ground):
+    """An attacker planted links before a commit, so that it writes through them."""
     secret = ground.outside / "secret.md"
     names = [f".muniment-{number:016x}.tmp" for number in range(500)]
     names += ["new.md.tmp", ".new.md.tmp", "new.md~", ".new.md.swp", "#new.md#", "new.tmp"]

@@ -1,4 +1,4 @@
-"""The escape corpus, against the Sandbox in both forms and against the command line."""
+"""Run the escape corpus against the sandbox in both forms and against the command line."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -27,58 +27,60 @@ DRIVERS = 2
 SAMPLE = 24
 
 
-def failures(mode, ids, directory):
-    """What goes wrong in the cases, by id; two drivers at a time."""
+def find_failures(mode, ids, directory):
+    """Return the failures of the cases by id; run two drivers at a time."""
 
-    def driven(part):
+    def run_part(part):
         where = str(directory / str(part))
         command = [sys.executable, "-P", "-W", "error", *DRIVEN[mode], where]
         (directory / str(part)).mkdir()
         return run_driver(command, ids[part::DRIVERS], canary=CORPUS.canary)
 
     with ThreadPoolExecutor(DRIVERS) as pool:
-        told = {each: lines for part in pool.map(driven, range(DRIVERS)) for each, lines in part.items()}
-    assert set(told) == set(ids)
-    return {each: (lines, CORPUS.cases[each]["why"]) for each, lines in told.items() if lines}
+        results = {each: lines for part in pool.map(run_part, range(DRIVERS)) for each, lines in part.items()}
+    assert set(results) == set(ids)
+    return {each: (lines, CORPUS.cases[each]["why"]) for each, lines in results.items() if lines}
 
 
-def swaps(case):
+def list_swaps(case):
     return [operation for operation in case["setup"] if operation["op"] == "swap"]
 
 
-def first_of_each_class():
+def select_one_per_class():
     first = {}
     for case_id, case in CORPUS.cases.items():
-        if not swaps(case):
+        if not list_swaps(case):
             first.setdefault(case["class"], case_id)
     assert set(first) == {case["class"] for case in CORPUS.cases.values()}
     return list(first.values())
 
 
-def quick():
-    """All that are no race, and of races the first of each decoy, for what reads and for what writes."""
+def select_quick():
+    """Select all cases without a race, and the first race of each decoy for reading and for writing tools."""
     races = {}
     for case_id, case in CORPUS.cases.items():
-        for swap in swaps(case):
+        for swap in list_swaps(case):
             races.setdefault((swap["kind"], case["call"]["tool"] in READING_TOOLS), case_id)
     assert len(races) == 6
-    return [case_id for case_id, case in CORPUS.cases.items() if not swaps(case) or case_id in races.values()]
+    return [
+        case_id for case_id, case in CORPUS.cases.items() if not list_swaps(case) or case_id in races.values()
+    ]
 
 
 @pytest.mark.parametrize(
     ("mode", "ids"),
     [
-        pytest.param(MODES[0], quick(), id="worker-quick"),
+        pytest.param(MODES[0], select_quick(), id="worker-quick"),
         *(pytest.param(mode, list(CORPUS.cases), id=mode, marks=pytest.mark.slow) for mode in MODES),
     ],
 )
-def test_every_case_ends_as_the_corpus_says(tmp_path, mode, ids):
-    assert failures(mode, ids, tmp_path) == {}
+def test_every_case_has_the_expected_result(tmp_path, mode, ids):
+    assert find_failures(mode, ids, tmp_path) == {}
 
 
 @pytest.mark.parametrize("step", [SAMPLE, pytest.param(1, marks=pytest.mark.slow)])
-def test_cases_of_every_class_end_so_on_the_command_line_too(tmp_path, step):
-    assert failures("tool", first_of_each_class()[::step], tmp_path) == {}
+def test_cases_of_every_class_pass_on_the_command_line(tmp_path, step):
+    assert find_failures("tool", select_one_per_class()[::step], tmp_path) == {}
 
 
 ESCAPES = [
@@ -93,9 +95,7 @@ ESCAPES = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("on_escape", ["abort", "refuse"])
-def test_where_an_escape_aborts_nothing_of_the_run_lands_and_where_it_is_refused_the_rest(
-    tmp_path, mode, on_escape
-):
+def test_escape_aborts_the_run_or_only_the_call(tmp_path, mode, on_escape):
     for number, (tool, arguments) in enumerate(ESCAPES):
         stage = Stage(tmp_path / str(number), CORPUS.canary)
         stage.prepare({"op": "hardlink", "path": "{user}/hard.md", "target": "{outside}/secret.md"})

@@ -1,4 +1,4 @@
-"""Drivers, in this process: what they tell, what they point where, and how the command line is spoken to."""
+"""Tests of the corpus drivers: their results, their file descriptors, and the command-line protocol."""
 
 import json
 import os
@@ -19,20 +19,20 @@ from muniment.testing.corpus.subjects import JsonLinesSubject
 CORPUS = load_corpus()
 
 
-def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(tmp_path, monkeypatch):
+def test_error_of_a_subject_is_a_result_of_its_case(tmp_path, monkeypatch):
     class Broken(NaiveTools):
         def call(self, tool, _arguments):
             raise Inexpressible(f"no {tool}") if tool == "edit" else LookupError("broken")
 
-    monkeypatch.setenv("HOME", "")  # Restored afterwards, like all that follows.
+    monkeypatch.setenv("HOME", "")  # Restored afterwards, as the other changes.
     monkeypatch.chdir(tmp_path)
-    kept = [os.dup(descriptor) for descriptor in range(3)]
+    saved = [os.dup(descriptor) for descriptor in range(3)]
     with (tmp_path / "results").open("wb") as file:
         os.dup2(file.fileno(), 1)
-    with ThreadPoolExecutor(1) as pool:  # Its thread alone gives up its privileges.
+    with ThreadPoolExecutor(1) as pool:  # Only its thread drops its privileges.
         ended = pool.submit(driver.drive, Broken, tmp_path / "cases", ["ok-read-relative", "ok-edit"])
-    for place, descriptor in enumerate(kept):
-        os.dup2(descriptor, place)
+    for number, descriptor in enumerate(saved):
+        os.dup2(descriptor, number)
         os.close(descriptor)
     assert ended.exception() is None
     lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
@@ -44,12 +44,12 @@ def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(tmp_pat
 # -- the command line as a subject --------------------------------------------------------------------
 
 
-def tool_that_says(program, tmp_path):
+def make_subject(program, tmp_path):
     stage = Stage(Path(tempfile.mkdtemp(dir=tmp_path)) / "case", CORPUS.canary)
     return JsonLinesSubject(stage, ["/bin/sh", "-c", program])
 
 
-def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path):
+def test_invalid_answer_of_a_command_commits_nothing(tmp_path):
     for program, problem in (
         ('echo \'{"verdict": "allow"}\'; cat', "expected verdict, code and text"),
         ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "expected verdict, code and text"),
@@ -57,28 +57,28 @@ def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_pa
         ("read line; echo why >&2", "ended without a response: why"),
     ):
         with pytest.raises(OSError if "ended" in problem else ValueError, match=problem):
-            tool_that_says(program, tmp_path)
+            make_subject(program, tmp_path)
     program = 'echo \'{"verdict": "allow", "code": null, "text": ""}\'; cat >/dev/null; exit 3'
-    assert tool_that_says(program, tmp_path).commit().error == "exit 3"
-    subject = tool_that_says(program, tmp_path)
+    assert make_subject(program, tmp_path).commit().error == "exit 3"
+    subject = make_subject(program, tmp_path)
     subject.close()
-    assert subject._process.returncode == -9, "one that is left is ended"
+    assert subject._process.returncode == -9, "a subject that was closed early must be killed"
 
 
 # -- privileges ---------------------------------------------------------------------------------------
 
 
-def test_a_thread_that_obeys_file_modes_cannot_read_what_nobody_may(tmp_path):
+def test_thread_without_privileges_obeys_file_modes(tmp_path):
     path = tmp_path / "secret"
     path.touch(mode=0)
     with ThreadPoolExecutor(1, initializer=obey_file_modes) as pool:
         assert isinstance(pool.submit(path.read_bytes).exception(), PermissionError)
 
 
-# -- stages are built as the format says ---------------------------------------------------------------
+# -- stages follow the format
 
 
-def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_braces_stay(tmp_path):
+def test_expand_replaces_placeholders_at_any_depth(tmp_path):
     stage = Stage(tmp_path / "case", "canary")
     value = {"a": ["{user}/x", {"$repeat": ["ab", 2], "$pre": "<", "$post": "{outside}"}, None, 3]}
     assert stage.expand(value) == {"a": [f"{stage.tree}/user/x", f"<abab{stage.tree}/outside", None, 3]}
@@ -86,10 +86,10 @@ def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_brace
     assert {text: stage.expand(text) for text in literals} == literals
 
 
-# -- the cases are in the format -------------------------------------------------------------------
+# -- the cases follow the format
 
 
-def test_every_case_is_in_the_format_and_the_published_file_uses_none_of_what_we_added():
+def test_every_case_has_the_published_format():
     required = {"id", "class", "setup", "call", "expect", "effect", "why", "source"}
     for name, case in CORPUS.cases.items():
         assert required <= case.keys() <= required | {"first", "accept", "checks", "policy", "repeat"}, name
@@ -103,7 +103,7 @@ def test_every_case_is_in_the_format_and_the_published_file_uses_none_of_what_we
         assert "lands" not in case["call"], name
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
+def test_unrelated_case_files_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "files", lambda _package: tmp_path)
     (tmp_path / "a.json").write_text(json.dumps({"canary": "x", "cases": [{"id": "1"}]}))
     (tmp_path / "b.json").write_text(json.dumps({"canary": "y", "cases": [{"id": "2"}]}))

@@ -1,4 +1,4 @@
-"""The interpreter notices what goes wrong: it convicts a naive tool, and every check of it can fail."""
+"""Tests of the corpus interpreter: a naive tool fails, and every check can fail."""
 
 import os
 from dataclasses import replace
@@ -14,45 +14,45 @@ CORPUS = load_corpus()
 SHOWN = "the canary is in the answer"
 
 
-def found_in(tmp_path, case, subject=NaiveTools):
+def find_failures(tmp_path, case, subject=NaiveTools):
     return list(map(str, run_case(case, tmp_path / "case", CORPUS.canary, subject)))
 
 
-# -- a naive tool is convicted -----------------------------------------------------------------------
+# -- a naive tool fails
 
 
-CRIMES = {
+EXPECTED_FAILURES = {
     **dict.fromkeys(("prefix-dotdot", "sym-read-file-rel", "hard-read", "race-dir-0"), SHOWN),
     **dict.fromkeys(("ro-scope-write", "edit-crlf"), "file_equals"),
     "race-dir-2": "'outside/secret.md' changed",
     "sym-write-dangling": "'outside/born.md' appeared",
 }
-CRIMES |= {"sym-ls-link": "not_in_output", "uni-name-00": "absent", "mode-new-private": "mode_max"}
-CRIMES |= {"forge-fm-11": "index_safe: an address that is rendered as a link"}
-CRIMES |= {"forge-fm-huge": "index_line_max"}
+EXPECTED_FAILURES |= {"sym-ls-link": "not_in_output", "uni-name-00": "absent", "mode-new-private": "mode_max"}
+EXPECTED_FAILURES |= {"forge-fm-11": "index_safe: an address that is rendered as a link"}
+EXPECTED_FAILURES |= {"forge-fm-huge": "index_line_max"}
 
 
 @pytest.mark.sweep(5)
-@pytest.mark.parametrize("case_id", CRIMES)
-def test_a_naive_tool_is_convicted(tmp_path, case_id):
-    found = found_in(tmp_path, CORPUS.cases[case_id])
-    assert any(CRIMES[case_id] in failure for failure in found), found
+@pytest.mark.parametrize("case_id", EXPECTED_FAILURES)
+def test_naive_tool_fails_its_cases(tmp_path, case_id):
+    found = find_failures(tmp_path, CORPUS.cases[case_id])
+    assert any(EXPECTED_FAILURES[case_id] in failure for failure in found), found
 
 
-def test_a_tool_that_checks_first_and_opens_later_loses_the_race(tmp_path):
-    found = found_in(tmp_path, CORPUS.cases["race-dir-0"], RealpathTools)
+def test_tool_that_checks_before_it_opens_loses_the_race(tmp_path):
+    found = find_failures(tmp_path, CORPUS.cases["race-dir-0"], RealpathTools)
     assert any(SHOWN in failure for failure in found), found
 
 
-def test_what_even_a_naive_tool_does_right_is_no_crime(tmp_path):
+def test_naive_tool_passes_harmless_cases(tmp_path):
     for case_id in ("ok-read-relative", "ok-edit", "ok-ls-root", "ok-grep-literal", "ok-name-08"):
-        assert found_in(tmp_path / case_id, CORPUS.cases[case_id]) == []
+        assert find_failures(tmp_path / case_id, CORPUS.cases[case_id]) == []
 
 
-# -- what is always checked can fail -----------------------------------------------------------------
+# -- checks of every case can fail
 
 
-MISDEEDS = {
+SIDE_EFFECTS = {
     "'outside/secret.md' changed: modified": lambda stage: os.utime(stage.outside / "secret.md"),
     "'outside/secret.md' was read": lambda stage: (stage.outside / "secret.md").read_bytes(),
     "'user-evil' was read": lambda stage: list(stage.scope("user-evil").iterdir()),
@@ -61,7 +61,7 @@ MISDEEDS = {
     ),
     "'elsewhere' is next to the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
     "'project' changed: modified": lambda stage: put(stage.scope("project"), ".new").unlink(),
-    # Files that are there before the call may hold the canary: setups link to it.
+    # Files that exist before the call may contain the canary, because setups link to it.
     "the canary was written to 'state:ledger'": lambda stage: put(stage.state, "ledger", stage.canary),
     "the canary was written to 'project/c.md'": lambda stage: put(
         stage.scope("project"), "c.md", stage.canary
@@ -69,9 +69,9 @@ MISDEEDS = {
 }
 
 
-@pytest.mark.parametrize("told", MISDEEDS)
-def test_a_misdeed_beside_a_right_answer_is_seen(tmp_path, told):
-    if told.endswith("was read") and not keeps_access_times(tmp_path):
+@pytest.mark.parametrize("expected", SIDE_EFFECTS)
+def test_side_effect_of_a_correct_answer_is_found(tmp_path, expected):
+    if expected.endswith("was read") and not has_access_times(tmp_path):
         pytest.skip("this mount keeps no access times")
 
     class Culprit(NaiveTools):
@@ -89,21 +89,21 @@ def test_a_misdeed_beside_a_right_answer_is_seen(tmp_path, told):
 
         def at(self, now):
             if now == moment:
-                MISDEEDS[told](self.stage)
+                SIDE_EFFECTS[expected](self.stage)
 
-    for moment in ("call", "commit") if "canary" in told else ("open", "call", "commit"):
-        found = found_in(tmp_path / moment, CORPUS.cases["ok-read-relative"], Culprit)
-        assert any(told in failure for failure in found), (moment, found)
+    for moment in ("call", "commit") if "canary" in expected else ("open", "call", "commit"):
+        found = find_failures(tmp_path / moment, CORPUS.cases["ok-read-relative"], Culprit)
+        assert any(expected in failure for failure in found), (moment, found)
 
 
-def keeps_access_times(directory):
+def has_access_times(directory):
     stage = Stage(directory / "probe", CORPUS.canary)
     before = stage.photograph()
     (stage.outside / "secret.md").read_bytes()
     return tree_changes(before, stage.photograph(), roots=True) != []
 
 
-def answering(answer=None, *, commit=None, log="", **fields):
+def make_subject_class(answer=None, *, commit=None, log="", **fields):
     often = commit is None
 
     class Liar(NaiveTools):
@@ -123,26 +123,29 @@ def answering(answer=None, *, commit=None, log="", **fields):
 
 
 LIARS = [
-    (answering(lambda stage, _: Answer("allow", None, "alpha", stage.canary)), SHOWN),
-    (answering(lambda stage, _: Answer("allow", None, f"alpha {stage.tree}", "")), "a host path is in the"),
-    (answering(code="refused"), "code 'refused' does not belong"),
-    (answering(verdict="error", code="refused"), "code 'refused' does not belong"),
-    (answering(verdict="error", code="not_found"), "verdict error"),
-    (answering(commit=lambda _: Committed("store_conflict", "")), "the commit failed"),
-    (answering(commit=lambda stage: Committed(None, stage.canary)), "the canary is in the commit"),
-    (answering(log=f"debug: {CORPUS.canary}"), "the canary is in the log"),
+    (make_subject_class(lambda stage, _: Answer("allow", None, "alpha", stage.canary)), SHOWN),
+    (
+        make_subject_class(lambda stage, _: Answer("allow", None, f"alpha {stage.tree}", "")),
+        "a host path is in the",
+    ),
+    (make_subject_class(code="refused"), "code 'refused' does not belong"),
+    (make_subject_class(verdict="error", code="refused"), "code 'refused' does not belong"),
+    (make_subject_class(verdict="error", code="not_found"), "verdict error"),
+    (make_subject_class(commit=lambda _: Committed("store_conflict", "")), "the commit failed"),
+    (make_subject_class(commit=lambda stage: Committed(None, stage.canary)), "the canary is in the commit"),
+    (make_subject_class(log=f"debug: {CORPUS.canary}"), "the canary is in the log"),
 ]
 
 
-def test_what_a_subject_says_is_judged(tmp_path):
+def test_invalid_answer_of_a_subject_is_found(tmp_path):
     for number, (liar, crime) in enumerate(LIARS):
-        found = found_in(tmp_path / str(number), CORPUS.cases["ok-read-relative"], liar)
+        found = find_failures(tmp_path / str(number), CORPUS.cases["ok-read-relative"], liar)
         assert any(crime in failure for failure in found), (crime, found)
 
 
-def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_is_seen(tmp_path):
-    liar = answering(lambda *_: Answer("deny", "refused", "no", ""))
-    found = found_in(tmp_path / "refusal", CORPUS.cases["idx-edit"], liar)
+def test_write_of_a_denied_call_or_extra_file_is_found(tmp_path):
+    liar = make_subject_class(lambda *_: Answer("deny", "refused", "no", ""))
+    found = find_failures(tmp_path / "refusal", CORPUS.cases["idx-edit"], liar)
     assert "'user/MEMORY.md' changed: size, content, modified" in found
 
     class Untidy(NaiveTools):
@@ -151,13 +154,13 @@ def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_
             (self.stage.scope("project") / "MEMORY.md").touch()
             return super().commit()
 
-    assert found_in(tmp_path / "untidy", CORPUS.cases["ok-edit"], Untidy) == [
+    assert find_failures(tmp_path / "untidy", CORPUS.cases["ok-edit"], Untidy) == [
         "'project/MEMORY.md' was also written",
         "'user/.a.md.tmp' was also written",
     ]
 
 
-# -- each effect can fail ----------------------------------------------------------------------------
+# -- each effect can fail
 
 GOOD_INDEX = "# Memory\n\nNotice.\n\n- [a](a.md) — text with \\[brackets\\] &amp; more\n- [b c](t/b%20c.md)\n"
 ONE = {"user/a.md": "one"}
@@ -186,16 +189,16 @@ EFFECTS = [
 ]
 
 
-def test_every_effect_of_the_corpus_is_told_from_its_absence(tmp_path):
+def test_every_effect_check_can_pass_and_fail(tmp_path):
     for number, (check, terms, good, bad) in enumerate(EFFECTS):
         check = {"check": check, **terms}  # noqa: PLW2901
-        assert list(problems(arranged(tmp_path / f"{number}-good", good), check)) == [], check
-        assert list(problems(arranged(tmp_path / f"{number}-bad", bad), check)) != [], check
-    asked = {check["check"] for case in CORPUS.cases.values() for check in case.get("checks", ())}
-    assert asked <= CHECKS.keys() == {check for check, *_ in EFFECTS}
+        assert list(problems(prepare_effect(tmp_path / f"{number}-good", good), check)) == [], check
+        assert list(problems(prepare_effect(tmp_path / f"{number}-bad", bad), check)) != [], check
+    used = {check["check"] for case in CORPUS.cases.values() for check in case.get("checks", ())}
+    assert used <= CHECKS.keys() == {check for check, *_ in EFFECTS}
 
 
-def arranged(directory, world):
+def prepare_effect(directory, world):
     stage = Stage(directory, CORPUS.canary)
     for name, content in world.items():
         if "/" in name:

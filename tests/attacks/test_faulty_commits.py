@@ -1,6 +1,7 @@
-"""Commits and rollbacks that fail, are interrupted or killed at any system call, while peers edit the files.
+"""Commits and rollbacks that fail, are interrupted or are killed at any system call, while peers edit the
+files.
 
-What can go wrong at a call, and the oracle, are in `kit/store/faulty.py`, whose command tries 100 000 cases.
+The faults at a call and the oracle are in `kit/store/faulty.py`, whose command tries 100 000 cases.
 Here some of them are tried, and the same faults through `muniment.open` with the real ledger.
 """
 
@@ -41,34 +42,34 @@ def remember_as_agent(memory):
     return memory.try_remember(RememberRequest(LIST, scope="user", trust=Trust.AGENT, task_id="task-1"))
 
 
-def entries(home):
-    """Paths and texts of the entries, by what they say."""
+def read_entries(home):
+    """Return the paths of the entries by their facts."""
     found = {path: path.read_text() for path in (home / "user").rglob("*.md") if path.name != "MEMORY.md"}
     return {fact: path for fact in FACTS for path, text in found.items() if fact.rstrip(".") in text}
 
 
 def at_rename(number, act):
-    """Do something after the rename of a number that leads to a name of an entry."""
+    """Run `act` after the rename with this number that creates the name of an entry."""
     real, count = _directory._renameat2, itertools.count(1)
 
-    def renaming(call, from_fd, old, to_fd, new, flags):
+    def rename(call, from_fd, old, to_fd, new, flags):
         result = real(call, from_fd, old, to_fd, new, flags)
         if not new.startswith(b".muniment-") and next(count) == number:
             act()
         return result
 
-    return patch.object(_directory, "_renameat2", renaming)
+    return patch.object(_directory, "_renameat2", rename)
 
 
 def kill_at_second_file(home):
-    """Remember three facts of an agent in a process that is killed once two files have their names."""
+    """Remember three facts of an agent in a process that is killed after two files have their names."""
 
     def remember():
         with open_memory(home) as memory, at_rename(2, lambda: os.kill(os.getpid(), signal.SIGKILL)):
             remember_as_agent(memory)
 
     killed(remember)
-    assert len(entries(home)) == 2
+    assert len(read_entries(home)) == 2
 
 
 # -- in the kernel, every call
@@ -81,7 +82,7 @@ def test_commit_with_faults_at_any_call_is_all_or_nothing(tmp_path):
     dice = random.Random(41)
     counts = measured(tmp_path)
     cases = [*itertools.islice(single(counts), 0, None, 37), *(drawn(dice, counts) for _ in range(300))]
-    # A peer that shortens a file at the moment of an exchange, and an interrupt before that is looked at.
+    # A peer shortens a file during an exchange; an interrupt comes before that is checked.
     cases += [
         Case([{at: ("kill", "before")}], [{at - 1: [(deed, rel)]}])
         for at in range(2, counts[0], 5)
@@ -94,7 +95,7 @@ def test_commit_with_faults_at_any_call_is_all_or_nothing(tmp_path):
 
 
 def test_second_edit_during_an_exchange_leaves_no_temporary_name(tmp_path):
-    """A peer replaces a file before the exchange and again before it is taken back."""
+    """A peer replaces a file before the exchange and again before it is undone."""
     calls, _, _ = measured(tmp_path)
     deed = [("replace", "topic/t.md")]
     cases = [Case([{}], [{at: deed, at + later: deed}]) for at in range(1, calls) for later in (3, 4)]
@@ -109,24 +110,24 @@ def test_second_edit_during_an_exchange_leaves_no_temporary_name(tmp_path):
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES, errno.ENXIO])
 def test_recovery_that_cannot_read_a_file_keeps_the_intent(home, number):
     kill_at_second_file(home)
-    real, (_, second) = root.Openat2Resolver.open, sorted(entries(home).values())
+    real, (_, second) = root.Openat2Resolver.open, sorted(read_entries(home).values())
 
-    def failing(self, dir_fd, path, purpose):
+    def fail_open(self, dir_fd, path, purpose):
         if path == second.name.encode():
             raise OSError(number, os.strerror(number))
         return real(self, dir_fd, path, purpose)
 
-    with patch.object(root.Openat2Resolver, "open", failing), open_memory(home) as memory:
+    with patch.object(root.Openat2Resolver, "open", fail_open), open_memory(home) as memory:
         assert any(second.name in note and "cannot be rolled back now" in note for note in memory.place.notes)
-        assert second.exists()  # It is visible, and of the trust of whoever asked.
+        assert second.exists()  # It is visible, with the trust of the caller.
         with pytest.raises(ManagedMemoryUnavailable, match="cannot be rolled back now"):
             memory.remember("The moon is far away.", scope="user")
     with open_memory(home) as memory:
         assert any("rolled back task-1" in note for note in memory.place.notes)
-        assert entries(home) == {}
+        assert read_entries(home) == {}
         assert memory.history() == ()
         assert remember_as_agent(memory).status == "completed"
-        assert len(entries(home)) == 3
+        assert len(read_entries(home)) == 3
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -135,30 +136,30 @@ def test_second_interrupt_during_a_rollback_keeps_the_intent(home, error):
     def interrupt():
         raise error
 
-    def interrupted(*_):
+    def raise_error(*_):
         raise error
 
-    twice = patch.object(Directory, "withdraw", interrupted), at_rename(2, interrupt)
+    twice = patch.object(Directory, "withdraw", raise_error), at_rename(2, interrupt)
     with twice[0], twice[1], pytest.raises(error), open_memory(home) as memory:
         remember_as_agent(memory)
-    assert len(entries(home)) == 2
+    assert len(read_entries(home)) == 2
     with open_memory(home) as memory:
-        assert entries(home) == {}
+        assert read_entries(home) == {}
         assert memory.history() == ()
         assert memory.remember("The moon is far away.", scope="user").status == "completed"
 
 
 @pytest.mark.threat("T-IDX-02", control="kept_conflicts")
 def test_edit_of_an_interrupted_commit_keeps_trust_and_history(home):
-    """Somebody added a line to what an agent's commit had written before it was killed."""
+    """A peer added a line to a file that an agent's commit had written before it was killed."""
     kill_at_second_file(home)
-    edited = next(iter(entries(home).values()))
+    edited = next(iter(read_entries(home).values()))
     as_written = edited.read_bytes()
     edited.write_bytes(as_written + b"And a line of mine.\n")
     path = edited.relative_to(home).as_posix()
     with open_memory(home) as memory:
         assert any(path in note and "recovery_conflict" in note for note in memory.place.notes)
-        assert list(entries(home).values()) == [edited]
+        assert list(read_entries(home).values()) == [edited]
         (step,) = memory.history()
         assert (step.path, step.trust) == (path, Trust.AGENT)
         assert memory.why(path).trust is Trust.AGENT
@@ -169,6 +170,6 @@ def test_edit_of_an_interrupted_commit_keeps_trust_and_history(home):
 
 def test_open_after_a_failed_recovery_names_the_files(home):
     kill_at_second_file(home)
-    failing = RollbackFailed("memory", "an interrupted change of user/a.md cannot be rolled back now")
-    with patch("muniment.opening.recover_all", side_effect=failing), open_memory(home) as memory:
-        assert str(failing) in memory.place.notes
+    error = RollbackFailed("memory", "an interrupted change of user/a.md cannot be rolled back now")
+    with patch("muniment.opening.recover_all", side_effect=error), open_memory(home) as memory:
+        assert str(error) in memory.place.notes

@@ -1,4 +1,6 @@
-"""A fenced worker answers every call as the same code does unfenced, and is refused nothing that it needs."""
+"""A fenced worker answers every call as the same code does without a fence, and is denied no needed system
+call.
+"""
 
 import itertools
 import os
@@ -17,9 +19,9 @@ from muniment.sandbox.sandbox import Sandbox
 pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
 
 SERVICES = {
-    "as it is": None,
+    "unchanged": None,
     "guarded": "guarded_service:serve",
-    "on the walk": "withholding_service:openat2_unknown",
+    "without openat2": "withholding_service:openat2_unknown",
 }
 
 PATHS = [
@@ -44,13 +46,13 @@ PATTERNS = [
 ]
 CODES = {None, "path_escape", "bad_name", "refused", "not_found", "not_a_file", "not_text", "too_large"}
 CODES |= {"exists_as", "no_match", "not_unique", "bad_arguments", "unknown_tool", "quota"}
-"""What the calls are answered with under every policy."""
+"""The codes that occur under every policy."""
 
 ODD = [None, True, 1, -1, 1.5, 10**30, [], {}, "x", ["user"], {"path": "user"}]
 
 
-def every_call():
-    """Each tool with each of what it may be given, and with what it may not."""
+def generate_calls():
+    """Generate calls of each tool with valid and invalid arguments."""
     for path in PATHS:
         yield "ls", {"path": path}
         yield "read_file", {"path": path}
@@ -123,11 +125,11 @@ POLICIES = {
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("symlinks", ["beneath", "refuse"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlinks):
+def test_fenced_worker_answers_as_an_unfenced_one(zygote, roots, policy, symlinks):
     before = photograph(*roots.values())
     calls, codes = 0, set()
     with side_by_side(zygote, policy, roots, symlinks=symlinks) as both:
-        for tool, arguments in every_call():
+        for tool, arguments in generate_calls():
             outcome = both.call(tool, arguments)
             assert CANARY not in outcome.text
             codes.add(outcome.code)
@@ -138,15 +140,15 @@ def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlin
     assert photograph(*roots.values()) == before
 
 
-def test_the_guard_notices_an_import_and_a_call_that_is_refused(roots, monkeypatch):
-    for service, told in (("importing", "exit code 99"), ("asking", "SIGSYS")):
+def test_guard_reports_imports_and_denied_system_calls(roots, monkeypatch):
+    for service, expected in (("importing", "exit code 99"), ("asking", "SIGSYS")):
         with source(f"guarded_service:{service}") as zygote:
             monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
-            with Sandbox(strict(), roots) as box, pytest.raises(WorkerLost, match=told):
+            with Sandbox(strict(), roots) as box, pytest.raises(WorkerLost, match=expected):
                 box.call("ls", {"path": "user"})
 
 
-def test_what_its_owner_may_not_read_is_unreadable_behind_the_fence_to_root_as_well(tmp_path):
+def test_fenced_worker_of_root_cannot_read_closed_files(tmp_path):
     roots = make_roots(tmp_path)
     put(roots["user"], "closed.md", CANARY).chmod(0)
     put(roots["user"], "shut/inner.md", CANARY)

@@ -38,11 +38,11 @@ FOREVER = Patience(math.inf)
 LEVELS = list(Trust)
 
 
-def remembered(memory, fact, trust, scope="user"):
+def make_entry(memory, fact, trust, scope="user"):
     """Return a memory with a fact of that trust, and the path and file of its entry."""
     opened = memory()
     done = opened.try_remember(RememberRequest(fact, trust=trust, scope=scope))
-    if done.error is not None:  # It waits for its owner.
+    if done.error is not None:  # The change is pending review.
         done = opened.approve(done.error.review_id, opened.review(done.error.review_id).digest)
     (path,) = [each.path for each in done.changes]
     return opened, path, opened.place.roots[scope].trusted_path / path.partition("/")[2]
@@ -65,7 +65,7 @@ def is_above(trust, other):
 @pytest.mark.parametrize("scope", ["user", "project"])
 @pytest.mark.parametrize("trust", [Trust.WORKSPACE, Trust.AGENT, Trust.EXTERNAL])
 def test_reformatted_entry_keeps_its_trust(memory, trust, scope):
-    opened, path, file = remembered(memory, RULES, trust, scope)
+    opened, path, file = make_entry(memory, RULES, trust, scope)
     before, rises, unchanged = file.read_bytes(), {}, []
     for name, change in REFORMATTINGS.items():
         file.write_bytes(change(before))
@@ -97,7 +97,7 @@ FACTS = [
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("fact", FACTS)
 def test_reformatted_fact_keeps_its_trust(memory, fact):
-    opened, path, file = remembered(memory, fact, Trust.AGENT)
+    opened, path, file = make_entry(memory, fact, Trust.AGENT)
     before = file.read_bytes()
     for name, change in REFORMATTINGS.items():
         try:
@@ -109,7 +109,7 @@ def test_reformatted_fact_keeps_its_trust(memory, fact):
 
 @pytest.mark.slow
 def test_reformatted_entry_stays_out_of_the_system_part(memory):
-    opened, _, file = remembered(memory, RULES, Trust.AGENT)
+    opened, _, file = make_entry(memory, RULES, Trust.AGENT)
     before = file.read_bytes()
     for name, change in REFORMATTINGS.items():
         file.write_bytes(change(before))
@@ -132,7 +132,7 @@ def put(old, new):
     return edit
 
 
-def anew(body):
+def replace_body(body):
     """Replace the whole body."""
     return lambda text: "".join(text.rpartition("---\n# Rules")[:2]).removesuffix("# Rules") + body
 
@@ -145,7 +145,7 @@ EDITS = {
     "below the heading": (put("zoo\n", f"zoo\n{NEW}\n"), [NEW]),
     "between two sentences": (put("ask. Ana", f"ask. {NEW} Ana"), [NEW]),
     "before the first sentence": (put("The build", f"{NEW} The build"), [NEW]),
-    "behind the last sentence of a line": (put("12 times...", f"12 times... {NEW}"), [NEW]),
+    "after the last sentence of a line": (put("12 times...", f"12 times... {NEW}"), [NEW]),
     "two sentences": (lambda text: f"{text}{NEW} Ben pays.\n", [NEW, "Ben pays."]),
     "one far from the other": (
         lambda text: put("# Rules", f"{NEW}\n\n# Rules")(text) + "Ben pays.\n",
@@ -176,7 +176,7 @@ EDITS = {
     ),
     "that denies": (lambda text: f"{text}\nNever deploy zebras.\n", ["Never deploy zebras."]),
     "with CRLF": (lambda text: f"{text}\n{NEW}\n".replace("\n", "\r\n"), [NEW]),
-    "with a formatter behind": (
+    "with a formatter afterwards": (
         lambda text: f"{text}\n{NEW}\n".replace("\n- ", "\n* ").replace("'", "\u2019"),
         [NEW],
     ),
@@ -208,23 +208,23 @@ EDITS = {
     "the beginning of a sentence removed": (put("The build bot may deploy", "Deploy"), []),
     "a sentence copied": (lambda text: f"{text}\n{FRIDAYS}\n", []),
     "a sentence moved": (lambda text: put(f"{FRIDAYS} ", "")(text) + FRIDAYS, []),
-    "words behind a sentence that stays whole": (
+    "words after a sentence that stays whole": (
         put("Prefers tea", "Prefers tea, says Ben"),
         ["Prefers tea, says Ben"],
     ),
     "a limit to a sentence that stays whole": (put("end there!", "end there, unless Ben says so!"), []),
     "an address": (lambda text: f"{text}\nhttps://example.net/ours\n", []),
-    # all is written anew
-    "another body": (anew(f"{NEW} Ben pays.\n"), [NEW, "Ben pays."]),
+    # the whole body is replaced
+    "another body": (replace_body(f"{NEW} Ben pays.\n"), [NEW, "Ben pays."]),
     "another body that shares words": (
-        anew("Ana and the bot end Fridays with tea.\n"),
+        replace_body("Ana and the bot end Fridays with tea.\n"),
         ["Ana and the bot end Fridays with tea."],
     ),
     "another body without front matter": (lambda _: f"{NEW}\n", [NEW]),
 }
 
 
-def owned(found):
+def list_owner_sentences(found):
     """Return the sentences of the body that are the owner's."""
     return [each.text for each in found.sentences if each.trust is Trust.OWNER and not each.is_title]
 
@@ -232,22 +232,22 @@ def owned(found):
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("trust", [Trust.AGENT, Trust.EXTERNAL])
 def test_edited_entry_raises_only_new_sentences(memory, trust):
-    opened, path, file = remembered(memory, RULES, trust)
+    opened, path, file = make_entry(memory, RULES, trust)
     before, wrong = file.read_text(), {}
     for name, (change, expected) in EDITS.items():
         file.write_text(change(before))
         found = opened.why(path)
-        is_anew = "another body" in name
-        assert found.trust is (Trust.OWNER if is_anew else trust), name
-        if not is_anew and owned(found) != expected:
-            wrong[name] = owned(found)
+        is_replaced = "another body" in name
+        assert found.trust is (Trust.OWNER if is_replaced else trust), name
+        if not is_replaced and list_owner_sentences(found) != expected:
+            wrong[name] = list_owner_sentences(found)
     assert wrong == {}
     assert len(EDITS) >= 40
 
 
 @pytest.mark.slow
 def test_system_part_has_only_the_sentences_of_the_owner(memory):
-    opened, _, file = remembered(memory, RULES, Trust.AGENT)
+    opened, _, file = make_entry(memory, RULES, Trust.AGENT)
     before = file.read_text()
     for name, (change, expected) in EDITS.items():
         file.write_text(change(before))
@@ -259,7 +259,7 @@ def test_system_part_has_only_the_sentences_of_the_owner(memory):
 @needs_git
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 def test_checkout_with_autocrlf_keeps_the_trust(memory, tmp_path):
-    opened, path, file = remembered(memory, RULES, Trust.EXTERNAL)
+    opened, path, file = make_entry(memory, RULES, Trust.EXTERNAL)
     repository = tmp_path / "notes"
     repository.mkdir()
     git(repository, "init", "-q")
@@ -277,7 +277,7 @@ def test_checkout_with_autocrlf_keeps_the_trust(memory, tmp_path):
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 @pytest.mark.parametrize("scope", ["user", "project"])
 def test_renamed_and_reformatted_entry_keeps_its_trust(memory, scope):
-    opened, _, file = remembered(memory, RULES, Trust.AGENT)
+    opened, _, file = make_entry(memory, RULES, Trust.AGENT)
     before, other = file.read_bytes(), opened.place.roots[scope].trusted_path / "mine.md"
     file.unlink()
     for name, change in REFORMATTINGS.items():
@@ -292,12 +292,12 @@ def test_renamed_and_reformatted_entry_keeps_its_trust(memory, scope):
 
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 def test_copied_sentence_keeps_its_trust_in_another_file(memory):
-    opened, _, _ = remembered(memory, RULES, Trust.AGENT)
+    opened, _, _ = make_entry(memory, RULES, Trust.AGENT)
     mine = opened.place.roots["user"].trusted_path / "mine.md"
     copied = FRIDAYS.replace("may", "MAY").replace("zebra", "*zebra*")
     mine.write_text(f"# Notes of mine\n\n{NEW}\n{copied}\nBen pays.\n")
     found = opened.why("user/mine.md")
-    assert (found.trust, owned(found)) == (Trust.AGENT, ["Notes of mine", NEW, "Ben pays."])
+    assert (found.trust, list_owner_sentences(found)) == (Trust.AGENT, ["Notes of mine", NEW, "Ben pays."])
     assert "zebra" not in system_text(opened)
     assert NEW in system_text(opened)
 
@@ -305,7 +305,7 @@ def test_copied_sentence_keeps_its_trust_in_another_file(memory):
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 def test_long_sentence_needs_several_new_words(memory):
     words = [f"{letter}{letter}um" for letter in "bcdfghjklmnpqrstvwxz"]
-    opened, path, file = remembered(memory, f"The {' '.join(words)} may deploy the zebra.", Trust.AGENT)
+    opened, path, file = make_entry(memory, f"The {' '.join(words)} may deploy the zebra.", Trust.AGENT)
     before = file.read_text()
     for count, trust in ((1, Trust.AGENT), (3, Trust.OWNER)):
         changed = [f"Ana-{at}" if at % 6 == 0 and at < 6 * count else word for at, word in enumerate(words)]
@@ -314,14 +314,14 @@ def test_long_sentence_needs_several_new_words(memory):
 
 
 def test_quoted_sentence_keeps_the_owners_trust_at_its_path(memory):
-    opened, path, file = remembered(memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
+    opened, path, file = make_entry(memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
     opened.try_remember(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
     file.write_text(file.read_text().replace(". ", ".\n\n") + "\nCarla sings.\n")
     assert opened.why(path).trust is Trust.OWNER
 
 
 def test_common_short_sentences_lower_no_other_entry(memory):
-    opened, _, _ = remembered(memory, "Yes. No. Done. Dark mode.", Trust.AGENT)
+    opened, _, _ = make_entry(memory, "Yes. No. Done. Dark mode.", Trust.AGENT)
     mine = opened.place.roots["user"].trusted_path / "mine.md"
     mine.write_text("Yes.\n\n- Done\n- Dark mode\n- Ben prefers dark mode at night\n")
     assert opened.why("user/mine.md").trust is Trust.OWNER
@@ -329,7 +329,7 @@ def test_common_short_sentences_lower_no_other_entry(memory):
 
 @pytest.mark.threat("T-MEM-36", control="moved_trust")
 def test_text_that_is_too_long_has_the_least_known_trust(memory):
-    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
     opened.try_remember(
         RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project")
     )
@@ -339,38 +339,38 @@ def test_text_that_is_too_long_has_the_least_known_trust(memory):
 
 @pytest.mark.threat("T-MEM-36", control="whole_edits")
 def test_edit_command_raises_only_new_sentences(memory):
-    opened, path, file = remembered(memory, RULES, Trust.AGENT)
-    place, at = opened.place, opened.place.path(path)
+    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
+    context, at = opened.place, opened.place.path(path)
     before = file.read_bytes()
-    replace_text(place, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
+    replace_text(context, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
     assert opened.why(path).trust is Trust.AGENT
     assert system_text(opened) == ""
     before = file.read_bytes()
-    result = replace_text(place, at, before, before + f"{NEW}\n".encode())
+    result = replace_text(context, at, before, before + f"{NEW}\n".encode())
     found = opened.why(path)
-    assert (found.state, found.trust, owned(found)) == ("committed", Trust.AGENT, [NEW])
+    assert (found.state, found.trust, list_owner_sentences(found)) == ("committed", Trust.AGENT, [NEW])
     assert system_text(opened).rstrip().endswith(NEW)
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-    assert owned(opened.why(path)) == [NEW]
+    assert list_owner_sentences(opened.why(path)) == [NEW]
     file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
     opened.undo(result.task_id)
-    assert (opened.why(path).trust, owned(opened.why(path))) == (Trust.AGENT, [])
-    result = replace_text(place, at, file.read_bytes(), f"{NEW}\n".encode())
-    assert opened.why(result.path).trust is Trust.OWNER  # Nothing is left of what the agent wrote.
+    assert (opened.why(path).trust, list_owner_sentences(opened.why(path))) == (Trust.AGENT, [])
+    result = replace_text(context, at, file.read_bytes(), f"{NEW}\n".encode())
+    assert opened.why(result.path).trust is Trust.OWNER  # No text of the agent is left.
 
 
 @pytest.mark.threat("T-MEM-36", control="no_write_up")
 def test_agent_cannot_remove_an_entry_with_the_owners_sentences(memory):
-    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
     file.write_text(f"{file.read_text()}\n{NEW}\n")
-    gone = FileChange(opened.place.path(path), digest(file.read_bytes()), None)
+    removal = FileChange(opened.place.path(path), digest(file.read_bytes()), None)
     with pytest.raises(PendingReview, match="has trust owner"):
-        Entries(opened.place).change([gone], Trust.AGENT, FOREVER)
+        Entries(opened.place).change([removal], Trust.AGENT, FOREVER)
     assert NEW in file.read_text()
 
 
 def test_undone_and_erased_entries_leave_no_passages(memory):
-    opened, path, _ = remembered(memory, RULES, Trust.AGENT)
+    opened, path, _ = make_entry(memory, RULES, Trust.AGENT)
     ledger = opened.place.state.ledger
     assert ledger.rows("SELECT count(*) FROM passage") > [(50,)]
     where = EraseGround(opened.place.state, opened.place.roots, opened.place.policy, FOREVER)
@@ -379,7 +379,7 @@ def test_undone_and_erased_entries_leave_no_passages(memory):
 
 
 def test_why_command_lists_the_trust_of_sentences(command, memory):
-    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    opened, path, file = make_entry(memory, RULES, Trust.AGENT)
     opened.close()
     file.write_text(f"{file.read_text()}\n{NEW}\n")
     code, document = command("why", path, "--json")

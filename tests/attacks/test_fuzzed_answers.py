@@ -1,4 +1,4 @@
-"""Anything that a worker may answer, a model may call and a peer may send: what comes of it is bounded."""
+"""Any answer of a worker, call of a model and message of a peer has a bounded effect."""
 
 import re
 from collections import deque
@@ -30,8 +30,8 @@ DIGESTS = st.sampled_from([None, DIGEST, "f" * 63, "F" * 64, DIGEST + "\n"]) | J
 
 
 @st.composite
-def bent(draw, header):
-    """A header as drawn, or with one field lost, renamed, of another value, or one more."""
+def mutate_header(draw, header):
+    """Return the header as drawn, or with one field removed, renamed, changed or added."""
     change = draw(st.sampled_from([None, None, None, "lose", "rename", "value", "more"]))
     if change is None:
         return header
@@ -46,22 +46,22 @@ def bent(draw, header):
     return changed
 
 
-def headers(**fields):
-    return st.fixed_dictionaries(fields).flatmap(bent)
+def make_headers(**fields):
+    return st.fixed_dictionaries(fields).flatmap(mutate_header)
 
 
 BODIES = st.sampled_from(
     [b"", b"text\n", b"\xff", b"x" * 40, b"x" * 65, b"\xed\xa0\x80", b"x" * (MAX_ANSWER_BYTES + 1)]
 )
-READY = headers(t=st.just("ready"), digest=st.sampled_from([POLICY.digest] * 9 + [DIGEST]))
+READY = make_headers(t=st.just("ready"), digest=st.sampled_from([POLICY.digest] * 9 + [DIGEST]))
 OUTCOMES = {"verdict": WORDS | st.just("allow"), "code": WORDS | st.none(), "via": st.none() | WORDS}
 RULES = st.none() | WORDS | st.just("x" * 101)
-RESULTS = headers(t=st.just("result"), n=st.sampled_from([1, 1, 2, 3]), rule=RULES, **OUTCOMES)
+RESULTS = make_headers(t=st.just("result"), n=st.sampled_from([1, 1, 2, 3]), rule=RULES, **OUTCOMES)
 ITEMS = st.one_of(
-    headers(t=st.just("change"), path=PATHS, base=DIGESTS),
-    headers(t=st.just("claim"), path=PATHS, digest=DIGESTS),
-    headers(t=st.just("end")),
-    headers(t=st.sampled_from(["hello", "ready", "result", "", None])),
+    make_headers(t=st.just("change"), path=PATHS, base=DIGESTS),
+    make_headers(t=st.just("claim"), path=PATHS, digest=DIGESTS),
+    make_headers(t=st.just("end")),
+    make_headers(t=st.sampled_from(["hello", "ready", "result", "", None])),
 )
 
 
@@ -69,7 +69,7 @@ END = ({"t": "end"}, b"")
 
 
 class Liar:
-    """Where `RemoteBench` expects a worker: says what was drawn, one message after the other."""
+    """A substitute for the worker of `RemoteBench`: returns the drawn messages one after the other."""
 
     pid = 2**30  # no process has it
 
@@ -87,9 +87,9 @@ class Liar:
             self.kill()
             raise WorkerLost("it left")
         header, body = self.messages.popleft()
-        if len(body) > max_body:  # The channel's part: it takes no body above what is asked for.
+        if len(body) > max_body:  # The real channel rejects a larger body.
             self.kill()
-            raise WorkerLost("it said too much")
+            raise WorkerLost("the answer is too large")
         return dict(header), body
 
     def request(self, _header, _body=b"", *, max_body, patience):
@@ -104,32 +104,32 @@ class Liar:
             raise WorkerLost("it is gone")
 
 
-def lost(liar, action):
-    """What the action comes to; None if the worker was lost by it, and then it is dead."""
+def run_or_lose(liar, action):
+    """Return the result of the action, or None if it lost the worker, which is then dead."""
     try:
         return action()
     except WorkerLost as gone:
-        told = str(gone)
-    assert liar.dead, told
-    assert told.isprintable()
+        message = str(gone)
+    assert liar.dead, message
+    assert message.isprintable()
     return None
 
 
-def opened(liar):
+def open_bench(liar):
     return RemoteBench(liar, POLICY, ("user",), must_read=False, patience=patience)
 
 
 @given(st.tuples(READY, BODIES), st.lists(st.tuples(RESULTS, BODIES), max_size=3), st.data())
-def test_any_answers_are_outcomes_or_the_end_of_the_worker(ready, results, data):
+def test_any_answer_is_an_outcome_or_loses_the_worker(ready, results, data):
     liar = Liar([ready, *results])
-    bench = lost(liar, lambda: opened(liar))
+    bench = run_or_lose(liar, lambda: open_bench(liar))
     if bench is None:
         return
     assert ready[0]["digest"] == POLICY.digest
     for number, (header, body) in enumerate(results, start=1):
         tool = data.draw(st.sampled_from(["ls", "write_file"]))
         call = partial(bench.call, tool, {"path": "user/a.md", "content": "x"})
-        outcome = lost(liar, call)
+        outcome = run_or_lose(liar, call)
         if outcome is None:
             return
         assert header["n"] == number
@@ -142,16 +142,16 @@ def test_any_answers_are_outcomes_or_the_end_of_the_worker(ready, results, data)
 
 @given(st.integers(0, 2), st.lists(st.tuples(ITEMS, BODIES), max_size=6))
 @example(0, [*(({"t": "change", "path": f"user/{n}.md", "base": None}, b"x" * 40) for n in "ab"), END])
-def test_any_change_set_is_bounded_and_well_formed_or_the_end_of_the_worker(calls, items):
+def test_any_change_set_is_valid_or_loses_the_worker(calls, items):
     ready = {"t": "ready", "digest": POLICY.digest}
     allowed = {"t": "result", "verdict": "allow", "code": None, "rule": None, "via": None}
     results = (allowed | {"n": number + 1} for number in range(calls))
     liar = Liar([*((header, b"") for header in (ready, *results)), *items])
-    bench = opened(liar)
+    bench = open_bench(liar)
     for _ in range(calls):
         assert bench.call("ls", {"path": ""}).verdict == "allow"
     try:
-        proposed = lost(liar, bench.change_set)
+        proposed = run_or_lose(liar, bench.change_set)
     except (PathEscape, Refusal):
         return
     if proposed is None:
@@ -171,7 +171,7 @@ BODY_BYTES = st.sampled_from([0, 3, 1 << 20])
 
 
 class Feed:
-    """The receiving half of a socket: given bytes, a few at a time, then the end of file."""
+    """The receiving half of a socket: it returns the bytes in small pieces, then the end of file."""
 
     def __init__(self, data, most):
         self.data, self.most = data, most
@@ -184,7 +184,7 @@ class Feed:
 
 @settings(max_examples=max(100, settings().max_examples))
 @given(frames() | st.binary(max_size=300), st.sampled_from([1, 7, 4096, 1 << 20]), BODY_BYTES)
-def test_any_stream_is_a_bounded_message_and_no_byte_further_a_violation_or_an_end(stream, most, max_body):
+def test_any_stream_is_a_bounded_message_or_a_violation(stream, most, max_body):
     feed = Feed(stream, most)
     try:
         header, body = Channel(feed).receive(max_body)
@@ -192,5 +192,5 @@ def test_any_stream_is_a_bounded_message_and_no_byte_further_a_violation_or_an_e
         return
     assert isinstance(header, dict)
     assert len(body) <= max_body
-    again = Feed(stream[: len(stream) - len(feed.data)], 1 << 20)
-    assert (Channel(again).receive(max_body), again.data) == ((header, body), b"")
+    rest = Feed(stream[: len(stream) - len(feed.data)], 1 << 20)
+    assert (Channel(rest).receive(max_body), rest.data) == ((header, body), b"")

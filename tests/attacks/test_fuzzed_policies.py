@@ -1,4 +1,4 @@
-"""Slips in policy files: what loads is whole and bounded, and no slip takes a deny away unseen."""
+"""Typos in policy files: a loaded policy is complete and bounded, and no typo silently removes a deny."""
 
 import re
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.policy.load import load_policy, parse_policy
 from muniment.policy.tables import LimitsTable
 
-SHIPPED = {
+PACKAGED = {
     file.name.removesuffix(".toml"): file.read_text()
     for file in (resources.files("muniment") / "policies").iterdir()
     if file.name.endswith(".toml") and file.name != "invariants.toml"
@@ -29,16 +29,16 @@ PATHS = [
 ]
 
 
-def parent(name):
-    if name not in SHIPPED:
-        raise PolicyInvalid("E120", name, "there is none")
-    return SHIPPED[name]
+def read_parent(name):
+    if name not in PACKAGED:
+        raise PolicyInvalid("E120", name, "not found")
+    return PACKAGED[name]
 
 
-def parsed(text):
-    """The policy, or None where it does not load; then for a reason that is told in one line, by its code."""
+def parse_or_reject(text):
+    """Return the policy, or None if it is rejected; check that the reason is one line with a code."""
     try:
-        return parse_policy(text, where="own", parents=parent)
+        return parse_policy(text, where="own", parents=read_parent)
     except PolicyInvalid as problem:
         refusal = problem
     assert CODE.fullmatch(refusal.rule), refusal
@@ -53,7 +53,7 @@ def grants(policy):
 
 
 def assert_no_looser(policy, original):
-    """Every verdict, gate and term is as strict; numbers aside, which no slip can make unlimited."""
+    """Check that every decision, gate and term is as strict, except numbers, which are bounded anyway."""
     assert grants(policy) <= grants(original)
     assert set(policy.content.reject) >= set(original.content.reject)
     assert policy.content.secrets == "reject" or original.content.secrets == "redact"
@@ -67,9 +67,9 @@ def assert_no_looser(policy, original):
         assert policy.commit_of(scope) == "review" or original.commit_of(scope) == "auto"
 
 
-@given(near_policies(list(SHIPPED.values())) | near_policies() | policies())
-def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
-    if (policy := parsed(text)) is None:
+@given(near_policies(list(PACKAGED.values())) | near_policies() | policies())
+def test_any_policy_is_complete_or_rejected_with_a_reason(text):
+    if (policy := parse_or_reject(text)) is None:
         return
     copy = parse(policy.text, policy.name)
     assert (copy, copy.digest) == (policy, policy.digest)
@@ -83,10 +83,10 @@ def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
 PLAIN = 'schema = "muniment-policy/1"\nname = "own"\nextends = ["strict"]\n'
 
 
-@given(near_policies([PLAIN, *SHIPPED.values()]))
-def test_a_child_of_strict_is_no_looser_whatever_it_says(text):
+@given(near_policies([PLAIN, *PACKAGED.values()]))
+def test_child_of_strict_is_as_strict(text):
     child = re.sub(r"(?m)^extends = .*$", 'extends = ["strict"]', text)
-    policy, original = parsed(child), load_policy("strict")
+    policy, original = parse_or_reject(child), load_policy("strict")
     if policy is not None and 'extends = ["strict"]' in child.splitlines():
         assert_no_looser(policy, original)
         assert [
@@ -95,22 +95,22 @@ def test_a_child_of_strict_is_no_looser_whatever_it_says(text):
 
 
 FREE = re.compile(r'(?m)#.*$|^(?:why|name|description|id|path|schema) = ".*"$|^paths = \[(?:[^\]]*)\]$')
-"""Comments, words for people, and patterns: what a slip does there only an inline test can tell."""
+"""Comments, texts for people, and patterns: only an inline test can find a typo in these."""
 
 
 PUT = [*"aye0_-.,\"'=[]* \n", "{{", "}}"]
-SLIPS = ["{1}", "{0}{0}{1}", "{1}{0}", *(put + kept for put in PUT for kept in ("{1}", "{0}{1}"))]
-"""What becomes of a character and the next one."""
+TYPOS = ["{1}", "{0}{0}{1}", "{1}{0}", *(put + kept for put in PUT for kept in ("{1}", "{0}{1}"))]
+"""Replacements of a character and the next one."""
 
 
-def places(text):
+def list_positions(text):
     free = {at for found in FREE.finditer(text) for at in range(*found.span())}
     return [at for at in range(len(text)) if at not in free]
 
 
-@given(st.data(), st.sampled_from(sorted(SHIPPED)), st.sampled_from(SLIPS))
-def test_a_slip_outside_the_texts_never_takes_a_deny_away(data, name, slip):
-    at, text = data.draw(st.sampled_from(places(SHIPPED[name]))), SHIPPED[name]
-    policy = parsed(text[:at] + slip.format(text[at], text[at + 1 : at + 2]) + text[at + 2 :])
+@given(st.data(), st.sampled_from(sorted(PACKAGED)), st.sampled_from(TYPOS))
+def test_typo_outside_texts_removes_no_deny(data, name, typo):
+    at, text = data.draw(st.sampled_from(list_positions(PACKAGED[name]))), PACKAGED[name]
+    policy = parse_or_reject(text[:at] + typo.format(text[at], text[at + 1 : at + 2]) + text[at + 2 :])
     if policy is not None:
         assert_no_looser(policy, load_policy(name))

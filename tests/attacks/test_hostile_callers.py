@@ -1,4 +1,4 @@
-"""Callers inside the process, who use what the kernel offers: nothing unjudged lands, goes or comes back."""
+"""Hostile callers inside the process: no change without a judgement is written, removed or recovered."""
 
 import copy
 import pickle
@@ -42,73 +42,73 @@ deny = [
 """
 
 
-def facts():
+def make_facts():
     return Mock(
         **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
     )
 
 
-def judged(roots, *changes, policy=None):
-    """What the judge says of changes, asked by anybody, with gates that let everything in."""
-    asked = {"gates": lambda _: None, "facts": facts(), "known": lambda *_: False}
-    return judge(ChangeSet(changes), policy or kept(), roots, **asked)
+def judge_changes(roots, *changes, policy=None):
+    """Return the judgement of the changes for any caller, with gates that accept everything."""
+    ports = {"gates": lambda _: None, "facts": make_facts(), "known": lambda *_: False}
+    return judge(ChangeSet(changes), policy or parse_rules(), roots, **ports)
 
 
-def kept():
+def parse_rules():
     return parse_policy(RULES, where="kept", parents=lambda name: name)
 
 
-def locked(ground):
-    """All locks, as anybody may ask for them."""
+def lock_all(ground):
+    """Acquire all locks, as any caller may."""
     return lock_roots(ground.roots.values(), patience())
 
 
-def landing(ground, what):
-    """Land it with all locks held."""
-    with locked(ground) as held:
-        return land(what, held, partial(temporary_of, new_token()))
+def land_locked(ground, what):
+    """Land a change set under all locks."""
+    with lock_all(ground) as locks:
+        return land(what, locks, partial(temporary_of, new_token()))
 
 
-def judged_and_landed(ground, *changes):
-    """As a commit does."""
-    with locked(ground) as held:
-        return land(judged(held, *changes), held, partial(temporary_of, new_token()))
+def judge_and_land(ground, *changes):
+    """Judge and land the changes, as a commit does."""
+    with lock_all(ground) as locks:
+        return land(judge_changes(locks, *changes), locks, partial(temporary_of, new_token()))
 
 
-def journal_of(*changes, number=1, token=None, made=(), knows=True):
-    """A journal that knows what it is asked for, and has one unfinished commit of such changes."""
+def make_journal(*changes, number=1, token=None, made=(), knows=True):
+    """Return a journal that knows any content and has one unfinished commit of these changes."""
     intent = Intent(number, token or new_token(), dict(enumerate(changes)), made)
     return Mock(**{"unfinished.return_value": [intent], "knows.return_value": knows})
 
 
-def writing(what, held, journal):
-    """Write it, with nothing that is derived from it."""
-    with Writing(what, held, journal, facts()) as opened:
+def write_locked(what, locks, journal):
+    """Write a change set without derived files."""
+    with Writing(what, locks, journal, make_facts()) as opened:
         opened.land()
         opened.finish(())
 
 
-def recovering(held, journal, policy):
-    """Recover one commit under locks, and return what was done."""
-    with recover(held, journal, policy, facts()) as (done,):
+def recover_one(locks, journal, policy):
+    """Recover one commit under locks, and return the result."""
+    with recover(locks, journal, policy, make_facts()) as (done,):
         return done
 
 
-def recovered(ground, journal, policy=None):
-    """What recovery says of its one commit, and of the files."""
-    with locked(ground) as held:
-        return recovering(held, journal, policy or lax())
+def recover_locked(ground, journal, policy=None):
+    """Return the result of the recovery of its one commit."""
+    with lock_all(ground) as locks:
+        return recover_one(locks, journal, policy or lax())
 
 
 @pytest.fixture
-def untouched(ground):
-    """Whatever a test does, no file is another one afterwards."""
+def unchanged_ground(ground):
+    """A memory whose files no test may change."""
     before = ground.photograph()
     yield ground
     assert ground.photograph() == before
 
 
-def test_nobody_but_the_kernel_makes_what_may_be_landed(untouched):
+def test_only_the_kernel_creates_sealed_change_sets(unchanged_ground):
     change = FileChange(NEW, None, EVIL)
     for kind, contents in (
         (Judged, (ChangeSet((change,)), {})),
@@ -121,8 +121,8 @@ def test_nobody_but_the_kernel_makes_what_may_be_landed(untouched):
         with pytest.raises(TypeError):
             type("Mine", (kind,), {})
     with pytest.raises(TypeError):
-        LockedRoots(object(), untouched.roots.values())
-    honest = judged(untouched.roots, FileChange(NEW, None, b"new\n"))
+        LockedRoots(object(), unchanged_ground.roots.values())
+    honest = judge_changes(unchanged_ground.roots, FileChange(NEW, None, b"new\n"))
     with pytest.raises(TypeError):
         replace(honest, change_set=ChangeSet((change,)))
     for copied in (copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))):
@@ -134,18 +134,18 @@ def test_nobody_but_the_kernel_makes_what_may_be_landed(untouched):
     for name in ("change_set", "made", "roots", "other"):
         with pytest.raises(AttributeError):
             setattr(honest, name, ChangeSet((change,)))
-    deep = judged(untouched.roots, FileChange(at("user", "d/e/n.md"), None, b"new\n"))
+    deep = judge_changes(unchanged_ground.roots, FileChange(at("user", "d/e/n.md"), None, b"new\n"))
     with suppress(TypeError, AttributeError):
         deep.made.clear()
     with suppress(TypeError, AttributeError):
-        assert deep.made != Greedy()
+        assert deep.made != ClearingMapping()
     with suppress(TypeError, AttributeError):
-        deep.made | Greedy()
+        deep.made | ClearingMapping()
     assert [path.text for path in deep.made[0]] == ["user/d", "user/d/e"]
 
 
-class Greedy:
-    """It empties what it is compared with."""
+class ClearingMapping:
+    """A mapping that empties the other operand of a comparison."""
 
     __hash__ = None
 
@@ -156,22 +156,29 @@ class Greedy:
 
 
 @dataclass
-class Alike:
-    """It has all that a judged change-set has."""
+class Lookalike:
+    """An object with all attributes of a judged change set."""
 
     change_set: ChangeSet
     made: dict
     changes = files = property(lambda self: self.change_set.changes)
 
 
-def test_nothing_lands_that_only_looks_alike(untouched):
-    alike = Alike(ChangeSet((FileChange(NEW, None, EVIL),)), {})
-    for what in (alike, alike.change_set, Mock(spec=Judged), [alike], None, FileChange(NEW, None, EVIL)):
+def test_lookalike_of_a_judged_change_set_is_rejected(unchanged_ground):
+    lookalike = Lookalike(ChangeSet((FileChange(NEW, None, EVIL),)), {})
+    for what in (
+        lookalike,
+        lookalike.change_set,
+        Mock(spec=Judged),
+        [lookalike],
+        None,
+        FileChange(NEW, None, EVIL),
+    ):
         with pytest.raises(TypeError, match="only a Judged, Generated, Replayed or Rollback can be written"):
-            landing(untouched, what)
+            land_locked(unchanged_ground, what)
 
 
-def test_only_names_of_an_index_are_generated_and_what_is_kept_stays_in_the_root():
+def test_generated_files_have_index_names_in_the_root():
     for rel in ("a.md", "MEMORY.md.md", "index/deep/x.md", "index/x.txt", "index", "topic/MEMORY.md"):
         with pytest.raises(ValueError, match="is not an index name"):
             generated([IndexFile(at("user", rel), Standing.ABSENT, EVIL)])
@@ -182,45 +189,45 @@ def test_only_names_of_an_index_are_generated_and_what_is_kept_stays_in_the_root
         at("user", "index/../x.md")
 
 
-def test_an_index_is_written_where_it_was_looked_at_or_not_at_all(untouched):
+def test_changed_index_is_not_overwritten(unchanged_ground):
     for before in (b"what never stood there", Standing.LINK):
         with pytest.raises(StoreConflict):
-            landing(untouched, generated([IndexFile(at("user", "MEMORY.md"), before, EVIL)]))
+            land_locked(unchanged_ground, generated([IndexFile(at("user", "MEMORY.md"), before, EVIL)]))
 
 
-def test_locks_are_of_no_use_once_they_are_released(untouched):
-    with locked(untouched) as held:
-        honest = judged(held, FileChange(NEW, None, b"new\n"))
-    assert not held
+def test_released_locks_are_rejected(unchanged_ground):
+    with lock_all(unchanged_ground) as locks:
+        honest = judge_changes(locks, FileChange(NEW, None, b"new\n"))
+    assert not locks
     with pytest.raises(KeyError):
-        land(honest, held, partial(temporary_of, new_token()))
-    with lock_roots([untouched.roots["project"]], patience()) as held:
-        here = judged(held, FileChange(A, sha(STANDING["user/a.md"]), b"x", STANDING["user/a.md"]))
+        land(honest, locks, partial(temporary_of, new_token()))
+    with lock_roots([unchanged_ground.roots["project"]], patience()) as locks:
+        here = judge_changes(locks, FileChange(A, sha(STANDING["user/a.md"]), b"x", STANDING["user/a.md"]))
         with pytest.raises(KeyError):
-            land(here, held, partial(temporary_of, new_token()))
+            land(here, locks, partial(temporary_of, new_token()))
 
 
-def test_a_removal_needs_its_rule_whoever_asks_and_a_change_what_it_says_that_it_meets(untouched):
-    standing = STANDING["user/a.md"]
-    going = FileChange(A, sha(standing), None, standing)
-    for change in (going, FileChange(TOPIC, sha(b"x"), None, b"x"), FileChange(TOPIC, None, EVIL)):
+def test_change_needs_its_rule_and_its_precondition(unchanged_ground):
+    current_bytes = STANDING["user/a.md"]
+    removal = FileChange(A, sha(current_bytes), None, current_bytes)
+    for change in (removal, FileChange(TOPIC, sha(b"x"), None, b"x"), FileChange(TOPIC, None, EVIL)):
         with pytest.raises(Refused):
-            judged(untouched.roots, change)
+            judge_changes(unchanged_ground.roots, change)
     for change in (
-        FileChange(NEW, sha(EVIL), None, None),  # It says that something is there, and shows nothing.
+        FileChange(NEW, sha(EVIL), None, None),  # It claims existing content without a copy of it.
         FileChange(NEW, None, EVIL, EVIL),
         FileChange(NEW, None, None),
     ):
         with pytest.raises((StoreConflict, MunimentError)):
-            judged(untouched.roots, change, policy=lax())
-    with pytest.raises(StoreConflict):  # The judge was lied to about what stands there: the disk was not.
-        judged_and_landed(untouched, FileChange(A, sha(EVIL), b"mine", EVIL))
+            judge_changes(unchanged_ground.roots, change, policy=lax())
+    with pytest.raises(StoreConflict):  # The disk has other content.
+        judge_and_land(unchanged_ground, FileChange(A, sha(EVIL), b"mine", EVIL))
     with pytest.raises(StoreConflict):
-        judged_and_landed(untouched, FileChange(A, None, b"mine"))
+        judge_and_land(unchanged_ground, FileChange(A, None, b"mine"))
 
 
-class TwoFaced(FileChange):
-    """A change that is another one when it is asked for the second time."""
+class ChangingChange(FileChange):
+    """A change that has another path at the third read."""
 
     __slots__ = ("asked",)
 
@@ -234,11 +241,11 @@ class TwoFaced(FileChange):
         pass
 
 
-def test_no_change_says_one_thing_to_the_judge_and_another_to_the_disk(untouched):
+def test_change_that_varies_between_reads_is_rejected(unchanged_ground):
     with pytest.raises(TypeError):
-        judged(untouched.roots, TwoFaced(NEW, None, EVIL))
+        judge_changes(unchanged_ground.roots, ChangingChange(NEW, None, EVIL))
 
-    class Same(str):
+    class EqualToAll(str):
         __slots__ = ()
         __hash__ = str.__hash__
 
@@ -249,26 +256,26 @@ def test_no_change_says_one_thing_to_the_judge_and_another_to_the_disk(untouched
         def __len__(self):
             return 1
 
-    for change in (FileChange(NEW, None, Bytes(EVIL)), FileChange(NEW, Same(sha(EVIL)), EVIL, EVIL)):
+    for change in (FileChange(NEW, None, Bytes(EVIL)), FileChange(NEW, EqualToAll(sha(EVIL)), EVIL, EVIL)):
         with pytest.raises(TypeError):
-            judged(untouched.roots, change)
+            judge_changes(unchanged_ground.roots, change)
     journal = Mock(**{"knows.return_value": True})
-    journal.unfinished.return_value = [Intent(1, new_token(), {0: TwoFaced(NEW, None, EVIL)}, ())]
-    with lock_roots(untouched.roots.values(), patience()) as held, pytest.raises(TypeError):
-        recovering(held, journal, lax())
+    journal.unfinished.return_value = [Intent(1, new_token(), {0: ChangingChange(NEW, None, EVIL)}, ())]
+    with lock_roots(unchanged_ground.roots.values(), patience()) as locks, pytest.raises(TypeError):
+        recover_one(locks, journal, lax())
     with pytest.raises(TypeError):
         generated([Mock(spec=IndexFile)])
     changes = [FileChange(NEW, None, b"new\n")]
-    asked = {"gates": lambda _: None, "facts": facts(), "known": lambda *_: False}
-    honest = judge(ChangeSet(changes), kept(), untouched.roots, **asked)
+    ports = {"gates": lambda _: None, "facts": make_facts(), "known": lambda *_: False}
+    honest = judge(ChangeSet(changes), parse_rules(), unchanged_ground.roots, **ports)
     changes[0] = FileChange(TOPIC, None, EVIL)
     assert [each.path for each in honest.change_set.changes] == [NEW]
     with pytest.raises(TypeError):
         type("Path", (CanonicalPath,), {})
 
 
-def test_bytes_that_never_stood_there_are_never_brought_back(ground):
-    """By a journal that knows nothing of them, and by one that invents them where nobody may write."""
+def test_recovery_restores_no_invented_content(ground):
+    """The journal does not know the content, or it invents content for a path that the policy denies."""
     ground.commit(ground.edit("user/a.md", b"once\n"), new("user/m.md"), run=by("task-1"))
     before = ground.contents()
     honest = LedgerJournal(ground.state, ground.roots)
@@ -278,12 +285,12 @@ def test_bytes_that_never_stood_there_are_never_brought_back(ground):
     ]
     for number, changes in enumerate(invented):
         intent = Intent(number, new_token(), dict(enumerate(changes)), ())
-        for knows, policy in ((honest.knows, lax()), (lambda *_: True, kept())):
+        for knows, policy in ((honest.knows, lax()), (lambda *_: True, parse_rules())):
             if knows != honest.knows and changes[0].path != TOPIC:
-                continue  # Where the rules let somebody write, a journal is what is believed.
+                continue  # If the policy allows writes, the journal is trusted.
             journal = Mock(**{"unfinished.return_value": [intent]}, knows=knows)
-            with lock_roots(ground.roots.values(), patience()) as held:
-                done = recovering(held, journal, policy)
+            with lock_roots(ground.roots.values(), patience()) as locks:
+                done = recover_one(locks, journal, policy)
             assert set(done.left) == {changes[0].path}
             assert ground.contents() == before
     assert honest.knows(A, sha(STANDING["user/a.md"]))
@@ -291,8 +298,8 @@ def test_bytes_that_never_stood_there_are_never_brought_back(ground):
     assert not honest.knows(at("user", "m.md"), sha(STANDING["user/a.md"]))
 
 
-class Sly(str):
-    """A name that is another one whenever it is used."""
+class MisleadingName(str):
+    """A name that encodes to another one."""
 
     __slots__ = ()
 
@@ -303,8 +310,8 @@ class Sly(str):
         return False
 
 
-class TwoLists(list):
-    """It holds something else when it is read for the second time."""
+class ChangingList(list):
+    """A list with other items at the second read."""
 
     def __iter__(self):
         yield from super().__iter__()
@@ -315,20 +322,20 @@ class TwoLists(list):
 @pytest.mark.parametrize(
     "copied", [dict, copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))]
 )
-def test_nobody_makes_locks_that_they_do_not_hold(untouched, copied):
-    """A copy outlives the block, and a mapping never was in one."""
-    other = {**untouched.roots}
-    temporary, journal = partial(temporary_of, new_token()), journal_of(FileChange(NEW, None, b"new\n"))
-    with locked(untouched) as held, suppress(TypeError):
-        other = copied(held)
+def test_copied_or_forged_locks_are_rejected(unchanged_ground, copied):
+    """A copy outlives the block, and a plain mapping never held a lock."""
+    other = {**unchanged_ground.roots}
+    temporary, journal = partial(temporary_of, new_token()), make_journal(FileChange(NEW, None, b"new\n"))
+    with lock_all(unchanged_ground) as locks, suppress(TypeError):
+        other = copied(locks)
     for act in (
         lambda: land(
             generated([IndexFile(at("user", "MEMORY.md"), Standing.ABSENT, EVIL)]), other, temporary
         ),
-        lambda: land(judged(other, FileChange(NEW, None, EVIL)), other, temporary),
-        lambda: writing(judged(other, FileChange(NEW, None, EVIL)), other, journal),
-        lambda: recovering(other, journal, lax()),
-        lambda: clear_index(other, "user", facts()),
+        lambda: land(judge_changes(other, FileChange(NEW, None, EVIL)), other, temporary),
+        lambda: write_locked(judge_changes(other, FileChange(NEW, None, EVIL)), other, journal),
+        lambda: recover_one(other, journal, lax()),
+        lambda: clear_index(other, "user", make_facts()),
         lambda: clear(at("user", ""), other, lambda _: True, lambda *_: True),
         lambda: remove_directories([at("user", "topic")], other),
     ):
@@ -338,8 +345,8 @@ def test_nobody_makes_locks_that_they_do_not_hold(untouched, copied):
     journal.abandon.assert_not_called()
 
 
-def test_nothing_but_a_bound_root_is_locked_and_none_leads_elsewhere_later(untouched):
-    bound, other = untouched.roots["user"], untouched.roots["project"]
+def test_only_unchanged_bound_roots_are_locked(unchanged_ground):
+    bound, other = unchanged_ground.roots["user"], unchanged_ground.roots["project"]
     for name in ("root", "trusted_path", "device", "inode", "other"):
         with pytest.raises((AttributeError, TypeError)):
             setattr(bound, name, getattr(other, name, None))
@@ -353,52 +360,54 @@ def test_nothing_but_a_bound_root_is_locked_and_none_leads_elsewhere_later(untou
 
 
 @pytest.mark.threat("T-RUN-15", control="judged_under_locks")
-def test_what_was_judged_lands_in_the_roots_and_under_the_locks_of_its_judgement_alone(
-    untouched, tmp_path_factory
-):
+def test_judged_change_set_needs_the_same_roots_and_locks(unchanged_ground, tmp_path_factory):
     change = FileChange(NEW, None, b"new\n")
     with bind("user", tmp_path_factory.mktemp("other")) as other:
-        with lock_roots([other], patience()) as held:
-            there = judged(held, change)
-        journal = journal_of(change)
-        for elsewhere in (judged({"user": other}, change), there, judged(untouched.roots, change)):
+        with lock_roots([other], patience()) as locks:
+            there = judge_changes(locks, change)
+        journal = make_journal(change)
+        for other_judged in (
+            judge_changes({"user": other}, change),
+            there,
+            judge_changes(unchanged_ground.roots, change),
+        ):
             with pytest.raises(TypeError, match="lock"):
-                landing(untouched, elsewhere)
-            with locked(untouched) as held, pytest.raises(TypeError, match="lock"):
-                writing(elsewhere, held, journal)
+                land_locked(unchanged_ground, other_judged)
+            with lock_all(unchanged_ground) as locks, pytest.raises(TypeError, match="lock"):
+                write_locked(other_judged, locks, journal)
         journal.begin.assert_not_called()
 
 
 @pytest.mark.threat("T-RUN-15", control="begun_when_landable")
-def test_nothing_is_begun_that_cannot_be_landed(untouched):
+def test_unlandable_change_set_begins_no_intent(unchanged_ground):
     change = FileChange(NEW, None, EVIL)
-    journal = journal_of(change)
-    with locked(untouched) as held, lock_roots([], patience()) as none:
+    journal = make_journal(change)
+    with lock_all(unchanged_ground) as locks, lock_roots([], patience()) as none:
         for what, where in (
-            (Alike(ChangeSet((change,)), {}), held),
-            (Mock(change_set=ChangeSet((change,))), held),
-            (judged(held, change), none),
-            (judged(held, change), dict(held)),
+            (Lookalike(ChangeSet((change,)), {}), locks),
+            (Mock(change_set=ChangeSet((change,))), locks),
+            (judge_changes(locks, change), none),
+            (judge_changes(locks, change), dict(locks)),
         ):
             with pytest.raises(TypeError):
-                writing(what, where, journal)
-    standing = STANDING["user/a.md"]
-    with lock_roots([untouched.roots["project"]], patience()) as held:
-        unlocked = judged(held, FileChange(A, sha(standing), b"x", standing))
+                write_locked(what, where, journal)
+    current_bytes = STANDING["user/a.md"]
+    with lock_roots([unchanged_ground.roots["project"]], patience()) as locks:
+        unlocked = judge_changes(locks, FileChange(A, sha(current_bytes), b"x", current_bytes))
         with pytest.raises(KeyError):
-            writing(unlocked, held, journal)
+            write_locked(unlocked, locks, journal)
     journal.begin.assert_not_called()
 
 
 @pytest.mark.threat("T-RUN-15", control="generated_once")
-def test_what_is_generated_is_what_was_looked_at(ground):
+def test_generated_files_are_read_once(ground):
     index = IndexFile(at("user", "MEMORY.md"), Standing.ABSENT, b"index\n")
-    landing(ground, generated(TwoLists([index])))
+    land_locked(ground, generated(ChangingList([index])))
     assert not (ground.user / "n.md").exists()
     assert (ground.user / "MEMORY.md").read_bytes() == b"index\n"
 
 
-def test_what_is_generated_is_of_plain_bytes_and_names():
+def test_generated_file_with_a_subclass_is_rejected():
     index = at("user", "MEMORY.md")
 
     class Bytes(bytes):
@@ -407,7 +416,7 @@ def test_what_is_generated_is_of_plain_bytes_and_names():
     for wrong in (
         IndexFile(index, Bytes(b"x"), EVIL),
         IndexFile(index, b"x", Bytes(EVIL)),
-        IndexFile(index, b"x", EVIL, kept=Sly("memory-before-muniment.md")),
+        IndexFile(index, b"x", EVIL, kept=MisleadingName("memory-before-muniment.md")),
         IndexFile(index, "absent", EVIL),
         IndexFile(index, Standing.ABSENT, "text"),
     ):
@@ -416,16 +425,16 @@ def test_what_is_generated_is_of_plain_bytes_and_names():
 
 
 @pytest.mark.threat("T-RUN-15", control="plain_names")
-def test_no_name_becomes_another_one_on_its_way_to_the_system(untouched):
-    name = Sly(temporary_of(new_token(), 0))
-    with locked(untouched) as held:
-        honest = judged(held, FileChange(NEW, None, b"new\n"))
+def test_name_of_a_subclass_is_rejected(unchanged_ground):
+    name = MisleadingName(temporary_of(new_token(), 0))
+    with lock_all(unchanged_ground) as locks:
+        honest = judge_changes(locks, FileChange(NEW, None, b"new\n"))
         with pytest.raises((TypeError, BadName)):
-            land(honest, held, lambda _: name)
-    with OpenDirectory(untouched.roots["user"].root, at("user", "")) as opened:
-        for ask in (opened.read, opened.status_of):
+            land(honest, locks, lambda _: name)
+    with OpenDirectory(unchanged_ground.roots["user"].root, at("user", "")) as opened:
+        for method in (opened.read, opened.status_of):
             with pytest.raises(TypeError):
-                ask(name)
+                method(name)
 
 
 NARROW = """
@@ -438,7 +447,7 @@ deny = [{ id = "kept", verbs = ["%s"], paths = ["/user/n.md"], why = "tests" }]
 """
 
 
-@pytest.mark.threat("T-RUN-15", control="verb_taken_back")
+@pytest.mark.threat("T-RUN-15", control="rollback_verbs")
 @pytest.mark.parametrize(
     ("before", "after", "verbs", "denied"),
     [
@@ -450,30 +459,30 @@ deny = [{ id = "kept", verbs = ["%s"], paths = ["/user/n.md"], why = "tests" }]
         (b"old\n", None, '"create", "modify"', "delete"),
     ],
 )
-def test_recovery_takes_nothing_back_that_the_rules_do_not_let_be_done(ground, before, after, verbs, denied):
-    """The policy was narrowed since: it is told, and left."""
+def test_recovery_skips_changes_that_the_policy_denies(ground, before, after, verbs, denied):
+    """The policy was narrowed since: the change is reported and left."""
     if after is not None:
         (ground.user / "n.md").write_bytes(after)
-    standing, change = ground.photograph(), FileChange(NEW, before and sha(before), after, before)
+    before_recovery, change = ground.photograph(), FileChange(NEW, before and sha(before), after, before)
     narrow = parse_policy(NARROW % (verbs, denied), where="narrow", parents=lambda name: name)
-    assert recovered(ground, journal_of(change), narrow).left == (NEW,)
-    assert ground.photograph() == standing
-    assert recovered(ground, journal_of(change)).left == ()
-    stands = ground.user / "n.md"
-    assert (stands.read_bytes() if stands.exists() else None) == before
+    assert recover_locked(ground, make_journal(change), narrow).left == (NEW,)
+    assert ground.photograph() == before_recovery
+    assert recover_locked(ground, make_journal(change)).left == ()
+    current = ground.user / "n.md"
+    assert (current.read_bytes() if current.exists() else None) == before
 
 
 @pytest.mark.threat("T-RUN-15", control="displaced_whole")
 @pytest.mark.parametrize("content", [None, b"same\n"])
-def test_a_change_of_nothing_brings_nothing_back(ground, content):
+def test_empty_change_recovers_no_temporary_file(ground, content):
     if content is not None:
         (ground.user / "topic/n.md").write_bytes(content)
     token, path = new_token(), at("user", "topic/n.md")
     (ground.user / "topic" / temporary_of(token, 0)).write_bytes(EVIL)
     change = FileChange(path, content and sha(content), content, content)
-    recovered(ground, journal_of(change, token=token))
-    stands = ground.user / "topic/n.md"
-    assert (stands.read_bytes() if stands.exists() else None) == content
+    recover_locked(ground, make_journal(change, token=token))
+    current = ground.user / "topic/n.md"
+    assert (current.read_bytes() if current.exists() else None) == content
 
 
 OLD = b"# A\nfirst line\nsecond line\n"
@@ -483,21 +492,21 @@ AFTER["the same"] = OLD
 
 @pytest.mark.threat("T-IDX-02", control="recovery")
 @pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
-def test_what_a_taking_back_left_unfinished_is_not_brought_back_by_the_next(ground, after):
-    """It was killed while it wrote what was there before, or the power failed: the rest is zeros."""
-    stands = ground.user / "n.md"
+def test_recovery_ignores_partial_files_of_an_earlier_one(ground, after):
+    """The recovery was killed while it wrote the old content, or the power failed and the rest is zeros."""
+    current = ground.user / "n.md"
     change = FileChange(NEW, sha(OLD), after, OLD)
     for length in range(len(OLD) + 1):
         for cut in {OLD[:length], OLD[:length].ljust(len(OLD), b"\0")}:
             token = new_token()
-            stands.unlink(missing_ok=True)
+            current.unlink(missing_ok=True)
             if after is not None:
-                stands.write_bytes(after)
+                current.write_bytes(after)
             (ground.user / partial_name(temporary_of(token, 0))).write_bytes(cut)
             if length == len(OLD):
                 (ground.user / rollback_name(temporary_of(token, 0))).write_bytes(OLD)
-            assert recovered(ground, journal_of(change, token=token)).left == ()
-            assert stands.read_bytes() == OLD, cut
+            assert recover_locked(ground, make_journal(change, token=token)).left == ()
+            assert current.read_bytes() == OLD, cut
             assert not list(ground.base.rglob(".muniment-*"))
 
 
@@ -505,61 +514,61 @@ def test_what_a_taking_back_left_unfinished_is_not_brought_back_by_the_next(grou
 @pytest.mark.parametrize("after", [AFTER["another"], AFTER["longer"], AFTER["gone"]], ids=str)
 @pytest.mark.parametrize("name_of", [str, rollback_name])
 def test_displaced_edit_that_only_shortens_a_file_is_kept(ground, after, name_of):
-    """A peer cut the file at the moment of the exchange, and the commit was killed, or its recovery was."""
-    placed = OLD if name_of is rollback_name else after
+    """A peer cut the file during the exchange, and then the commit or its recovery was killed."""
+    current_content = OLD if name_of is rollback_name else after
     change, token, entry = FileChange(NEW, sha(OLD), after, OLD), new_token(), ground.user / "n.md"
     for length in range(len(OLD)):
         entry.unlink(missing_ok=True)
-        if placed is not None:
-            entry.write_bytes(placed)
+        if current_content is not None:
+            entry.write_bytes(current_content)
         (ground.user / name_of(temporary_of(token, 0))).write_bytes(OLD[:length])
-        is_of_ours = OLD[:length] == after
-        assert recovered(ground, journal_of(change, token=token)).left == (() if is_of_ours else (NEW,))
-        assert entry.read_bytes() == (OLD if is_of_ours else OLD[:length])
+        is_own = OLD[:length] == after
+        assert recover_locked(ground, make_journal(change, token=token)).left == (() if is_own else (NEW,))
+        assert entry.read_bytes() == (OLD if is_own else OLD[:length])
         assert not list(ground.base.rglob(".muniment-*"))
 
 
-def test_what_somebody_wrote_meanwhile_stays_where_a_taking_back_left_something_unfinished(ground):
+def test_recovery_keeps_a_peer_file_next_to_a_partial_one(ground):
     token = new_token()
     (ground.user / "n.md").write_bytes(b"a peer's\n")
     (ground.user / partial_name(temporary_of(token, 0))).write_bytes(OLD[:9])
-    done = recovered(ground, journal_of(FileChange(NEW, sha(OLD), b"new\n", OLD), token=token))
+    done = recover_locked(ground, make_journal(FileChange(NEW, sha(OLD), b"new\n", OLD), token=token))
     assert (done.left, done.kept) == ((NEW,), ())
     assert (ground.user / "n.md").read_bytes() == b"a peer's\n"
     assert not list(ground.base.rglob(".muniment-*"))
 
 
-def test_an_interrupted_removal_comes_back_whole_though_a_peer_wrote_what_it_would_be(ground):
-    """What we displaced and is neither ours nor cut off gets its name back."""
+def test_recovery_restores_a_displaced_peer_file(ground):
+    """A displaced file that is neither our own nor a partial one gets its name back."""
     token = new_token()
     (ground.user / "n.md").write_bytes(b"new\n")
     (ground.user / temporary_of(token, 0)).write_bytes(b"a peer's\n")
-    recovered(ground, journal_of(FileChange(NEW, sha(OLD), b"new\n", OLD), token=token))
+    recover_locked(ground, make_journal(FileChange(NEW, sha(OLD), b"new\n", OLD), token=token))
     assert (ground.user / "n.md").read_bytes() == b"a peer's\n"
 
 
-def test_what_is_kept_is_called_so_and_nothing_else(ground):
-    """Whoever clears temporary names cannot give what lies there a name of their own."""
+def test_kept_file_has_a_fixed_name(ground):
+    """A caller that clears temporary names cannot choose the name of a kept file."""
     (ground.user / "topic" / temporary_of(new_token(), 0)).write_bytes(EVIL)
-    with locked(ground) as held:
+    with lock_all(ground) as locks:
         with pytest.raises(TypeError):
-            clear(at("user", "topic"), held, lambda _: True, lambda *_: False, "mine")
-        kept = clear(at("user", "topic"), held, lambda _: True, lambda *_: False)
-    assert [path.text for path in kept] == ["user/topic/memory-before-muniment.md"]
+            clear(at("user", "topic"), locks, lambda _: True, lambda *_: False, "mine")
+        moved = clear(at("user", "topic"), locks, lambda _: True, lambda *_: False)
+    assert [path.text for path in moved] == ["user/topic/memory-before-muniment.md"]
 
 
-def test_where_no_name_is_left_for_what_is_kept_it_stays_where_it_lies(ground, monkeypatch):
+def test_kept_file_without_a_free_name_stays_in_place(ground, monkeypatch):
     monkeypatch.setattr("muniment.kernel.land._MOST_NAMES", 2)
     (ground.user / "topic" / "memory-before-muniment.md").write_bytes(b"kept before\n")
     (ground.user / "topic" / temporary_of(new_token(), 0)).write_bytes(EVIL)
     before = ground.contents()
-    with locked(ground) as held, pytest.raises(StoreConflict):
-        clear(at("user", "topic"), held, lambda _: True, lambda *_: False)
+    with lock_all(ground) as locks, pytest.raises(StoreConflict):
+        clear(at("user", "topic"), locks, lambda _: True, lambda *_: False)
     assert ground.contents() == before
 
 
-class SameAs:
-    """It passes for a path, and leads to another one."""
+class FakePath:
+    """An object that equals one path and leads to another."""
 
     def __init__(self, path, other):
         self.path, self.other = path, other
@@ -572,58 +581,58 @@ class SameAs:
         return hash(self.path)
 
 
-def test_no_folder_goes_because_it_passes_for_another_one(ground):
-    """A journal says what it made, in objects of its own."""
+def test_recovery_removes_no_folder_that_equals_another(ground):
+    """A journal uses its own class for the folders that it created."""
     (ground.user / "shut").mkdir()
-    made = SameAs(at("user", "topic"), at("user", "shut"))
-    recovered(ground, journal_of(FileChange(at("user", "topic/n.md"), None, b"new\n"), made=(made,)))
+    made = FakePath(at("user", "topic"), at("user", "shut"))
+    recover_locked(ground, make_journal(FileChange(at("user", "topic/n.md"), None, b"new\n"), made=(made,)))
     assert (ground.user / "shut").exists()
 
 
-def test_a_path_stays_what_it_was_made():
+def test_path_is_immutable():
     path = at("user", "n.md")
     with suppress(TypeError):
         path.__init__("user", "topic/t.md")
     assert (path, hash(path)) == (NEW, hash(NEW))
 
 
-def test_the_seal_is_no_name_that_the_kernel_offers():
+def test_seal_is_private():
     assert [name for name in vars(sealed) if "SEAL" in name.upper() and not name.startswith("_")] == [
         "Sealed"
     ]
 
 
 @pytest.mark.threat("T-RUN-15", control="own_changes")
-def test_nothing_that_was_handed_out_or_in_can_be_made_anew_into_something_else(ground):
-    """A frozen dataclass takes a second `__init__`, from a gate, a hook, a journal, or who proposed it."""
+def test_change_reinitialized_by_a_caller_has_no_effect(ground):
+    """A gate, hook, journal or proposer calls `__init__` of a frozen dataclass a second time."""
 
-    def turn(change):
+    def reinitialize(change):
         change.__init__(TOPIC, sha(STANDING["user/topic/t.md"]), EVIL, STANDING["user/topic/t.md"])
 
     mine, index = FileChange(NEW, None, b"new\n"), IndexFile(at("user", "MEMORY.md"), Standing.ABSENT, b"x\n")
-    asked = {"gates": turn, "facts": facts(), "known": lambda *_: False}
-    with locked(ground) as held:
+    ports = {"gates": reinitialize, "facts": make_facts(), "known": lambda *_: False}
+    with lock_all(ground) as locks:
         temporary = partial(temporary_of, new_token())
-        honest, made = judge(ChangeSet((mine,)), kept(), held, **asked), generated([index])
+        honest, made = judge(ChangeSet((mine,)), parse_rules(), locks, **ports), generated([index])
         for change in (mine, *honest.change_set.changes):
-            turn(change)
+            reinitialize(change)
         honest.change_set.__init__((mine,))
         for file in (index, *made.files):
             file.__init__(A, STANDING["user/a.md"], EVIL)
-        land(honest, held, temporary)
+        land(honest, locks, temporary)
         with suppress(ValueError):
-            land(made, held, temporary)
+            land(made, locks, temporary)
     assert (ground.user / "n.md").read_bytes() == b"new\n"
     for path, content in STANDING.items():
         assert (ground.base / path).read_bytes() == content
 
 
-def test_a_bound_root_is_made_by_binding_alone_and_once(untouched):
-    bound, other = untouched.roots["user"], untouched.roots["project"]
+def test_bound_root_is_created_only_by_bind(unchanged_ground):
+    bound, other = unchanged_ground.roots["user"], unchanged_ground.roots["project"]
     parts = (other.root, other.trusted_path, other.device, other.inode)
     for make in (BoundRoot, bound.__init__):
         with pytest.raises(TypeError):
             make(*parts)
         with pytest.raises(TypeError):
             make(object(), *parts)
-    assert (bound.scope, bound.trusted_path) == ("user", untouched.user)
+    assert (bound.scope, bound.trusted_path) == ("user", unchanged_ground.user)

@@ -1,4 +1,4 @@
-"""A ledger or catalog that somebody made: in a backup, or in a home that was copied from elsewhere."""
+"""A foreign ledger or catalog: in a backup, or in a home that was copied from another machine."""
 
 import hashlib
 import io
@@ -24,15 +24,15 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 
 
 def run(home, *arguments):
-    """The exit code of a command, and the document that it prints."""
-    given = [*map(str, arguments), "--json"]
-    done = invoked(given, {"MUNIMENT_HOME": str(home)})
+    """Run a command; return its exit code and the document that it prints."""
+    options = [*map(str, arguments), "--json"]
+    done = invoked(options, {"MUNIMENT_HOME": str(home)})
     return done.exit_code, json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def backed_up(tmp_path_factory):
-    """The members of a backup by name, and its manifest."""
+    """Return the members of a backup by name, and its manifest."""
     base = tmp_path_factory.mktemp("honest")
     with muniment.open(base, home=base / "home") as memory:
         memory.remember("I like tea.")
@@ -43,18 +43,20 @@ def backed_up(tmp_path_factory):
 
 
 @pytest.fixture
-def restored(backed_up, tmp_path):
-    """Restore a backup whose ledger was changed: the home, the exit code and the document."""
-    members, told = backed_up
+def restore_changed(backed_up, tmp_path):
+    """Restore a backup with a changed ledger; return the home, the exit code and the document."""
+    members, manifest = backed_up
 
     def restore(change):
         file = tmp_path / "ledger.db"
         file.write_bytes(members[LEDGER])
         change(file)
         new = members | {LEDGER: file.read_bytes()}
-        told["files"] = {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in new.items()}
+        manifest["files"] = {
+            name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in new.items()
+        }
         with tarfile.open(tmp_path / "b", "w") as archive:
-            for name, data in [*new.items(), (MANIFEST, json.dumps(told).encode())]:
+            for name, data in [*new.items(), (MANIFEST, json.dumps(manifest).encode())]:
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
@@ -62,14 +64,16 @@ def restored(backed_up, tmp_path):
         shutil.rmtree(home, ignore_errors=True)
         code, document = run(home, "restore", tmp_path / "b")
         left = sorted(each.name for each in tmp_path.iterdir())
-        assert left == sorted(["b", "ledger.db", *(["home"] if code == 0 else [])]), "nothing is left beside"
+        assert left == sorted(["b", "ledger.db", *(["home"] if code == 0 else [])]), (
+            "a failed restore must leave no file"
+        )
         return home, code, document
 
     return restore
 
 
 def sql(*scripts):
-    """A change of a ledger by statements."""
+    """Return a function that changes a ledger with statements."""
 
     def change(file):
         with closing(sqlite3.connect(file)) as connection:
@@ -80,31 +84,31 @@ def sql(*scripts):
     return change
 
 
-def rewritten(name, old, new):
-    """A change of what the ledger says an object is, past SQLite's checks."""
+def rewrite_schema(name, old, new):
+    """Return a function that changes the stored schema of an object, past the checks of SQLite."""
     return sql(
         "PRAGMA writable_schema = ON;"
         f"UPDATE sqlite_schema SET sql = replace(sql, '{old}', '{new}') WHERE name = '{name}';"
     )
 
 
-def mistyped(file):
-    """Text in a column of integers: the table is not STRICT for a moment."""
-    rewritten("series", ") STRICT", ")")(file)
+def write_mistyped_row(file):
+    """Write text into a column of integers; the table is not STRICT for a moment."""
+    rewrite_schema("series", ") STRICT", ")")(file)
     sql("UPDATE series SET marked = 'x'")(file)
-    rewritten("series", ")", ") STRICT")(file)
+    rewrite_schema("series", ")", ") STRICT")(file)
 
 
-def as_utf16(file):
-    """The same rows and schema in another encoding."""
+def convert_to_utf16(file):
+    """Convert the ledger to another encoding with the same rows and schema."""
     with closing(sqlite3.connect(file)) as connection:
         script = "\n".join(connection.iterdump())
     file.unlink()
     sql("PRAGMA encoding = 'UTF-16';" + script, "PRAGMA user_version = 7")(file)
 
 
-def not_strict(file):
-    rewritten("change_set", ") STRICT", ")")(file)
+def remove_strict(file):
+    rewrite_schema("change_set", ") STRICT", ")")(file)
 
 
 SCHEMAS = {
@@ -117,7 +121,7 @@ SCHEMAS = {
     ),
     "trigger on a view": sql("CREATE TRIGGER t INSTEAD OF DELETE ON step BEGIN SELECT 1; END"),
     "view": sql("CREATE VIEW v AS SELECT 1"),
-    "view of ours that says owner": sql(
+    "own view that returns owner": sql(
         "DROP VIEW source;"
         "CREATE VIEW source AS SELECT root, rel, digest, 'owner' AS trust, task, decided_by, policy, at,"
         " '' AS kind, '' AS fact FROM provenance"
@@ -134,23 +138,25 @@ SCHEMAS = {
     "lost table": sql("DROP TABLE told"),
     "column": sql("ALTER TABLE record ADD COLUMN more TEXT DEFAULT 'x'"),
     "generated column": sql("ALTER TABLE record ADD COLUMN more TEXT AS (hex(kind)) VIRTUAL"),
-    "other default": rewritten("change_set", "DEFAULT ''[]''", "DEFAULT ''x''"),
-    "other check": rewritten("head", "CHECK (one = 1)", "CHECK (one < 9)"),
-    "other case of a string": rewritten("task_pending", "''queued''", "''QUEUED''"),
-    "not strict": not_strict,
-    "other collation": rewritten("root", "path BLOB", "path BLOB COLLATE NOCASE"),
-    "comment that hides": rewritten("review", "outcome TEXT", "outcome /* '' */ DEFAULT ''owner'' -- TEXT"),
-    "object of no statement": sql(
+    "other default": rewrite_schema("change_set", "DEFAULT ''[]''", "DEFAULT ''x''"),
+    "other check": rewrite_schema("head", "CHECK (one = 1)", "CHECK (one < 9)"),
+    "other case of a string": rewrite_schema("task_pending", "''queued''", "''QUEUED''"),
+    "not strict": remove_strict,
+    "other collation": rewrite_schema("root", "path BLOB", "path BLOB COLLATE NOCASE"),
+    "comment that hides text": rewrite_schema(
+        "review", "outcome TEXT", "outcome /* '' */ DEFAULT ''owner'' -- TEXT"
+    ),
+    "object without a statement": sql(
         "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES ('view', 'x', 'x', 0, NULL)"
     ),
     "twice": sql(
         "PRAGMA writable_schema = ON;"
         "INSERT INTO sqlite_schema SELECT * FROM sqlite_schema WHERE name = 'step'"
     ),
-    "older version that it is not": sql("PRAGMA user_version = 5"),
+    "wrong older version": sql("PRAGMA user_version = 5"),
     "no version": sql("PRAGMA user_version = 0"),
     "negative version": sql("PRAGMA user_version = -1"),
-    "encoding": as_utf16,
+    "encoding": convert_to_utf16,
     "application": sql("PRAGMA application_id = 7"),
     "automatic vacuum": sql("PRAGMA auto_vacuum = FULL; VACUUM"),
 }
@@ -158,7 +164,7 @@ SCHEMAS = {
 ROWS = {
     "counter": sql("UPDATE sqlite_sequence SET seq = 9223372036854775807"),
     "counter that is text": sql("UPDATE sqlite_sequence SET seq = 'x'"),
-    "type": mistyped,
+    "type": write_mistyped_row,
     "missing root": sql(
         "INSERT INTO provenance VALUES ('none', 'a.md', 'd', 'owner', 't', 'rules', 'p', '2026-01-01', 0)"
     ),
@@ -167,32 +173,32 @@ ROWS = {
 
 
 @pytest.mark.threat("T-LOG-10", control="database_schema")
-def test_restore_with_foreign_schema_is_rejected(restored, monkeypatch):
+def test_restore_with_foreign_schema_is_rejected(restore_changed, monkeypatch):
     monkeypatch.setattr(backup, "RESTORE_SECONDS", 5)
-    said = {}
+    results = {}
     for name, change in SCHEMAS.items():
-        _, code, document = restored(change)
+        _, code, document = restore_changed(change)
         message = document.get("error", {}).get("message", "")
-        said[name] = code, message.endswith("nothing was restored"), len(message) < 300
-    assert said == dict.fromkeys(SCHEMAS, (1, True, True))
-    assert restored(sql("SELECT 1"))[1] == 0
+        results[name] = code, message.endswith("nothing was restored"), len(message) < 300
+    assert results == dict.fromkeys(SCHEMAS, (1, True, True))
+    assert restore_changed(sql("SELECT 1"))[1] == 0
 
 
 @pytest.mark.threat("T-LOG-10", control="database_rows")
-def test_restore_with_damaged_rows_is_rejected(restored):
-    said = {name: restored(change)[1] for name, change in ROWS.items()}
-    assert said == dict.fromkeys(ROWS, 1)
+def test_restore_with_damaged_rows_is_rejected(restore_changed):
+    results = {name: restore_changed(change)[1] for name, change in ROWS.items()}
+    assert results == dict.fromkeys(ROWS, 1)
 
 
-def test_restore_after_vacuum_with_other_page_size_works(restored):
+def test_restore_after_vacuum_with_other_page_size_works(restore_changed):
     for size in (512, 65_536):
-        home, code, _ = restored(sql(f"PRAGMA page_size = {size}; VACUUM"))
+        home, code, _ = restore_changed(sql(f"PRAGMA page_size = {size}; VACUUM"))
         assert code == 0
         assert run(home, "audit", "verify")[0] == 0
 
 
-def of_version_2(count):
-    """An old ledger with a review whose migration takes time that grows with the square of its size."""
+def make_ledger_of_version_2(count):
+    """Return a change to an old ledger with a review whose migration takes quadratic time."""
 
     def change(file):
         file.unlink()
@@ -220,9 +226,9 @@ def of_version_2(count):
 
 
 @pytest.mark.threat("T-LOG-10", control="restore_deadline")
-def test_restore_of_slow_ledger_ends_at_its_deadline(restored, monkeypatch):
+def test_restore_of_slow_ledger_ends_at_its_deadline(restore_changed, monkeypatch):
     monkeypatch.setattr(backup, "RESTORE_SECONDS", 0.3)
-    _, code, document = restored(of_version_2(3_000))
+    _, code, document = restore_changed(make_ledger_of_version_2(3_000))
     assert code == 1
     assert "within 0 s" in document["error"]["message"]
 
@@ -245,29 +251,29 @@ def test_restore_of_file_larger_than_disk_is_rejected(tmp_path):
 
 
 @pytest.fixture
-def copied(tmp_path):
-    """A home that knows a fact."""
+def copied_home(tmp_path):
+    """A home with one fact."""
     with muniment.open(tmp_path, home=tmp_path / "home") as memory:
         memory.remember("I like tea.")
     return tmp_path / "home"
 
 
 @pytest.mark.threat("T-LOG-10", control="database_schema")
-def test_copied_home_with_trigger_in_ledger_is_not_opened(copied):
-    SCHEMAS["trigger"](copied / "state" / "ledger.db")
+def test_copied_home_with_trigger_in_ledger_is_not_opened(copied_home):
+    SCHEMAS["trigger"](copied_home / "state" / "ledger.db")
     for command in (["history"], ["audit", "verify"], ["remember", "I like coffee."]):
-        code, document = run(copied, *command)
+        code, document = run(copied_home, *command)
         assert (code, document["error"]["code"]) != (0, None)
         assert "trigger t" in document["error"]["message"], document
 
 
 @pytest.mark.threat("T-LOG-10", control="database_schema")
-def test_copied_catalog_with_trigger_is_replaced(copied, tmp_path):
+def test_copied_catalog_with_trigger_is_replaced(copied_home, tmp_path):
     trigger = "CREATE TRIGGER t AFTER INSERT ON entry BEGIN UPDATE entry SET trust = 'owner'; END"
-    sql(trigger)(copied / "state" / "catalog.db")
-    with muniment.open(tmp_path, home=copied) as memory:
+    sql(trigger)(copied_home / "state" / "catalog.db")
+    with muniment.open(tmp_path, home=copied_home) as memory:
         memory.try_remember(RememberRequest("The zebra build is red.", trust=Trust.AGENT, scope="user"))
-    with closing(sqlite3.connect(copied / "state" / "catalog.db")) as catalog:
+    with closing(sqlite3.connect(copied_home / "state" / "catalog.db")) as catalog:
         trusts = catalog.execute("SELECT trust FROM entry ORDER BY trust").fetchall()
         assert trusts == [("agent",), ("owner",)]
         assert catalog.execute("SELECT count(*) FROM sqlite_schema WHERE name = 't'").fetchone() == (0,)

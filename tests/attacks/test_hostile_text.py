@@ -1,4 +1,4 @@
-"""Text that is made to be slow: through the doors by which text comes in, counted and not timed."""
+"""Text that is made to be slow, through every interface; steps are counted, not timed."""
 
 import runpy
 import sys
@@ -18,7 +18,7 @@ from muniment.sandbox.tools.workbench import Workbench
 
 __all__ = ["some"]
 MARKS = "\u0301\u0316" * 200
-"""Two marks in turn, which are sorted at the square of their number wherever they are normalised."""
+"""Two alternating marks; a normalization sorts them in quadratic time."""
 
 
 @pytest.fixture
@@ -29,29 +29,29 @@ def memory(tmp_path):
         yield memory
 
 
-def spied(monkeypatch, look):
-    """Look at what comes to be normalised, and at what that gives."""
+def spy_on_normalize(monkeypatch, observe):
+    """Call `look` with the input and the output of every normalization."""
     real = unicodedata.normalize
 
     def normalize(form, text):
         out = real(form, text)
-        look(text, out)
+        observe(text, out)
         return out
 
     monkeypatch.setattr(unicodedata, "normalize", normalize)
 
 
 @pytest.mark.threat("T-RUN-12", control="streamed_marks")
-def test_no_run_of_marks_is_normalised_whatever_door_it_comes_by(memory, monkeypatch):
+def test_no_interface_normalizes_long_runs_of_marks(memory, monkeypatch):
     longest = [0]
 
-    def look(text, _):
+    def observe(text, _):
         run = 0
         for char in text:
             run = run + 1 if unicodedata.combining(char) else 0
             longest[0] = max(longest[0], run)
 
-    spied(monkeypatch, look)
+    spy_on_normalize(monkeypatch, observe)
     file = memory.place.roots["user"].trusted_path / "zalgo.md"
     file.write_text(f"---\nname: ze{MARKS}\ndescription: de{MARKS}\n---\ntapir xe{MARKS}\n")
     for query in (f"what is the staging se{MARKS}rver?", f"tapir {MARKS}"):
@@ -60,10 +60,10 @@ def test_no_run_of_marks_is_normalised_whatever_door_it_comes_by(memory, monkeyp
     assert "tapir" in memory.recall(f"which staging server? {MARKS}").text
     memory.dream()
     ShownTexts.of([f'{{"name": "write_file"}} e{MARKS}']).holds(f"e{MARKS}")
-    assert 0 < longest[0] <= 60  # Decomposed: 30 marks of UAX 15, of which some are two.
+    assert 0 < longest[0] <= 60  # Decomposed: 30 marks of UAX 15; some become two.
 
 
-def test_no_such_run_is_remembered_or_written_and_a_file_that_holds_one_is_held(memory):
+def test_text_with_long_runs_of_marks_is_rejected(memory):
     with pytest.raises(InvalidContent, match="more than 30 combining marks"):
         memory.remember(f"The staging server is called xe{MARKS}")
     bench = Workbench(load_policy("strict"), ("user",), {}, must_read=False)
@@ -78,13 +78,13 @@ def test_no_such_run_is_remembered_or_written_and_a_file_that_holds_one_is_held(
 
 
 @pytest.fixture(scope="module")
-def slow():
-    """The benchmark, which has the texts and the functions."""
+def benchmark():
+    """The texts and functions of the benchmark."""
     return SimpleNamespace(**runpy.run_path(REPOSITORY / "benchmarks" / "hostile_text.py"))
 
 
-def steps(function, text):
-    """Lines of Python that a call executes, of ours and of the standard library."""
+def count_steps(function, text):
+    """Count the lines of Python that a call executes, including the standard library."""
     counted = [0]
 
     def trace(_frame, event, _argument):
@@ -101,28 +101,30 @@ def steps(function, text):
     return counted[0]
 
 
-def test_eight_times_the_text_takes_about_eight_times_the_steps(slow, some):
-    """A text a function, each text with some function; all of them with all where there is time."""
-    small, large = slow.texts(1024), slow.texts(8192)
+def test_steps_grow_linearly_with_the_text(benchmark, some):
+    """Call each function with one text; with --slow, with every text."""
+    small, large = benchmark.texts(1024), benchmark.texts(8192)
     assert len(small) >= 40
     bad = []
-    for number, (name, function) in enumerate(slow.FUNCTIONS.items()):
+    for number, (name, function) in enumerate(benchmark.FUNCTIONS.items()):
         with suppress(muniment.MunimentError, ValueError):
-            function(slow.PROSE)  # what is read and compiled once
+            function(benchmark.PROSE)  # fill caches
         names = [*small][number % len(small) :] + [*small][: number % len(small)]
         for unit in some(names, 40):
-            few, many = steps(function, small[unit]), steps(function, large[unit])
+            few, many = count_steps(function, small[unit]), count_steps(function, large[unit])
             if many > 10 * few + 500:
                 bad.append((name, unit, few, many))
     assert bad == []
 
 
 @pytest.mark.threat("T-RUN-13", control="long_characters")
-def test_no_text_becomes_many_times_as_long_where_it_is_normalised(slow, monkeypatch):
+def test_normalized_text_is_not_many_times_as_long(benchmark, monkeypatch):
     sizes = []
-    spied(monkeypatch, lambda *texts: sizes.append([len(each.encode("utf-8", "replace")) for each in texts]))
+    spy_on_normalize(
+        monkeypatch, lambda *texts: sizes.append([len(each.encode("utf-8", "replace")) for each in texts])
+    )
     for unit in ("a sentence", "ligatures", "hangul", "wide"):
-        for function in slow.FUNCTIONS.values():
+        for function in benchmark.FUNCTIONS.values():
             with suppress(muniment.MunimentError, ValueError, RecursionError):
-                function(slow.texts(1024)[unit])
+                function(benchmark.texts(1024)[unit])
     assert 1 < max(after / max(before, 1) for before, after in sizes) <= 6

@@ -1,7 +1,7 @@
-"""A worker that was taken over, against the whole broker: no lie lands, and nobody waits for it.
+"""A compromised worker against the whole broker: no lie is committed, and no caller waits for it.
 
-Real processes: the zygote forks workers that run `services/lying_service.py`. Which lie one tells is the
-name of the policy that it was given.
+Real processes: the zygote forks workers that run `services/lying_service.py`. The name of the policy
+selects the lie.
 """
 
 from dataclasses import replace
@@ -28,8 +28,8 @@ ENDED = [
     *("exits", "dies", "answers-twice"),
 ]
 LATE = ["silent", "silent-at-the-end"]
-OWN_WORDS = ["own-words", "own-words-for-an-entry"]
-"""These may land, or wait: `test_words_of_a_worker_that_lies_are_never_the_owners`."""
+WORD_LIES = ["own-words", "own-words-for-an-entry"]
+"""These lies may be committed or wait for review: `test_words_of_a_lying_worker_have_no_owner_trust`."""
 CODES = {
     "file-as-directory": {"remember_refused", "store_conflict"},
     **{lie: {"remember_path_escape"} for lie in [*ESCAPES, "claims-link"]},
@@ -44,8 +44,8 @@ zygote = own_zygote("lying_service:serve")
 
 
 @pytest.fixture
-def liars(zygote, monkeypatch):
-    """All workers lie as the name of their policy says, until this is undone."""
+def lying_workers(zygote, monkeypatch):
+    """All workers lie as the name of their policy selects, until this is undone."""
     monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
     return monkeypatch
 
@@ -62,42 +62,42 @@ def roots(tmp_path):
 
 
 @pytest.fixture
-def place(roots):
-    with opened(roots, in_process=False, on_model_failure="rules") as place:
-        yield lambda policy, **terms: replace(place, policy=policy, **terms)
+def make_context(roots):
+    with opened(roots, in_process=False, on_model_failure="rules") as context:
+        yield lambda policy, **terms: replace(context, policy=policy, **terms)
 
 
-def agreeable():
-    """A model that lets the worker do the work."""
+def make_agreeable_model():
+    """Return a model that leaves the work to the worker."""
     return ScriptedModel([calls(call("ls", path="user")), say("Saved.")] * 2)
 
 
 @pytest.mark.sweep(5)
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("lie", CODES)
-def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tmp_path):
-    assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
+def test_lie_of_a_worker_commits_nothing(lie, lying_workers, make_context, tmp_path):
+    assert set(lying_service.CHANGE_SETS) <= {*CODES, *WORD_LIES}
     policy = strict(name=lie, limits={"seconds": 1 if lie in LATE else 30})
     before = photograph(tmp_path)
     scope = "user" if lie == "project-only" else None
-    result = remembering(place(policy), "a fact", agreeable(), scope=scope)
-    liars.undo()
+    result = remembering(make_context(policy), "a fact", make_agreeable_model(), scope=scope)
+    lying_workers.undo()
     assert photograph(tmp_path) == before
     assert result.error is not None
     assert result.error.code in CODES[lie]
     assert (result.status, result.files_touched, result.touched_scopes) == ("failed", (), ())
-    told = str(result.as_json())
-    assert CANARY not in told
-    assert str(tmp_path) not in told
-    assert remembering(place(strict()), "The user prefers dark mode").status == "completed"
+    answer = str(result.as_json())
+    assert CANARY not in answer
+    assert str(tmp_path) not in answer
+    assert remembering(make_context(strict()), "The user prefers dark mode").status == "completed"
 
 
 @pytest.mark.threat("T-MEM-15", control="own_words")
-@pytest.mark.usefixtures("liars")
-@pytest.mark.parametrize("lie", OWN_WORDS)
-def test_words_of_a_worker_that_lies_are_never_the_owners(lie, place, roots):
+@pytest.mark.usefixtures("lying_workers")
+@pytest.mark.parametrize("lie", WORD_LIES)
+def test_words_of_a_lying_worker_have_no_owner_trust(lie, make_context, roots):
     known = (roots["user"] / "known.md").read_bytes()
-    result = remembering(place(strict(name=lie)), "a fact", agreeable())
+    result = remembering(make_context(strict(name=lie)), "a fact", make_agreeable_model())
     assert (roots["user"] / "known.md").read_bytes() == known
     if result.error is None:
         assert result.trust is Trust.AGENT
@@ -105,27 +105,27 @@ def test_words_of_a_worker_that_lies_are_never_the_owners(lie, place, roots):
         assert result.error.code in {"pending_review", "remember_failed"}
 
 
-@pytest.mark.usefixtures("liars")
+@pytest.mark.usefixtures("lying_workers")
 @pytest.mark.parametrize("lie", ["escape-by-hand", "escape-without-via"])
-def test_an_escape_that_only_the_worker_saw_still_ends_a_writing_run(place, lie):
+def test_escape_reported_by_a_worker_ends_a_writing_run(make_context, lie):
     for tool, code in (("write_file", "remember_path_escape"), ("ls", "remember_no_update")):
         model = ScriptedModel([calls(call(tool, path="user/a.md", content="x")), say("Saved.")])
-        result = remembering(place(strict(name=lie), on_model_failure="fail"), "a fact", model)
+        result = remembering(make_context(strict(name=lie), on_model_failure="fail"), "a fact", model)
         assert result.error is not None
         assert result.error.code == code
 
 
-@pytest.mark.usefixtures("liars")
-def test_a_worker_that_allows_what_is_no_path_is_lost(place):
+@pytest.mark.usefixtures("lying_workers")
+def test_worker_that_allows_an_invalid_path_is_lost(make_context):
     for arguments in ({}, {"path": None}, {"path": 7}, {"path": "user/../x"}, {"path": "team/a"}):
         model = ScriptedModel([Reply(calls=(ToolCall("1", "read_file", arguments),)), say("Saved.")])
-        result = remembering(place(strict(name="yes-man")), "a fact", model)
+        result = remembering(make_context(strict(name="yes-man")), "a fact", model)
         assert result.error is not None
         assert result.error.code == "remember_failed", arguments
 
 
-def test_a_silent_worker_is_ended_at_the_deadline_of_a_call(liars, roots):
-    liars.setattr("muniment.sandbox.sandbox.WAIT_SECONDS", 0.2)
+def test_silent_worker_is_killed_at_the_deadline(lying_workers, roots):
+    lying_workers.setattr("muniment.sandbox.sandbox.WAIT_SECONDS", 0.2)
     with Sandbox(strict(name="silent"), roots) as box, pytest.raises(MunimentError) as caught:
         box.call("ls", {"path": ""})
     assert caught.value.code == "deadline"

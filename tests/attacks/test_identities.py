@@ -1,4 +1,4 @@
-"""A whole run behind the fence as root, as another user, and as a user of a namespace of its own."""
+"""Whole runs in the fence as root, as another user, and in a user namespace."""
 
 import contextlib
 import json
@@ -25,8 +25,8 @@ NOTHING = "0" * 16
 IMPORTS = os.pathsep.join([str(Path(muniment.__file__).parents[1]), sysconfig.get_path("purelib")])
 
 
-def run(command, base, **identity):
-    """What a run tells, by whoever `command` and `identity` make it."""
+def run_as(command, base, **identity):
+    """Return the report of a run with the identity of `command` and `identity`."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": IMPORTS, "PYTHONDONTWRITEBYTECODE": "1"}
     terms = {"env": environment, "capture_output": True, "text": True, "cwd": "/", "timeout": 50, **identity}
     done = subprocess.run([*command, "-P", "-W", "error", str(PROGRAM), str(base)], check=False, **terms)
@@ -34,8 +34,8 @@ def run(command, base, **identity):
     return json.loads(done.stdout)
 
 
-def check_a_whole_run(report):
-    """Everything that is so whoever runs it."""
+def check_report(report):
+    """Check everything that does not depend on the user."""
     assert report["enforcement"] == IN_A_WORKER
     if IN_A_WORKER is Enforcement.FULL:
         assert set(report["missing"]) <= {FenceLayer.MDWE}
@@ -50,9 +50,9 @@ def check_a_whole_run(report):
     assert status["Seccomp"] == "2"
 
 
-def test_a_run_of_whoever_runs_these_tests_is_held_and_its_worker_has_no_privilege(tmp_path):
-    report = run([sys.executable], tmp_path)
-    check_a_whole_run(report)
+def test_run_of_this_user_is_confined(tmp_path):
+    report = run_as([sys.executable], tmp_path)
+    check_report(report)
     assert report["euid"] == os.geteuid()
     if os.geteuid() == 0:
         assert report["status"]["CapBnd"] == NOTHING
@@ -60,8 +60,8 @@ def test_a_run_of_whoever_runs_these_tests_is_held_and_its_worker_has_no_privile
         assert report["memory"] == "PermissionError"
 
 
-def executes(interpreter, **identity):
-    """Whether that user can execute an interpreter, and it finds all packages."""
+def can_execute(interpreter, **identity):
+    """Return whether that user can execute an interpreter that finds all packages."""
     with contextlib.suppress(OSError):
         probe = [interpreter, "-P", "-c", "import muniment.sandbox.sandbox"]
         terms = {"env": {"PYTHONPATH": IMPORTS, "PYTHONDONTWRITEBYTECODE": "1"}, "cwd": "/", **identity}
@@ -70,29 +70,29 @@ def executes(interpreter, **identity):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_run_of_an_ordinary_user_is_held_and_keeps_its_memory_from_that_user():
+def test_run_of_another_user_is_confined_and_unreadable():
     identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     candidates = (sys.executable, shutil.which(name, path="/usr/local/bin:/usr/bin"))
-    usable = [each for each in candidates if each and executes(each, **identity)]
+    usable = [each for each in candidates if each and can_execute(each, **identity)]
     if not usable:
         pytest.skip("another user can execute no interpreter of this version with our packages")
-    with tempfile.TemporaryDirectory(prefix="muniment-test-") as theirs:
-        os.chown(theirs, NOBODY, NOBODY)
-        report = run(usable[:1], theirs, **identity)
-    check_a_whole_run(report)
+    with tempfile.TemporaryDirectory(prefix="muniment-test-") as directory:
+        os.chown(directory, NOBODY, NOBODY)
+        report = run_as(usable[:1], directory, **identity)
+    check_report(report)
     assert (report["euid"], report["memory"]) == (NOBODY, "PermissionError")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", ["1000", "0"])
-def test_a_run_in_a_user_namespace_is_held(tmp_path, inside):
+def test_run_in_a_user_namespace_is_confined(tmp_path, inside):
     unshare = shutil.which("unshare") or "false"
     namespace = [unshare, "--user", f"--map-user={inside}", f"--map-group={inside}"]
     if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this system gives no user namespace")
-    report = run([*namespace, sys.executable], tmp_path)
-    check_a_whole_run(report)
+    report = run_as([*namespace, sys.executable], tmp_path)
+    check_report(report)
     assert report["euid"] == int(inside)
     if inside != "0":
         assert report["memory"] == "PermissionError"

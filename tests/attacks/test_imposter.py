@@ -1,4 +1,4 @@
-"""Whoever takes the daemon's port, once it has ended, is sent no token: over real sockets."""
+"""A process that takes the port of an ended daemon receives no token (over real sockets)."""
 
 import json
 import os
@@ -23,13 +23,13 @@ shell = pytest.fixture(params=[Client, AsyncClient])(lambda request: request.par
 SECRET = "Nobody else may read this."
 
 
-def imposter(said, port=0):
-    """Says this to whoever asks it for a proof or for anything else."""
-    return Scripted(*[said] * 9, greet=lambda *_, **__: said, port=port)
+def start_imposter(response, port=0):
+    """Start a server that sends `response` to every request, also for a proof."""
+    return Scripted(*[response] * 9, greet=lambda *_, **__: response, port=port)
 
 
-def forwarded(daemon, host, sent, **_how):
-    """What a daemon says to a request, into which a name of its host may be put."""
+def forward(daemon, host, sent, **_how):
+    """Forward a request to a daemon, with another host name if one is given."""
     with Line(("127.0.0.1", daemon.port)) as line:
         headers = sent.headers | {"host": host or sent.headers["host"]}
         head = [f"{sent.method} {sent.path} HTTP/1.1", *map(": ".join, headers.items()), "", ""]
@@ -38,8 +38,8 @@ def forwarded(daemon, host, sent, **_how):
     return raw(found.status, found.body, content_type="application/json")
 
 
-def refused(shell, url, token, match=None):
-    """That a client there sends no fact."""
+def check_no_fact_is_sent(shell, url, token, match=None):
+    """Check that a client sends no fact to `url`."""
     with (
         opened(shell, url=url, token=token) as client,
         pytest.raises(Unreachable, match=f"did not prove.*{match}" if match else "did not prove"),
@@ -47,18 +47,18 @@ def refused(shell, url, token, match=None):
         client.remember(SECRET)
 
 
-@pytest.mark.threat("T-API-07", control="greetings")
-def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
+@pytest.mark.threat("T-API-07", control="server_proofs")
+def test_imposter_on_the_port_receives_no_token_or_fact(shell, tmp_path):
     state = tmp_path / "home" / "state"
     state.mkdir(parents=True)
     begun = b"HTTP/1.1 200 OK\r\n"
-    for said in (
+    for response in (
         *(answer(200, each) for each in ({"proof": "0" * 64}, {"proof": None}, ["proof"], {"taskId": "x-1"})),
         *(answer(202, {}), answer(401, {"code": "token_required", "error": "Send the token"})),
         *(raw(307, b"", location="http://127.0.0.1:1/"), b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
         *(begun + b"x-long: " + b"x" * 9000, begun + b"content-length: 9000\r\n\r\n" + b"x" * 9000),
     ):
-        with imposter(said) as server:
+        with start_imposter(response) as server:
             announced = json.dumps({"url": server.url, "socket": None})
             for name, text in {"daemon.json": announced, "token": TOKEN}.items():
                 (state / name).write_text(text)
@@ -75,65 +75,65 @@ def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
         assert [each for each in (TOKEN, SECRET) if each in server.heard] == []
 
 
-def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
+def test_new_server_on_the_port_is_detected(shell):
     with ExitStack() as serving:
         server = serving.enter_context(Scripted(answer(200, {"v": 1}), answer(200, {"v": 2})))
         with opened(shell, url=server.url, token=TOKEN) as client:
             client.capabilities()
             client.capabilities()
             serving.close()
-            with imposter(answer(200, {"v": 3}), int(server.url.rpartition(":")[2])) as stranger:
+            with start_imposter(answer(200, {"v": 3}), int(server.url.rpartition(":")[2])) as other:
                 with pytest.raises(Unreachable, match="did not prove"):
                     client.capabilities()
-                assert (bool(stranger.greeted), TOKEN in stranger.heard) == (True, False)
+                assert (bool(other.greeted), TOKEN in other.heard) == (True, False)
     assert [len(server.sent), len(server.greeted)] == [2, 1]
 
 
 @pytest.mark.threat("T-API-08", control="fresh_nonces")
-def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
-    def pass_on(*_, **__):
-        said.append(forwarded(daemon, None, [*listening.greeted, *listening.sent][-1]))
-        return said[-1]
+def test_recorded_proof_is_rejected(shell, tmp_path):
+    def relay(*_, **__):
+        recorded.append(forward(daemon, None, [*listening.greeted, *listening.sent][-1]))
+        return recorded[-1]
 
-    said = []
-    with Scripted(pass_on, greet=pass_on) as listening:
+    recorded = []
+    with Scripted(relay, greet=relay) as listening:
         host, _, port = listening.url.removeprefix("http://").partition(":")
         with (
             running(tmp_path, allow_hosts=(f"{host}:{port}",)) as daemon,
             opened(shell, url=listening.url, token=daemon.token) as client,
         ):
             assert client.capabilities()["version"]
-    assert (len(said), daemon.token in listening.heard) == (2, True)
-    for replayed in said[:1], said:
-        with imposter(b"".join(replayed), int(port)) as server:
-            refused(shell, server.url, daemon.token)
+    assert (len(recorded), daemon.token in listening.heard) == (2, True)
+    for replayed in recorded[:1], recorded:
+        with start_imposter(b"".join(replayed), int(port)) as server:
+            check_no_fact_is_sent(shell, server.url, daemon.token)
             assert daemon.token not in server.heard
 
 
 @pytest.mark.threat("T-API-08", control="addressed_proofs")
-def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_path):
-    """At the other addresses of localhost somebody else may listen, who passes on what he is asked."""
+def test_proof_for_another_address_is_rejected(shell, tmp_path):
+    """Another process may listen at another address of localhost and forward the requests."""
     with running(tmp_path) as daemon:
         for host in None, daemon.host, f"localhost:{daemon.port}":
-            with Scripted(greet=partial(forwarded, daemon, host)) as server:
-                refused(shell, server.url, daemon.token)
+            with Scripted(greet=partial(forward, daemon, host)) as server:
+                check_no_fact_is_sent(shell, server.url, daemon.token)
                 assert [each for each in (daemon.token, SECRET) if each in server.heard] == []
         for name in ("localhost", "LOCALHOST"):
             with opened(shell, url=f"http://{name}:{daemon.port}", token=daemon.token) as client:
                 assert client.capabilities()["version"]
         for host in f"localhost:{daemon.port}", f"[::1]:{daemon.port}":
             path = f"/hello?token={'0' * 32}&nonce={'0' * 64}"
-            asked = daemon.ask("GET", path, token="", host=host)
-            assert asked.code == (421, "misdirected_request")
-        token = daemon.add("editor", "editor-1")  # A client's own is proved like the owner's.
-        for place in {"url": daemon.daemon.url}, {"socket": daemon.unix}:
-            with opened(shell, token=token, **place) as client:
+            hello = daemon.ask("GET", path, token="", host=host)
+            assert hello.code == (421, "misdirected_request")
+        token = daemon.add("editor", "editor-1")  # A client's own token is proved like the owner's.
+        for address in {"url": daemon.daemon.url}, {"socket": daemon.unix}:
+            with opened(shell, token=token, **address) as client:
                 assert client.capabilities()["version"]
         daemon.daemon.core.tokens.revoke("editor")
-        refused(shell, daemon.daemon.url, token, match="revoked")
+        check_no_fact_is_sent(shell, daemon.daemon.url, token, match="revoked")
 
 
-def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
+def test_socket_of_another_user_receives_nothing(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
     other = pytest.raises(Unreachable, match=r"did not prove.*another user")
     with talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client), other:
@@ -141,20 +141,22 @@ def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     assert server.sent == []
 
 
-def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
-    def greet(sent, **how):
+def test_proof_request_is_retried(shell):
+    def send_proof(sent, **how):
         turn = next(turns)
-        said = proof(sent, **how) if turn in {b"last word", b"proof"} else turn
-        return said.replace(b"\r\n", b"\r\nconnection: close\r\n", 1) if turn == b"last word" else said
+        response = proof(sent, **how) if turn in {b"last word", b"proof"} else turn
+        return (
+            response.replace(b"\r\n", b"\r\nconnection: close\r\n", 1) if turn == b"last word" else response
+        )
 
     turns = iter([None, problem(503, "busy", retry_after=1), answer(429, {}), b"last word", b"proof"])
-    with talking(shell, answer(200, {"v": 1}), greet=greet, token=TOKEN) as (server, client):
+    with talking(shell, answer(200, {"v": 1}), greet=send_proof, token=TOKEN) as (server, client):
         assert client.capabilities() == {"v": 1}
         assert client.pauses == [0.05, 0.1, 0.2, 0.4]
     assert len({sent.path for sent in server.greeted}) == 5
 
 
-def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkeypatch):
+def test_silent_server_receives_no_request(shell, monkeypatch):
     monkeypatch.setattr(exchange, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(exchange, "TRY_SECONDS", 0.1)
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.05)
@@ -168,12 +170,12 @@ def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkey
     assert server.sent == []
 
 
-def test_it_is_asked_once_the_connection_is_encrypted(shell, monkeypatch):
+def test_proof_is_requested_after_encryption(shell, monkeypatch):
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
     monkeypatch.setattr(transport, "_tls", lambda _: trusting)
     with talking(shell, answer(200, {"v": 1}), certificate=CERTIFICATE, token=TOKEN) as (server, client):
         assert client.capabilities() == {"v": 1}
         assert len(server.greeted) == 1
     with Scripted(certificate=CERTIFICATE, greet=lambda *_, **__: answer(200, {})) as server:
-        refused(shell, server.url, TOKEN)
+        check_no_fact_is_sent(shell, server.url, TOKEN)
         assert server.sent == []

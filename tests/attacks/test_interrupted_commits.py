@@ -1,4 +1,4 @@
-"""An interrupt at any line of a commit: all of it is done or nothing, in files, listing and history alike."""
+"""An interrupt at any line of a commit leaves all or nothing of it, in files, index and history."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ INTERRUPTED = {
 
 
 class Interrupt:
-    """Raise `KeyboardInterrupt` before the line of a number, counted from the first line of `commit`."""
+    """Raise `KeyboardInterrupt` before the line with this number, counted from the first line of `commit`."""
 
     def __init__(self, number):
-        self.left, self.place, self.is_begun = number, None, False
+        self.left, self.location, self.has_begun = number, None, False
 
     def __enter__(self):
         sys.settrace(self._call)
@@ -37,35 +37,36 @@ class Interrupt:
     def _call(self, frame, _event, _argument):
         code = frame.f_code
         is_commit = (code.co_name, Path(code.co_filename).parts[-2:]) == ("commit", ("store", "commit.py"))
-        self.is_begun |= is_commit
-        if not self.is_begun or code.co_filename not in INTERRUPTED:
+        self.has_begun |= is_commit
+        if not self.has_begun or code.co_filename not in INTERRUPTED:
             return None
         return self._line
 
     def _line(self, frame, event, _argument):
         if event == "line":
             self.left -= 1
-            if self.left < 0 and self.place is None:
-                self.place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            if self.left < 0 and self.location is None:
+                self.location = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 raise KeyboardInterrupt
         return self._line
 
 
-def entries(home):
+def list_entries(home):
     """Return the names of the entries on disk."""
     return {
         path.name for path in home.rglob("*.md") if path.name != "MEMORY.md" and path.parent.name != "index"
     }
 
 
-def committed(memory):
+def list_history(memory):
     return {Path(step.path).name for step in memory.history()}
 
 
-def interrupted(memory, home, number, word):
-    """Return where a commit was interrupted, and whether files and history agreed while the error was kept.
+def interrupt_commit(memory, home, number, word):
+    """Return where a commit was interrupted, and whether files and history agreed before the error was
+    released.
 
-    In a thread of its own: an error raised by a trace can leave the state of a thread's exceptions behind.
+    Runs in its own thread, because an error raised by a trace can corrupt the exception state of a thread.
     """
     outcome = []
 
@@ -75,8 +76,8 @@ def interrupted(memory, home, number, word):
             try:
                 memory.remember(f"The user calls the machine {word} at home")
             except KeyboardInterrupt as error:
-                kept = error  # As an interactive session does.
-        outcome[:] = interrupt.place, entries(home) == committed(memory)
+                kept = error  # Keep the error as an interactive session does.
+        outcome[:] = interrupt.location, list_entries(home) == list_history(memory)
         del kept
 
     thread = threading.Thread(target=commit)
@@ -95,21 +96,21 @@ def test_interrupted_commit_is_whole_or_absent(tmp_path, monkeypatch, share):
     with muniment.open(workspace=workspace) as memory:
         memory.remember("The user prefers dark mode in all editors")
         while True:
-            word, before = f"quux{number}", entries(home)
-            place, at_once = interrupted(memory, home, number, word)
-            if place is None:
+            word, before = f"quux{number}", list_entries(home)
+            location, at_once = interrupt_commit(memory, home, number, word)
+            if location is None:
                 break
-            gc.collect()  # An interrupt keeps the frames, and so the locks, until then.
+            gc.collect()  # Releases the frames of the interrupt, and so the locks.
             with muniment.open(workspace=workspace) as fresh:
-                is_done = entries(home) != before
+                is_done = list_entries(home) != before
                 found = {
                     "at once": at_once,
-                    "history": entries(home) == committed(fresh),
+                    "history": list_entries(home) == list_history(fresh),
                     "index": any(word in page.read_text() for page in home.rglob("MEMORY.md")) == is_done,
                     "recall": any(word in entry.text for entry in fresh.recall(word).entries) == is_done,
                     "names": not list(home.rglob(".muniment-*")),
                 }
-            wrong += [(number, place, what) for what, is_right in found.items() if not is_right]
+            wrong += [(number, location, kind) for kind, is_right in found.items() if not is_right]
             outcomes.add(is_done)
             number += SHARES
     assert wrong == []

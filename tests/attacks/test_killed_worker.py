@@ -1,6 +1,7 @@
-"""A worker that is killed, or ends itself, at any moment of a run: nothing lands, and nothing is left.
+"""A worker that is killed, or ends itself, at any moment of a run: nothing is committed, and nothing is
+left.
 
-Everything is real but the socket's end in the broker, which counts its operations and kills the worker
+Everything is real except the broker's end of the socket, which counts its operations and kills the worker
 after one of them.
 """
 
@@ -36,57 +37,57 @@ CALLS = [
 
 
 @dataclass
-class Fragile:
-    """The broker's end of a worker's connection; the worker dies once it did `at` operations."""
+class FragileConnection:
+    """The broker's end of a worker's connection; the worker dies after `at` operations."""
 
     at: int
-    kill: str = ""  # the signal, if somebody else ends it
+    kill: str = ""  # signal of a kill from outside
     done: int = 0
     committing: bool = False
-    begun: bool = False  # whether the exchange of the commit had begun when it was killed
+    exchange_begun: bool = False  # the kill came during the commit
     over: list[int] = field(default_factory=list)
 
     def spawn(self, roots, patience):
-        """In the place of a zygote: a worker with such an end."""
+        """Spawn a worker with such a connection, in place of the zygote."""
         self.worker = worker = self.zygote.spawn(roots, patience)
         self.sock, worker._channel._sock = worker._channel._sock, self
         self.over.append(os.pidfd_open(worker.pid))
-        self.strike()
+        self.kill_if_due()
         return worker
 
     def recv(self, size):
-        return self.counted(self.sock.recv(size))
+        return self.count_operation(self.sock.recv(size))
 
     def send(self, data, flags):
-        return self.counted(self.sock.send(data, flags))
+        return self.count_operation(self.sock.send(data, flags))
 
-    def counted(self, result):
+    def count_operation(self, result):
         self.done += 1
-        self.strike()
+        self.kill_if_due()
         return result
 
-    def strike(self):
+    def kill_if_due(self):
         if self.done == self.at:
-            self.begun = self.committing
+            self.exchange_begun = self.committing
             if self.kill:
                 signal.pidfd_send_signal(self.over[-1], signal.Signals[self.kill])
             else:
                 self.worker.kill()
             limit = time.monotonic() + 20
-            while Path(f"/proc/{self.worker.pid}").exists():  # until its zygote reaped it
+            while Path(f"/proc/{self.worker.pid}").exists():  # until its zygote has reaped it
                 assert time.monotonic() < limit
 
     @contextmanager
-    def between(self, zygote):
-        """Here all workers have such an end, and are gone afterwards."""
+    def intercept_workers(self, zygote):
+        """Give all workers such a connection, and check that they are gone afterwards."""
         self.zygote = zygote
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: self)
             yield
-        gone = select.select(self.over, [], [], 0)[0] == self.over
+        are_gone = select.select(self.over, [], [], 0)[0] == self.over
         for fd in self.over:
             os.close(fd)
-        assert gone, "the worker is still there"
+        assert are_gone, "the worker is still there"
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def roots(tmp_path):
 
 
 def run(policy, roots, fragile):
-    """A whole run with a commit, told when that begins."""
+    """Run a whole run with a commit; mark in `fragile` when the commit begins."""
     with Sandbox(policy, roots) as box:
         try:
             for tool, arguments in CALLS:
@@ -106,23 +107,23 @@ def run(policy, roots, fragile):
             fragile.committing = True
             box.commit()
         except WorkerLost:
-            for again in (box.changes, box.commit):
+            for retry in (box.changes, box.commit):
                 if box._bench is not None:
-                    raised(WorkerLost, again)
+                    raised(WorkerLost, retry)
             raise
 
 
-def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(request, roots, tmp_path, zygote):
+def test_worker_killed_at_any_frame_commits_nothing(request, roots, tmp_path, zygote):
     stride = 1 if request.config.getoption("--slow") else 17
     zygote.start()
-    pid, at, mattered, ended, fragile = zygote.pid, 0, 0, False, Fragile(0)
-    while not ended or fragile.done >= at - stride:
-        before, fragile, ended = photograph(tmp_path), Fragile(at), False
-        with nothing_left_open(), fragile.between(zygote), suppress(WorkerLost):
+    pid, at, mattered, finished, fragile = zygote.pid, 0, 0, False, FragileConnection(0)
+    while not finished or fragile.done >= at - stride:
+        before, fragile, finished = photograph(tmp_path), FragileConnection(at), False
+        with nothing_left_open(), fragile.intercept_workers(zygote), suppress(WorkerLost):
             run(strict(require=IN_A_WORKER), roots, fragile)
-            ended = True
-        if ended:  # All that the commit needs had been said before the worker died.
-            assert fragile.begun or fragile.done < at
+            finished = True
+        if finished:  # The commit had all data before the worker died.
+            assert fragile.exchange_begun or fragile.done < at
             assert (roots["user"] / "known.md").read_text() == "what is there\n"
             shutil.rmtree(roots["user"])
             put(roots["user"], "known.md", "what was there\n")
@@ -133,15 +134,15 @@ def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(request, roots, t
         at += stride
     assert fragile.done > 60
     assert mattered > 50 // stride
-    assert zygote.pid == pid, "what we killed ourselves says nothing against the zygote"
+    assert zygote.pid == pid, "an intended kill must not restart the zygote"
 
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "at"), [("SIGKILL", 0), ("SIGSYS", 1), ("SIGSEGV", 9), ("SIGTERM", 30)])
-def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots, tmp_path, zygote):
-    fragile = Fragile(at, kill=name)
+def test_error_names_the_signal_of_a_killed_worker(name, at, roots, tmp_path, zygote):
+    fragile = FragileConnection(at, kill=name)
     before = photograph(tmp_path)
-    with fragile.between(zygote), pytest.raises(WorkerLost, match=name):
+    with fragile.intercept_workers(zygote), pytest.raises(WorkerLost, match=name):
         run(strict(), roots, fragile)
     assert photograph(tmp_path) == before
     with Sandbox(strict(), roots) as box:
@@ -149,10 +150,13 @@ def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots
 
 
 @pytest.mark.parametrize("at", range(0, 13, 4))
-def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(at, roots, tmp_path, zygote):
+def test_remember_with_a_killed_worker_fails_cleanly(at, roots, tmp_path, zygote):
     before = photograph(tmp_path)
-    with opened(roots, strict(), in_process=False) as place, Fragile(at).between(zygote):
-        result = remembering(place, "The user prefers dark mode")
+    with (
+        opened(roots, strict(), in_process=False) as context,
+        FragileConnection(at).intercept_workers(zygote),
+    ):
+        result = remembering(context, "The user prefers dark mode")
     assert result.error is not None
     assert result.error.code == "remember_failed"
     assert photograph(tmp_path) == before
@@ -161,30 +165,30 @@ def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(at, roots, tmp_
 failing = own_zygote("failing_service:hasty")
 
 
-# The fence refuses a process to signal itself; the C library then traps.
+# The fence denies a process to signal itself; the C library then traps.
 FAILURES = {"fork": "SIGSYS", "write": "70 .bug", "allocate": "66 .memory", "malloc": "SIGSEGV"}
 FAILURES |= {"spin": "SIGKILL", "abort": "SIG(ABRT|SEGV)", "recurse": "70 .bug"}
 
 
 @pytest.mark.sweep(1)
 @needs_fence
-@pytest.mark.parametrize(("deed", "told"), FAILURES.items())
-def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("deed", "expected"), FAILURES.items())
+def test_forbidden_act_of_a_fenced_worker_ends_the_run(deed, expected, failing, roots, tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: failing)
     failing.start()
     photo = photograph(tmp_path)
-    with nothing_left_open():  # Of zygotes, too: one that was replaced took its socket along.
+    with nothing_left_open():  # Including zygotes: a replaced one closes its socket.
         with Sandbox(strict(), roots) as box:
             box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-            raised(WorkerLost, box.call, "grep", {"pattern": deed}, match=told)
-            for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
-                raised(WorkerLost, again, match=told)
+            raised(WorkerLost, box.call, "grep", {"pattern": deed}, match=expected)
+            for retry in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
+                raised(WorkerLost, retry, match=expected)
         assert photograph(tmp_path) == photo
         with Sandbox(strict(), roots) as box:
             assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-# -- what becomes of workers when their broker is killed ----------------------------------------------
+# -- workers after their broker was killed
 
 
 BROKER = f"""
@@ -206,7 +210,7 @@ BROKER = f"""
 """
 
 
-def test_zygote_and_fenced_workers_are_gone_once_their_broker_was_killed(roots, tmp_path):
+def test_zygote_and_workers_end_with_their_broker(roots, tmp_path):
     before = photograph(tmp_path)
     command = [sys.executable, "-c", textwrap.dedent(BROKER), str(roots["user"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:

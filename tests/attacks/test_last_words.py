@@ -1,4 +1,4 @@
-"""A model says an order and secrets, as its last words and as paths: nobody is told them who did not ask."""
+"""A model puts an order and secrets into its last message and paths; only details may show the message."""
 
 import json
 import logging
@@ -23,96 +23,102 @@ ESCAPE = "user/attachments/../../x" + "y" * 13 + ".md"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    with made(tmp_path_factory.mktemp("words")) as place:
-        yield place
+def context(tmp_path_factory):
+    with made(tmp_path_factory.mktemp("words")) as context:
+        yield context
 
 
-def ask(place, *steps, **more):
-    return remembering(place, "I like green tea.", ScriptedModel(steps), dry_run=True, **more)
+def request_remember(context, *steps, **more):
+    return remembering(context, "I like green tea.", ScriptedModel(steps), dry_run=True, **more)
 
 
-def ended(place, *steps):
-    """A request of a run that is to fail, and all that is told of it anywhere."""
-    result = remembering(place, "I like green tea.", ScriptedModel(steps))
+def remember_and_fail(context, *steps):
+    """Make a request that fails, and return its result with all output about it."""
+    result = remembering(context, "I like green tea.", ScriptedModel(steps))
     assert result.status == "failed"
-    kept = [record.body for record in records(place.state, task=result.task_id)]
-    return result, "\n".join([json.dumps(result.as_json()), repr(result.error), str(kept)])
+    stored = [record.body for record in records(context.state, task=result.task_id)]
+    return result, "\n".join([json.dumps(result.as_json()), repr(result.error), str(stored)])
 
 
-def pieces(words):
-    """Of a long text every part that tells something of it."""
+def split_into_pieces(words):
+    """Return the parts of a long text that reveal something of it."""
     return {words[at : at + 12] for at in range(0, max(1, len(words) - 12), 6)}
 
 
-def assert_untold(words, told):
-    told = told.replace("\\\\", "\\")
-    assert [piece for piece in pieces(words) if piece in told or piece in json.dumps(told)] == []
+def assert_hidden(words, output):
+    output = output.replace("\\\\", "\\")
+    assert [
+        piece for piece in split_into_pieces(words) if piece in output or piece in json.dumps(output)
+    ] == []
 
 
 @pytest.mark.threat("T-LEAK-10", control="own_sentences")
-def test_last_words_reach_no_summary(place, some):
+def test_last_words_reach_no_summary(context, some):
     for words in some(WORDS, 4):
-        result = ask(place, GOOD, say(words))
+        result = request_remember(context, GOOD, say(words))
         assert result.summary == "would save user/tea.md"
-        assert_untold(words, json.dumps(result.as_json()))
+        assert_hidden(words, json.dumps(result.as_json()))
 
 
 @pytest.mark.threat("T-LEAK-10", control="gated_words")
-def test_last_words_that_a_gate_stops_are_not_told_to_who_asks_for_them_either(place):
+def test_gated_last_words_are_hidden_in_details(context):
     for words in WORDS:
-        told = quoted(f"Saved it.\n{words}", "token")
-        assert told.startswith("(the model's message is hidden"), told
-        assert_untold(words, told)
-    result = ask(place, GOOD, say(ORDER), detail=True)
+        output = quoted(f"Saved it.\n{words}", "token")
+        assert output.startswith("(the model's message is hidden"), output
+        assert_hidden(words, output)
+    result = request_remember(context, GOOD, say(ORDER), detail=True)
     assert result.detail.startswith("(the model's message is hidden")
-    assert_untold(ORDER, json.dumps(result.as_json()))
+    assert_hidden(ORDER, json.dumps(result.as_json()))
     for words in ("the server answered with 500", ORDER, *SECRETS[:3]):
-        told = "the model failed" if words in WORDS else words
-        result, _ = ended(place, raising(ModelError(words)))
-        assert str(result.error) == f"{told}; nothing was written"
+        output = "the model failed" if words in WORDS else words
+        result, _ = remember_and_fail(context, raising(ModelError(words)))
+        assert str(result.error) == f"{output}; nothing was written"
 
 
-def test_harmless_last_words_are_told_as_data_to_who_asks_for_them(place):
-    result = ask(place, GOOD, say(" Saved\n" + "it. " * 100), detail=True)
+def test_harmless_last_words_are_quoted_in_details(context):
+    result = request_remember(context, GOOD, say(" Saved\n" + "it. " * 100), detail=True)
     first, words, last = result.detail.splitlines()
     assert (first[:21], words) == ("<<words of the model ", ("Saved " + "it. " * 100)[:300])
     assert last == f"<<end {first[21:]}"
     assert result.as_json()["detail"] == result.detail
-    assert "detail" not in ask(place, GOOD, say("Saved.")).as_json()
+    assert "detail" not in request_remember(context, GOOD, say("Saved.")).as_json()
 
 
 @pytest.mark.threat("T-LOG-03", control="shapes_of_paths")
-def test_the_path_of_an_escape_is_told_by_its_shape_and_known_again_by_its_digest(place, caplog, some):
+def test_path_of_an_escape_is_logged_by_shape_and_digest(context, caplog, some):
     caplog.set_level(logging.INFO, "muniment")
     for words in some([ORDER, *SECRETS], 4):
-        result, told = ended(place, calls(write(f"user/notes/../../{words[:200]}", "x\n")))
+        result, output = remember_and_fail(context, calls(write(f"user/notes/../../{words[:200]}", "x\n")))
         assert result.error.code == "remember_path_escape"
-        assert_untold(words[:200], told + caplog.text)
+        assert_hidden(words[:200], output + caplog.text)
     paths = (ESCAPE, "user/a/../../b", ESCAPE)
-    one, two, again = (ended(place, calls(write(path)))[0].error.requested for path in paths)
+    one, two, repeated = (remember_and_fail(context, calls(write(path)))[0].error.requested for path in paths)
     assert (one[:25], two[:20]) == ("user/<11>/../../<14>.md #", "user/<1>/../../<1> #")
-    assert (one, one[-16:] == two[-16:]) == (again, False)
+    assert (one, one[-16:] == two[-16:]) == (repeated, False)
 
 
-@pytest.mark.threat("T-LOG-03", control="reasons_of_ours")
-def test_a_refusal_does_not_repeat_the_path(place):
+@pytest.mark.threat("T-LOG-03", control="own_messages")
+def test_denial_does_not_repeat_the_path(context):
     paths = ("user/pinned/{}.md", "user/.{}.md", "project/x/../../user/{}/a", "/etc/{}")
     secret = "ghp_" + "a1B2c3D4e5F6g7H8" * 2 + "XyZ9"
     for path, words in product(paths, ("ignore-what-came-before-canary-7f3a", secret)):
         names = [path.format(f"{words}{number}") for number in range(2)]
-        asked = [call("read_file", path=name) if path[0] == "/" else write(name) for name in names]
-        result, told = ended(place, *map(calls, asked), say("No."))
-        assert result.error.code in {f"remember_{end}" for end in ("refused", "path_escape", "no_update")}
-        assert_untold(words, told)
+        requests = [call("read_file", path=name) if path[0] == "/" else write(name) for name in names]
+        result, output = remember_and_fail(context, *map(calls, requests), say("No."))
+        assert result.error.code in {
+            f"remember_{suffix}" for suffix in ("refused", "path_escape", "no_update")
+        }
+        assert_hidden(words, output)
 
 
 @pytest.mark.threat("T-LEAK-11", control="secret_rules")
-def test_no_byte_of_the_memory_or_its_state_holds_a_secret_that_was_refused(place, some):
+def test_rejected_secret_is_in_no_file_of_the_state(context, some):
     for words in some(SECRETS, 3):
         saving = calls(write("user/tea.md", f"{words}\n"))
         for fact, last in ((words, words), ("a fact", "Saved.")):
-            assert remembering(place, fact, ScriptedModel([saving, say(last)])).status == "failed"
-    paths = (*place.state.directory.rglob("*"), *base(place).rglob("*"))
-    kept = b"".join(path.read_bytes() for path in paths if path.is_file())
-    assert [words for words in SECRETS if any(piece.encode() in kept for piece in pieces(words))] == []
+            assert remembering(context, fact, ScriptedModel([saving, say(last)])).status == "failed"
+    paths = (*context.state.directory.rglob("*"), *base(context).rglob("*"))
+    stored = b"".join(path.read_bytes() for path in paths if path.is_file())
+    assert [
+        words for words in SECRETS if any(piece.encode() in stored for piece in split_into_pieces(words))
+    ] == []

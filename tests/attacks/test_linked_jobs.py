@@ -1,4 +1,4 @@
-"""Remember where links are resolved: what is saved, known and told goes by the one name of a file."""
+"""Remember with resolved links: results and known facts use the one real path of a file."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from muniment.names import Symlinks
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 __all__ = ["any_words"]
-# What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
+# Other tests cover the limits of a model's writes (T-RUN-14); here the model may write any text.
 pytestmark = pytest.mark.usefixtures("any_words")
 
 FACT = "The user prefers dark mode"
@@ -28,26 +28,26 @@ def roots(tmp_path):
 
 
 @pytest.fixture(params=["worker", "in process"])
-def ask(request, roots):
-    """Remembers the fact with a model in a place whose links are resolved."""
+def remember_in_links(request, roots):
+    """Remember the fact with a model, in a place whose links are resolved."""
     in_process = request.param == "in process"
 
     def run(*steps):
         policy = strict(require="none" if in_process else "partial")
-        with opened(roots, policy, in_process=in_process, symlinks=Symlinks.BENEATH) as place:
-            return remembering(place, FACT, ScriptedModel(steps))
+        with opened(roots, policy, in_process=in_process, symlinks=Symlinks.BENEATH) as context:
+            return remembering(context, FACT, ScriptedModel(steps))
 
     return run
 
 
-def test_a_file_is_saved_known_and_told_under_its_one_name(ask, roots):
+def test_linked_file_is_reported_by_its_resolved_path(remember_in_links, roots):
     before = photograph(roots["user"])
     for words in ("It stands in user/l.md.", "It stands in user/real.md."):
-        known = ask(READ, say(words))
+        known = remember_in_links(READ, say(words))
         assert (known.status, known.unchanged) == ("completed", True)
         assert known.summary == "already known: user/real.md"
         assert photograph(roots["user"]) == before
-    done = ask(
+    done = remember_in_links(
         calls(call("read_file", path="user/l.md"), call("read_file", path="user/t/one.md")),
         calls(call("edit", path="user/l.md", old_string="The user", new_string="- The user"), NEW),
         say("Saved in user/l.md."),
@@ -60,10 +60,10 @@ def test_a_file_is_saved_known_and_told_under_its_one_name(ask, roots):
     assert (roots["user"] / "topic" / "prefers-dark-mode.md").is_file()
 
 
-def test_an_index_behind_a_link_or_what_is_behind_one_that_went_makes_no_fact_known(ask, roots):
+def test_linked_index_or_removed_file_makes_no_fact_known(remember_in_links, roots):
     put(roots["user"], "MEMORY.md", "an index\n")
     for path in ("user/index.md", "user/absent.md"):
-        done = ask(calls(call("read_file", path=path)), say(f"It stands in {path}."))
+        done = remember_in_links(calls(call("read_file", path=path)), say(f"It stands in {path}."))
         assert done.error.code == "remember_no_update"
-    done = ask(READ, lambda _: (roots["user"] / "real.md").unlink() or say("In user/l.md."))
+    done = remember_in_links(READ, lambda _: (roots["user"] / "real.md").unlink() or say("In user/l.md."))
     assert done.error.code == "remember_no_update"

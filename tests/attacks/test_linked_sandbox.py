@@ -1,4 +1,6 @@
-"""`symlinks = "beneath"`: a link that stays beneath its root leads to one file of one name; others escape."""
+"""`symlinks = "beneath"`: a link that stays inside its root leads to one file with one name; others are
+escapes.
+"""
 
 import os
 import stat
@@ -37,7 +39,9 @@ def roots(tmp_path):
 
 @pytest.fixture
 def opened(roots):
-    """Opens sandboxes that resolve links. A worker answers alike: `test_fenced_answers.py`."""
+    """Open sandboxes that resolve links; `test_fenced_answers.py` shows that a worker gives the same
+    answers.
+    """
     with ExitStack() as boxes:
 
         def open_box(*, symlinks="beneath", **terms):
@@ -73,7 +77,7 @@ OUTWARDS |= {"up and out": "../outside/secret.md", "out and in again": "../user/
 OUTWARDS |= {"a loop": "m.md", "magic": "/proc/self/environ", "a hard link": "hard.md"}
 CHAIN = {"l.md": "t/m.md", "t": "topic", "topic/m.md": "../real.md"}
 
-# The links, a path that meets them, what each tool answers, and the one name of what it leads to.
+# The links, a path through them, the code of each tool, and the one name of the target.
 SHAPES = {
     "to a file": ({"l.md": "real.md"}, "user/l.md", FILE, "user/real.md"),
     "a chain": (CHAIN, "user/l.md", FILE, "user/real.md"),
@@ -84,18 +88,18 @@ SHAPES = {
     "named MEMORY.md": ({"MEMORY.md": "real.md"}, "user/MEMORY.md", READ_ONLY, "user/real.md"),
     "in pinned": ({"pinned/l.md": "../real.md"}, "user/pinned/l.md", READ_ONLY, "user/real.md"),
     "to the pinned folder": ({"t": "pinned"}, "user/t/p.md", READ_ONLY, "user/pinned/p.md"),
-    "as written denied": ({".l.md": "real.md"}, "user/.l.md", REFUSED, None),
-    "out, as written denied": ({".l.md": "../outside/secret.md"}, "user/.l.md", REFUSED, None),
-    "as resolved denied": ({"l.md": ".hidden/h.md"}, "user/l.md", REFUSED, None),
-    "as resolved not granted": ({"l.md": "picture.png"}, "user/l.md", REFUSED | {"ls": "not_a_file"}, None),
-    "no name": ({"l.md": "bad|name.md"}, "user/l.md", BAD, None),
+    "denied as written": ({".l.md": "real.md"}, "user/.l.md", REFUSED, None),
+    "outside, denied as written": ({".l.md": "../outside/secret.md"}, "user/.l.md", REFUSED, None),
+    "denied as resolved": ({"l.md": ".hidden/h.md"}, "user/l.md", REFUSED, None),
+    "not allowed as resolved": ({"l.md": "picture.png"}, "user/l.md", REFUSED | {"ls": "not_a_file"}, None),
+    "invalid name": ({"l.md": "bad|name.md"}, "user/l.md", BAD, None),
     "not UTF-8": ({"l.md": os.fsdecode(b"\xff.md")}, "user/l.md", BAD, None),
-    "asks for a folder": ({"l.md": "real.md/"}, "user/l.md", dict.fromkeys(TOOLS, "not_a_file"), None),
+    "requests a folder": ({"l.md": "real.md/"}, "user/l.md", dict.fromkeys(TOOLS, "not_a_file"), None),
 }
 
 
-def content_of(photo):
-    """Less directories, whose times change, and indexes."""
+def filter_files(photo):
+    """Remove directories, whose times change, and indexes."""
     return {
         name: state
         for name, state in photo.items()
@@ -105,11 +109,11 @@ def content_of(photo):
 
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(opened, roots, tmp_path, shape):
+def test_tools_resolve_links_inside_the_root_only(opened, roots, tmp_path, shape):
     links, path, codes, leads_to = SHAPES[shape]
     link(roots, links)
     for tool, more in TOOLS.items():
-        before = content_of(photograph(tmp_path))
+        before = filter_files(photograph(tmp_path))
         box = opened(on_escape="refuse")
         outcome = box.call(tool, {"path": path, **more})
         assert outcome.code == codes[tool]
@@ -124,7 +128,7 @@ def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(opened
             assert "\n" not in outcome.text
         assert [change.path for change in box.changes()] == ([leads_to] if writes else [])
         box.commit()
-        after = content_of(photograph(tmp_path))
+        after = filter_files(photograph(tmp_path))
         target = str(tmp_path / leads_to) if writes else ""
         assert {name for name in after if after[name] != before.get(name)} == ({target} if writes else set())
         if writes:
@@ -135,7 +139,7 @@ def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(opened
     assert all((roots["user"] / rel).is_symlink() for rel in links if rel != "MEMORY.md")
 
 
-def test_ls_shows_links_as_what_they_lead_to_and_hides_the_rest(opened, roots):
+def test_ls_shows_links_as_their_targets(opened, roots):
     shown = {"l.md": "real.md", "chain.md": "t/m.md", "topic/m.md": "../l.md", "t": "topic", "here": "."}
     shown |= {"MEMORY.md": "real.md", "to-late.md": "topic/late.md", "sub/only.md": "../real.md"}
     hidden = {"out.md": "../outside/secret.md", "out": "../outside", "absolute.md": "{user}/real.md"}
@@ -155,10 +159,10 @@ def test_ls_shows_links_as_what_they_lead_to_and_hides_the_rest(opened, roots):
     assert box.call("ls", {"path": "user/to-dots"}).code == "refused"
 
 
-# -- one file has one name ---------------------------------------------------------------------------
+# -- one file has one name
 
 
-def test_two_names_of_one_file_are_one_change_with_one_quota_and_both_are_there(opened, roots):
+def test_two_links_to_a_file_are_one_change_with_one_quota(opened, roots):
     more = {"topic/m.md": "../real.md", "n.md": "new/born.md", "s": "small"}
     link(roots, {"l.md": "real.md", "t": "topic"} | more)
     small = Quota(id="small", paths=("/*/small/**",), max_file_bytes=4)
@@ -184,14 +188,16 @@ def test_two_names_of_one_file_are_one_change_with_one_quota_and_both_are_there(
     assert (roots["user"] / "real.md").read_text() == "gamma\n"
     assert (roots["user"] / "l.md").readlink().name == "real.md"
     link(roots, {"late.md": "real.md"})
-    assert box.call("read_file", {"path": "user/late.md"}).text.startswith("1\tgamma\n"), "read anew"
+    assert box.call("read_file", {"path": "user/late.md"}).text.startswith("1\tgamma\n"), (
+        "links must be read again"
+    )
 
 
-# -- what changes after the map was read -------------------------------------------------------------
+# -- changes after the map was read
 
 
 @pytest.fixture
-def begun(opened, roots):
+def begun_box(opened, roots):
     link(roots, {"l.md": "real.md", "m.md": "new.md", "t": "topic"})
     box = opened(on_escape="refuse")
     assert box.call("ls", {"path": ""}).verdict == "allow"
@@ -204,40 +210,42 @@ def swap(path, target):
 
 
 @pytest.mark.threat("T-PATH-14", control="layer_one")
-def test_what_became_a_link_or_was_made_one_after_the_map_was_read_is_an_escape(begun, roots, tmp_path):
+def test_link_created_after_the_map_is_an_escape(begun_box, roots, tmp_path):
     outside = tmp_path / "outside"
     link(roots, {"late.md": "real.md", "late-2.md": "topic", "late-3.md": "../outside/secret.md"})
     swap(roots["user"] / "t", outside)
-    assert begun.call("read_file", {"path": "user/t/one.md"}).text.startswith("1\talpha one\n"), "as mapped"
+    assert begun_box.call("read_file", {"path": "user/t/one.md"}).text.startswith("1\talpha one\n"), (
+        "the old map must still apply"
+    )
     swap(roots["user"] / "real.md", outside / "secret.md")
     swap(roots["user"] / "topic", outside)
     before = photograph(outside)
     for tool, more in TOOLS.items():
         for path in ("l.md", "t/secret.md", "t/new.md", "late.md", "late-2.md", "late-3.md"):
-            outcome = begun.call(tool, {"path": f"user/{path}", **more})
+            outcome = begun_box.call(tool, {"path": f"user/{path}", **more})
             assert (outcome.code, outcome.via) == ("path_escape", "symlink"), (tool, path)
-    assert "late" not in begun.call("ls", {"path": "user"}).text
+    assert "late" not in begun_box.call("ls", {"path": "user"}).text
     assert photograph(outside) == before
 
 
-def test_a_target_that_becomes_a_link_or_appears_before_the_commit_ends_it(begun, roots, tmp_path):
-    begun.call("write_file", {"path": "user/m.md", "content": f"{CANARY}\n"})
+def test_changed_link_target_ends_the_commit(begun_box, roots, tmp_path):
+    begun_box.call("write_file", {"path": "user/m.md", "content": f"{CANARY}\n"})
     put(roots["user"], "new.md", "theirs\n")
     before = photograph(tmp_path)
-    raised(StoreConflict, begun.commit)
+    raised(StoreConflict, begun_box.commit)
     assert photograph(tmp_path) == before
-    begun.call("write_file", {"path": "user/l.md", "content": f"{CANARY}\n"})
+    begun_box.call("write_file", {"path": "user/l.md", "content": f"{CANARY}\n"})
     swap(roots["user"] / "real.md", tmp_path / "outside" / "secret.md")
     before = photograph(tmp_path)
-    raised(RememberPathEscape, begun.commit)
+    raised(RememberPathEscape, begun_box.commit)
     assert photograph(tmp_path) == before
 
 
-def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(roots, tmp_path, monkeypatch):
+def test_worker_that_proposes_a_linked_path_escapes(roots, tmp_path, monkeypatch):
     link(roots, {"link.md": "real.md", "linked": "topic"})
     before = photograph(tmp_path)
-    with source("lying_service:serve") as liars:
-        monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: liars)
+    with source("lying_service:serve") as lying_zygote:
+        monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: lying_zygote)
         for lie in ("link", "linked-directory", "claims-link"):
             with Sandbox(strict(name=lie), roots, symlinks="beneath") as box:
                 box.call("ls", {"path": "user"})
@@ -248,7 +256,7 @@ def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(r
 
 
 @pytest.mark.parametrize("in_process", [False, True])
-def test_a_clean_run_is_told_no_link(roots, in_process):
+def test_clean_run_sees_no_link(roots, in_process):
     link(roots, {"l.md": "real.md"})
     bound = bind_all(roots)
     terms = {"context": ContextMode.CLEAN, "symlinks": Symlinks.BENEATH, "in_process": in_process}
@@ -256,6 +264,6 @@ def test_a_clean_run_is_told_no_link(roots, in_process):
         stack.callback(lambda: [each.close() for each in bound.values()])
         policy = strict(require="none")
         box = stack.enter_context(Sandbox.for_run(policy, bound, state, **terms))
-        told = box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text
-        assert told == "created user/l.md (2 bytes)"
+        answer = box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text
+        assert answer == "created user/l.md (2 bytes)"
         assert [change.path for change in box.commit().changes] == ["user/l-2.md"]

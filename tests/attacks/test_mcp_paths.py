@@ -1,4 +1,4 @@
-"""The paths of the escape corpus: through tools and resources of MCP, and to show, edit and pin."""
+"""Pass the paths of the escape corpus to MCP tools and resources, and to show, edit and pin."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ READS = {
 
 DIRECT = {
     "operation": show,
-    "edit": lambda place, path: edit(place, path, "a text of the owner"),
+    "edit": lambda context, path: edit(context, path, "a text of the owner"),
     "pin": pin,
 }
 """Operations that the library and HTTP call with paths of their callers."""
 
 
 class Server:
-    """A server over the roots of a stage; a read is `show`, or a resource."""
+    """A server over the roots of a stage; a read is `show` or a resource."""
 
     commits_often = False
 
-    def __init__(self, stage, case, how):
+    def __init__(self, stage, case, method):
         roots = {scope: stage.scope(scope) for scope in ROOTS}
         policy = write_policy(stage, case, require="none")
         settings = Settings(stage.state, policy=str(policy), roots=roots, symlinks=symlinks(case))
-        self._how = how
+        self._method = method
         self._opened = OpenedMemory(lambda: settings, stage.tree, model_of, print, in_process=True)
         self._opened.place()
 
     def call(self, tool, arguments):
         if tool != "read_file" or not isinstance(arguments, dict):
             raise Inexpressible(f"no {tool}")
-        if self._how in DIRECT:
-            return self._called_directly(arguments)
+        if self._method in DIRECT:
+            return self._call_directly(arguments)
         with closing(OwnMemory(self._opened, Trust.AGENT)) as memory:
             return with_client(
                 lambda: MemoryServer(lambda _: memory), "legacy", partial(self._read, arguments)
             )
 
-    def _called_directly(self, arguments):
-        place, path = self._opened.place(), arguments.get("path")
+    def _call_directly(self, arguments):
+        context, path = self._opened.place(), arguments.get("path")
         try:
-            return Answer("allow", None, str(DIRECT[self._how](place, str(path))), "")
+            return Answer("allow", None, str(DIRECT[self._method](context, str(path))), "")
         except MunimentError as error:
             return Answer("error", None, str(error), "")
 
     async def _read(self, arguments, client):
-        if self._how == "show":
+        if self._method == "show":
             result = await client.call_tool("show", arguments)
             return Answer("error" if result.is_error else "allow", None, text_of(result), "")
         try:
@@ -88,21 +88,21 @@ class Server:
         return ""
 
 
-@pytest.mark.parametrize("how", ["show", "resource", *DIRECT])
+@pytest.mark.parametrize("method", ["show", "resource", *DIRECT])
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.slow)])
-def test_no_path_of_the_corpus_leads_out_of_the_memory(tmp_path, how, step):
+def test_corpus_paths_stay_inside_the_memory(tmp_path, method, step):
     cases = dict(list(READS.items())[::step]) | {"ok-read-relative": READS["ok-read-relative"]}
     assert len(cases) * step >= 60
     unsafe, allowed = {}, 0
     for case_id, case in cases.items():
         try:
             found = run_case(
-                case, tmp_path / case_id, CORPUS.canary, lambda stage, of: Server(stage, of, how)
+                case, tmp_path / case_id, CORPUS.canary, lambda stage, of: Server(stage, of, method)
             )
         except (MunimentError, Inexpressible):
-            continue  # Its roots cannot be bound, so nothing is served at all; or it writes first.
+            continue  # Its roots cannot be bound, or it writes first.
         allowed += case["expect"] == "allow" and Kind.REFUSED not in {each.kind for each in found}
         if bad := [each for each in found if each.kind in UNSAFE]:
             unsafe[case_id] = bad, case["why"]
     assert unsafe == {}
-    assert allowed, "what may be read is read"
+    assert allowed, "readable files must be read"

@@ -1,4 +1,4 @@
-"""Models that err in paths, names and answers: rules store the fact. A path that leads out fails the task."""
+"""If a model errs in paths or answers, rules store the fact. A path that leads out fails the task."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ TYPOS = [
         "<path>",
     ),
 ]
-"""Paths of a `write_file` that a weak model gives, each plainly a typo or a bad name."""
+"""Paths of a `write_file` by a weak model, each clearly a typo or a bad name."""
 
 ESCAPES = [
     *(
@@ -146,111 +146,113 @@ ESCAPES = [
 ]
 """Paths of a `write_file` that lead out of the roots of a run."""
 
-ELSEWHERE = (
+OTHER_SCOPE_PATHS = (
     *("mnt/project/x.md", "data/project/x.md", "project.md", "path/to/project/x.md"),
     *("workspace/project/x.md", "memory/project/x.md", "project.txt", "/memory/project/x"),
 )
-"""Paths of a `write_file` that lead to a scope that the request excludes, and are no valid path there."""
+"""Paths of a `write_file` to a scope that the request excludes, each invalid in that scope."""
 
 UNUSABLE = {
     "an unknown tool": AskForCalls([("save_memory", {"text": "a fact"})]),
     "another unknown tool": AskForCalls([("Bash", {"command": "echo fact > user/a.md"})]),
     "no arguments": AskForCalls([("write_file", {})]),
     "a missing path": AskForCalls([("write_file", {"content": "a fact"})]),
-    "a path that is no text": AskForCalls([("write_file", {"path": 7, "content": "a fact"})]),
+    "a path that is not text": AskForCalls([("write_file", {"path": 7, "content": "a fact"})]),
     "an argument too many": AskForCalls([("write_file", {"path": "user/a.md", "content": "a", "mode": "w"})]),
     "an edit of nothing": AskForCalls([("edit", {"path": "user/a.md", "old_string": "", "new_string": "b"})]),
-    "an edit of what is missing": AskForCalls(
+    "an edit of a missing file": AskForCalls(
         [("edit", {"path": "user/a.md", "old_string": "a", "new_string": "b"})]
     ),
     "reads alone": AskForCalls([("ls", {"path": "user"})]),
     "words": Say("I have saved it to user/shed.md."),
     "no words": Utter(""),
     "half an object": Utter('{"action": "write_file", "path": "user/shed'),
-    "no object": Utter("{'path': 'user/shed.md'}"),
+    "not an object": Utter("{'path': 'user/shed.md'}"),
     "a list": Utter("[1, 2, 3]"),
     "another fact": AskForCalls([("write_file", {"path": "user/a.md", "content": "Thank you!\n"})]),
 }
-"""Answers of a model from which nobody can make an entry of the fact."""
+"""Answers of a model that contain no entry of the fact."""
 
 
-def calling(path, fact):
+def make_write_call(path, fact):
     return AskForCalls([("write_file", {"path": path, "content": f"{fact}\n"})])
 
 
-def erring(first, *, insists):
-    """A mind that does `first`, and afterwards repeats it or says that it is done."""
-    asked = []
+def make_mistaken_model(first, *, repeats):
+    """Return a model that does `first`, and then repeats it or reports that it is done."""
+    requests = []
 
-    def think(request):
-        asked.append(request)
+    def respond(request):
+        requests.append(request)
         if "decision" in asked_for(request.body):
             path = first.calls[0][1].get("path", "") if isinstance(first, AskForCalls) else ""
             return first if isinstance(first, Utter) else Decide({"scope": path, "type": path})
-        return first if insists or len(asked) == 1 else Say("Saved.")
+        return first if repeats or len(requests) == 1 else Say("Saved.")
 
-    return think
-
-
-def remember_with(place, fact, first, protocol, *, insists):
-    with serving(through(erring(first, insists=insists)), protocol) as (_, model):
-        return remembering(place, fact, model)
+    return respond
 
 
-def bodies(place):
-    return [text.rpartition(b"---\n")[2] for text in memory(place).values()]
+def remember_with(context, fact, first, protocol, *, repeats):
+    with serving(through(make_mistaken_model(first, repeats=repeats)), protocol) as (_, model):
+        return remembering(context, fact, model)
+
+
+def read_bodies(context):
+    return [text.rpartition(b"---\n")[2] for text in memory(context).values()]
 
 
 @pytest.fixture
-def share(request):
-    """Every fourth row or fewer, others for each protocol; all of them where there is time."""
+def select_rows(request):
+    """Select every fourth row or fewer, other rows for each protocol; with --slow, all rows."""
     is_slow = request.config.getoption("--slow")
 
-    def rows_of(rows, protocol, step=4):
+    def select(rows, protocol, step=4):
         step = 1 if is_slow else step
         return [*enumerate(rows)][PROTOCOLS.index(protocol) % step :: step]
 
-    return rows_of
+    return select
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_mistaken_path_of_a_model_stores_what_rules_store(tmp_path, share, protocol):
-    rows = share(TYPOS, protocol, step=12)
-    with made(tmp_path / "model", on_model_failure="rules") as place, made(tmp_path / "rules") as alone:
+def test_mistaken_path_of_a_model_falls_back_to_rules(tmp_path, select_rows, protocol):
+    rows = select_rows(TYPOS, protocol, step=12)
+    with made(tmp_path / "model", on_model_failure="rules") as context, made(tmp_path / "rules") as alone:
         for number, path in rows:
-            fact, insists = FACT.format(number), number % 8 >= len(PROTOCOLS)
-            result = done(remember_with(place, fact, calling(path, fact), protocol, insists=insists))
+            fact, repeats = FACT.format(number), number % 8 >= len(PROTOCOLS)
+            result = done(
+                remember_with(context, fact, make_write_call(path, fact), protocol, repeats=repeats)
+            )
             expected = done(remembering(alone, fact))
             assert (result.files_touched, result.trust) == (expected.files_touched, "owner"), path
-        assert bodies(place) == bodies(alone)
-        assert len(memory(place)) == len(rows)
+        assert read_bodies(context) == read_bodies(alone)
+        assert len(memory(context)) == len(rows)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_unusable_answer_of_a_model_stores_what_rules_store(tmp_path, share, protocol):
-    rows = share(UNUSABLE.items(), protocol)
-    with made(tmp_path / "model", on_model_failure="rules") as place, made(tmp_path / "rules") as alone:
+def test_unusable_answer_of_a_model_falls_back_to_rules(tmp_path, select_rows, protocol):
+    rows = select_rows(UNUSABLE.items(), protocol)
+    with made(tmp_path / "model", on_model_failure="rules") as context, made(tmp_path / "rules") as alone:
         for number, (name, first) in rows:
-            for insists in (False, True):
-                fact = FACT.format(f"{number}{insists}")
-                result = done(remember_with(place, fact, first, protocol, insists=insists))
+            for repeats in (False, True):
+                fact = FACT.format(f"{number}{repeats}")
+                result = done(remember_with(context, fact, first, protocol, repeats=repeats))
                 expected = done(remembering(alone, fact))
                 assert (result.files_touched, result.trust) == (expected.files_touched, "owner"), name
-        assert bodies(place) == bodies(alone)
-        assert len(memory(place)) == 2 * len(rows)
+        assert read_bodies(context) == read_bodies(alone)
+        assert len(memory(context)) == 2 * len(rows)
 
 
 @pytest.mark.threat("T-RUN-17", control="real_escapes")
 @pytest.mark.parametrize("protocol", PROTOCOLS[:3])
-def test_path_out_of_the_roots_fails_the_task(tmp_path, share, protocol):
-    with made(tmp_path, on_model_failure="rules") as place:
-        before = photograph(base(place))
-        for number, path in share(ESCAPES, protocol):
-            fact, insists = FACT.format(number), number % 8 >= len(PROTOCOLS)
-            result = remember_with(place, fact, calling(path, fact), protocol, insists=insists)
+def test_path_out_of_the_roots_fails_the_task(tmp_path, select_rows, protocol):
+    with made(tmp_path, on_model_failure="rules") as context:
+        before = photograph(base(context))
+        for number, path in select_rows(ESCAPES, protocol):
+            fact, repeats = FACT.format(number), number % 8 >= len(PROTOCOLS)
+            result = remember_with(context, fact, make_write_call(path, fact), protocol, repeats=repeats)
             assert result.error is not None, path
             assert (result.status, result.error.code) == ("failed", "remember_path_escape"), path
-        assert photograph(base(place)) == before
+        assert photograph(base(context)) == before
 
 
 LEADING_OUT = (
@@ -260,111 +262,111 @@ LEADING_OUT = (
 AFTER_AN_ESCAPE = {
     "other words": [calls(write_call("user/g.md", "evil words\n"))],
     "a known entry": [calls(call("read_file", path="user/k.md")), say("It is in user/k.md already.")],
-    "a refused change": [calls(write_call("user/k/", "x")), calls(write_call("user/g.md", "x\n"))],
+    "a denied change": [calls(write_call("user/k/", "x")), calls(write_call("user/g.md", "x\n"))],
     "nothing": [],
 }
-"""What a model does after a path that leads out, none of which holds the fact."""
+"""Acts of a model after a path that leads out; none contains the fact."""
 
 
 @pytest.mark.threat("T-RUN-17", control="real_escapes")
 @pytest.mark.parametrize("on_escape", ["abort", "refuse"])
 def test_path_out_before_another_write_fails_the_task(tmp_path, on_escape):
     policy = strict(require="none", on_escape=on_escape)
-    with made(tmp_path, policy, on_model_failure="rules") as place:
-        lay(place, {"user/k.md": "something else\n"})
-        before = photograph(base(place))
+    with made(tmp_path, policy, on_model_failure="rules") as context:
+        lay(context, {"user/k.md": "something else\n"})
+        before = photograph(base(context))
         for path in LEADING_OUT:
             for name, steps in AFTER_AN_ESCAPE.items():
                 model = ScriptedModel([calls(write_call(path)), *steps, say("Saved.")])
-                error = remembering(place, FACT, model).error
+                error = remembering(context, FACT, model).error
                 assert (error and error.code) == "remember_path_escape", (path, name)
         for name, steps in AFTER_AN_ESCAPE.items():
             model = ScriptedModel([calls(write_call("project/x.md")), *steps, say("Saved.")])
-            error = remembering(place, FACT, model, scope="user").error
+            error = remembering(context, FACT, model, scope="user").error
             assert (error and error.code) == "remember_scope_mismatch", name
-        assert photograph(base(place)) == before
+        assert photograph(base(context)) == before
 
 
 def test_path_to_a_scope_without_directory_is_a_typo(tmp_path):
-    """Small models write to `project` outside a repository, where it has no directory."""
+    """Small models write to `project` outside a repository, although it has no directory there."""
     for number, path in enumerate(
         ("project/shed.md", "./project/shed", "Project/shed.md", "/memory/project/shed.md", "project:a")
     ):
         roots = make_roots(tmp_path / str(number))
-        with opened({"user": roots["user"]}, on_model_failure="rules") as place:
+        with opened({"user": roots["user"]}, on_model_failure="rules") as context:
             model = ScriptedModel([calls(write_call(path)), say("Saved.")])
-            assert done(remembering(place, FACT, model)).decided_by == "rules", path
+            assert done(remembering(context, FACT, model)).decided_by == "rules", path
 
 
 def test_path_to_a_scope_that_is_not_open_fails_the_task(tmp_path):
     roots = make_roots(tmp_path)
-    with opened({"user": roots["user"]}, on_model_failure="rules") as place:
+    with opened({"user": roots["user"]}, on_model_failure="rules") as context:
         error = remembering(
-            place, FACT, ScriptedModel([calls(write_call("./project/shed")), say("Saved.")]), scope="user"
+            context, FACT, ScriptedModel([calls(write_call("./project/shed")), say("Saved.")]), scope="user"
         ).error
         assert (error and error.code) == "remember_path_escape"
-    with opened(roots, on_model_failure="rules") as place:
-        for path in ELSEWHERE:
+    with opened(roots, on_model_failure="rules") as context:
+        for path in OTHER_SCOPE_PATHS:
             model = ScriptedModel([calls(write_call(path)), say("Saved.")])
-            error = remembering(place, FACT, model, scope="user").error
+            error = remembering(context, FACT, model, scope="user").error
             assert (error and error.code) == "remember_path_escape", path
         for path in ("project/shed.md", "/project/shed.md"):
             model = ScriptedModel([calls(write_call(path)), say("Saved.")])
-            assert remembering(place, FACT, model, scope="user").error.code == "remember_scope_mismatch"
-        assert memory(place) == {}
+            assert remembering(context, FACT, model, scope="user").error.code == "remember_scope_mismatch"
+        assert memory(context) == {}
 
 
 def test_link_out_of_a_root_fails_the_task(tmp_path):
-    with made(tmp_path, on_model_failure="rules") as place:
-        (user(place) / "notes").symlink_to(base(place) / "outside")
+    with made(tmp_path, on_model_failure="rules") as context:
+        (user(context) / "notes").symlink_to(base(context) / "outside")
         for path in ("user/notes/shed.md", "user/notes/secret.md"):
-            error = remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
+            error = remembering(context, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
             assert (error.code, error.via) == ("remember_path_escape", "symlink")
-        assert memory(place) == {}
+        assert memory(context) == {}
 
 
 def test_path_below_the_directory_of_a_root_is_a_typo(tmp_path):
-    with made(tmp_path, on_model_failure="rules") as place:
-        path = f"{user(place)}/shed.md"
-        result = done(remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])))
-        assert (result.decided_by, bodies(place)) == ("rules", [f"{FACT}\n".encode()])
+    with made(tmp_path, on_model_failure="rules") as context:
+        path = f"{user(context)}/shed.md"
+        result = done(remembering(context, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])))
+        assert (result.decided_by, read_bodies(context)) == ("rules", [f"{FACT}\n".encode()])
 
 
 def test_three_refusals_fall_back_unless_one_leads_out(tmp_path):
     typos = [call("read_file", path=path) for path in ("/memory/user/a.md", "user/.a", "notes/a.md")]
-    with made(tmp_path, on_model_failure="rules") as place:
+    with made(tmp_path, on_model_failure="rules") as context:
         leading_out = [*typos[:2], call("read_file", path="/etc/passwd")]
-        error = remembering(place, FACT, ScriptedModel([calls(*leading_out)])).error
-        assert (error.code, memory(place)) == ("remember_refused", {})
-        result = done(remembering(place, FACT, ScriptedModel([calls(*typos)])))
-        assert (result.decided_by, bodies(place)) == ("rules", [f"{FACT}\n".encode()])
+        error = remembering(context, FACT, ScriptedModel([calls(*leading_out)])).error
+        assert (error.code, memory(context)) == ("remember_refused", {})
+        result = done(remembering(context, FACT, ScriptedModel([calls(*typos)])))
+        assert (result.decided_by, read_bodies(context)) == ("rules", [f"{FACT}\n".encode()])
 
 
-def test_model_that_is_told_of_its_escape_still_fails(tmp_path):
+def test_model_that_sees_its_escape_still_fails(tmp_path):
     policy = strict(require="none", on_escape="refuse")
-    with made(tmp_path, policy, on_model_failure="rules") as place:
+    with made(tmp_path, policy, on_model_failure="rules") as context:
         model = ScriptedModel([calls(write_call("user/../a.md")), say("Saved.")])
-        assert remembering(place, FACT, model).error.code == "remember_path_escape"
+        assert remembering(context, FACT, model).error.code == "remember_path_escape"
         model = ScriptedModel(
             [calls(write_call("user/../a.md")), calls(write_call(content=FACT)), say("Saved.")]
         )
-        assert done(remembering(place, FACT, model)).decided_by == "scripted"
+        assert done(remembering(context, FACT, model)).decided_by == "scripted"
 
 
-def test_failure_of_a_model_is_named_with_the_way_out(tmp_path):
+def test_model_failure_note_names_the_error_and_a_fix(tmp_path):
     model = ScriptedModel([calls(write_call("user/shed")), say("Saved.")])
-    with made(tmp_path, on_model_failure="rules") as place:
-        (note,) = done(remembering(place, FACT, model)).notes
-        for told in (
+    with made(tmp_path, on_model_failure="rules") as context:
+        (note,) = done(remembering(context, FACT, model)).notes
+        for part in (
             "the model scripted failed",
             "does not end with .md",
             "the rules stored",
             "--protocol decide",
         ):
-            assert told in note
+            assert part in note
     for steps, code in (([calls(write_call("user/shed"))], "refused"), ([say("No.")], "no_update")):
-        with opened(make_roots(tmp_path / code)) as place:
-            error = remembering(place, FACT, ScriptedModel([*steps, say("Saved.")])).error
+        with opened(make_roots(tmp_path / code)) as context:
+            error = remembering(context, FACT, ScriptedModel([*steps, say("Saved.")])).error
             assert error.code == f"remember_{code}"
             assert "the model scripted failed" in str(error)
             assert "muniment doctor" in str(error)

@@ -1,4 +1,4 @@
-"""A person who tidies files up by hand makes nobody else's words their own."""
+"""A person who moves files by hand does not become the author of other authors' text."""
 
 import shutil
 
@@ -11,7 +11,7 @@ FACT = "The user prefers a quillfeather over a pen"
 
 
 @pytest.mark.threat("T-MEM-34", control="moved_trust")
-def test_an_agents_entry_that_a_person_renames_copies_or_moves_is_no_more_trusted(memory):
+def test_moved_agent_entry_keeps_agent_trust(memory):
     opened = memory()
     (path,) = opened.try_remember(RememberRequest(FACT, scope="user", trust=Trust.AGENT)).files_touched
     root = opened.place.roots["user"].trusted_path
@@ -26,7 +26,7 @@ def test_an_agents_entry_that_a_person_renames_copies_or_moves_is_no_more_truste
         assert opened.why(f"user/mine/{name}.md").trust == "agent"
 
 
-def test_what_its_owner_renames_stays_the_owners_and_what_they_write_anew_is_theirs(memory):
+def test_renamed_owner_entry_keeps_owner_trust(memory):
     opened = memory()
     (path,) = opened.remember(FACT, scope="user").files_touched
     root = opened.place.roots["user"].trusted_path

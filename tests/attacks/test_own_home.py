@@ -1,4 +1,4 @@
-"""A home, its state and configuration belong to us and are writable by nobody else, or nothing starts."""
+"""A home, its state and configuration must belong to the user and be writable by no other user."""
 
 import os
 from itertools import product
@@ -31,40 +31,40 @@ def home(tmp_path):
     return home
 
 
-def read(home, **more):
+def read_home(home, **more):
     return read_settings({"MUNIMENT_HOME": str(home), **more})
 
 
-def refuse(home, match):
+def check_rejected(home, match):
     with pytest.raises(ConfigInvalid, match=match) as caught:
-        read(home)
+        read_home(home)
     return str(caught.value)
 
 
 @pytest.mark.threat("T-LEAK-14", control="own_homes")
-def test_what_others_may_write_is_not_obeyed_and_the_command_that_mends_it_works(home, tmp_path):
+def test_home_writable_by_others_is_rejected_with_a_fix(home, tmp_path):
     for path, mode in product((home / name for name in NAMES), (0o020, 0o002)):
         before = path.stat().st_mode
         path.chmod(before | mode)
-        command = refuse(home, "run: ").rpartition("run: ")[2]
+        command = check_rejected(home, "run: ").rpartition("run: ")[2]
         assert command == f"chmod go-w {path}"
         assert os.system(command) == 0
-        assert (path.stat().st_mode, read(home).home) == (before, home)
-    assert read(tmp_path / "none" / "yet").policy == "strict"  # What is not there is nobody's.
+        assert (path.stat().st_mode, read_home(home).home) == (before, home)
+    assert read_home(tmp_path / "none" / "yet").policy == "strict"  # A missing home has no owner.
     for directory in (home, home.parent):
         (directory / "loop").symlink_to("loop")
-    refuse(home.parent / "loop" / "x", "cannot be read")
+    check_rejected(home.parent / "loop" / "x", "cannot be read")
 
 
 @as_root
 @pytest.mark.threat("T-LEAK-14", control="own_homes")
-def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkeypatch):
+def test_home_of_another_user_is_rejected(home, tmp_path, monkeypatch):
     for name in NAMES:
         os.chown(home / name, OTHER, OTHER)
-        assert f"chown 0 {home / name}; " in refuse(home, f"belongs to user {OTHER}")
+        assert f"chown 0 {home / name}; " in check_rejected(home, f"belongs to user {OTHER}")
         os.chown(home / name, 0, 0)
-        assert read(home).home == home
-    # What `serve` sets, it sets for this process, and so for every later test.
+        assert read_home(home).home == home
+    # `serve` sets these for this process, and so for every later test.
     monkeypatch.setattr("os.umask", lambda _: 0o022)
     monkeypatch.setattr("muniment.server.service.configure_logs", lambda *_: None)
     (home / "config.toml").write_text('model = "evil"\nbase_url = "http://127.0.0.1:1/v1"\n')
@@ -79,42 +79,42 @@ def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkey
     assert [*(home / "state").iterdir(), *home.glob("user")] == []
 
 
-def test_a_directory_above_counts_where_others_could_put_another_home_in_its_place(home, tmp_path):
+def test_parent_directory_writable_by_others_is_rejected(home, tmp_path):
     top = home.parent
     for mode in (0o777, 0o703):
         top.chmod(mode)
-        refuse(home, f"chmod go-w {top}$")
-    for mode in (0o1777, 0o755, 0o700, 0o775):  # The last is of a umask of 002, for a group of its own.
+        check_rejected(home, f"chmod go-w {top}$")
+    for mode in (0o1777, 0o755, 0o700, 0o775):  # The last one: umask 002 with a private group.
         top.chmod(mode)
-        read(home)
+        read_home(home)
     (tmp_path / "link").symlink_to(home)
-    read(tmp_path / "link")
+    read_home(tmp_path / "link")
     top.chmod(0o777)
-    refuse(tmp_path / "link", "chmod")
+    check_rejected(tmp_path / "link", "chmod")
 
 
 @as_root
-def test_a_group_that_is_not_ours_counts_like_others(home, monkeypatch):
+def test_foreign_group_counts_as_other_users(home, monkeypatch):
     home.parent.chmod(0o770)
     os.chown(home.parent, 0, OTHER)
-    refuse(home, "chmod go-w")
+    check_rejected(home, "chmod go-w")
     home.parent.chmod(0o750)
-    read(home)
+    read_home(home)
     os.chown(home.parent, OTHER, 0)
-    refuse(home, "belongs to user")
-    os.chown(home.parent, 65_534, 0)  # What a user namespace calls root outside of it.
-    read(home)
-    # Also on a system without its files.
+    check_rejected(home, "belongs to user")
+    os.chown(home.parent, 65_534, 0)  # Root of the parent user namespace.
+    read_home(home)
+    # The system may have no such file.
     monkeypatch.setattr(ownership.Path, "read_text", lambda *_, **__: "x")
     assert ownership._overflow_user() == 65_534
 
 
-def test_a_key_that_others_may_write_is_not_sent_and_signers_whom_they_may_add_sign_nothing(home, tmp_path):
+def test_key_and_signers_writable_by_others_are_rejected(home, tmp_path):
     key, signers, own = tmp_path / "key", tmp_path / "signers", home / "policies" / "own.toml"
     key.write_text("sk-1\n")
     signers.write_text("nobody\n")
     Path(f"{own}.sig").write_text("x")
-    settings = read(home, MUNIMENT_API_KEY_FILE=str(key))
+    settings = read_home(home, MUNIMENT_API_KEY_FILE=str(key))
     assert read_api_key(settings, {}) == "sk-1"
     for path in (key, signers):
         path.chmod(0o666)
@@ -124,19 +124,19 @@ def test_a_key_that_others_may_write_is_not_sent_and_signers_whom_they_may_add_s
         load_configured(Settings(home, policy=str(own), policy_signers=signers))
 
 
-# -- a repository that somebody else made: nothing in it is read, run or followed ------------------------
+# -- a foreign repository: nothing in it is read, run or followed
 
 LINKS = (".muniment", ".qwen", ".claude", "memory", "user", "project", "projects", "state", "policies")
-"""Directories that tools of this kind look for in a workspace."""
+"""Directories that similar tools look for in a workspace."""
 
 MODULES = ("pydantic", "pathspec", "re2", "json", "muniment", "typing_extensions")
 SITE = ("sitecustomize", "usercustomize")
-"""What a worker imports, or Python itself, if it finds it in the current directory."""
+"""Modules that a worker or Python imports if they are in the current directory."""
 
 
 @pytest.mark.threat("T-PATH-05", control="roots_at_home")
 @pytest.mark.threat("T-SUP-02", control="isolated_imports")
-def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_imported(tmp_path, monkeypatch):
+def test_workspace_files_change_no_root_setting_or_import(tmp_path, monkeypatch):
     workspace, outside, home = tmp_path / "workspace", tmp_path / "outside", tmp_path / "home"
     (workspace / ".git").mkdir(parents=True)
     (outside / "memory").mkdir(parents=True)
@@ -154,19 +154,19 @@ def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_impor
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PYTHONPATH", str(workspace))
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "_SHARED", pool.Zygote())  # One that is started from here.
+        patch.setattr(pool, "_SHARED", pool.Zygote())  # Start it from this directory.
         try:
             with muniment.open(workspace, home=home) as memory:
                 done = memory.remember("The project uses pnpm workspaces")
                 roots = [root.trusted_path for root in memory.place.roots.values()]
             pool.shared_zygote().close()
         finally:
-            # Also of a zygote that died of what it imported.
+            # A zygote that died of an import is covered, too.
             assert not (tmp_path / "ran").exists()
     assert done.files_touched != ()
     assert all(root.is_relative_to(home) for root in roots)
     assert (done.policy, CANARY in str(done.as_json())) == (load_policy("strict").label, False)
-    (workspace / ".git" / "muniment").unlink()  # Its mark, the one thing that is written there.
+    (workspace / ".git" / "muniment").unlink()  # The mark is the only new file.
     os.utime(workspace / ".git", ns=(git.st_atime_ns, git.st_mtime_ns))
     assert photograph(workspace, outside) == before
     assert not (tmp_path / "absent").exists()

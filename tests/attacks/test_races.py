@@ -1,8 +1,8 @@
-"""A second process exchanges a folder with a link to outside as fast as it can, while the tools are at work.
+"""A second process exchanges a folder with a link to outside as fast as it can, while the tools work.
 
-Each race has so many exchanges, and calls that exchanges fell into. Nothing outside may be read, listed or
-changed, its secret may not come out, and the tools must get their honest work done every now and then: a tool
-that always refuses would win as well. A control that loses such a race: `test_corpus_interpreter.py`.
+Each race has a number of exchanges, and of calls during which one happened. Nothing outside may be read,
+listed or changed, its secret may not appear in an answer, and the tools must do honest work now and then: a
+tool that always refuses would win, too. A control that loses such a race: `test_corpus_interpreter.py`.
 """
 
 import itertools
@@ -25,40 +25,44 @@ NOTES = 40
 
 EXCHANGES = 4_000
 SLOW_EXCHANGES = 40_000
-"""In each race; there are thirty, so 10^6 in all when they are run thoroughly."""
+"""In each race; there are thirty, so 10^6 in all with --slow."""
 
 OVERTAKEN = 25
 HONEST = 10
-"""Calls that exchanges fell into, and calls that did honest work, without which a race shows nothing. On an
-idle machine there are hundreds at once; on a busy one both sides take turns, and it takes longer."""
+"""Minimum of calls during which an exchange happened, and of calls that did honest work; without them a race
+shows nothing. An idle machine reaches hundreds at once; on a busy one both sides take turns, which takes
+longer.
+"""
 
 
 HONEST_WORK = {"read_file": "inside", "grep": "inside", "ls": "note-"}
 HONEST_WORK |= {"write_file": "created", "edit": "changed"}
-"""What an answer holds that did what was asked of it."""
+"""A part of an answer that shows the requested work."""
 
 COMMITS = 5
-"""Commits that landed, and commits that did not, without which a race of commits shows nothing."""
+"""Minimum of commits that succeeded, and of commits that failed; without them a race of commits shows
+nothing.
+"""
 
 
-PLACES = {
+TARGETS = {
     "the folder": ("top/mid", "symlink", "mid"),
     "its parent": ("top", "symlink", ""),
     "the file": ("top/mid/note-00.md", "hardlink", "mid/note-00.md"),
 }
-"""What is exchanged, and with what: relative to the root of the scope, and to outside."""
+"""The exchanged path, the kind of the exchange, and its target, relative to the scope and to outside."""
 
-COMMIT_RACES = [("in-process", place) for place in PLACES]
+COMMIT_RACES = [("in-process", target_name) for target_name in TARGETS]
 COMMIT_RACES += [("worker", "the folder"), ("worker", "its parent")]
-RACES = [*itertools.product(("worker", "in-process"), HONEST_WORK, PLACES)]
+RACES = [*itertools.product(("worker", "in-process"), HONEST_WORK, TARGETS)]
 
 
 @dataclass
-class Ground:
+class RaceGround:
     """A memory with notes in a folder, and outside the same names with a secret in them."""
 
     stage: Stage
-    said: list[object] = field(default_factory=list)
+    answers: list[object] = field(default_factory=list)
     overtaken: int = 0
     """Calls during which there was an exchange."""
 
@@ -70,36 +74,36 @@ class Ground:
                 (folder / f"note-{number:02}.md").write_text(f"word {word}\n")
         (self.stage.outside / "mid" / OUTSIDE_NAME).write_text(f"word {CANARY}\n")
 
-    def swap(self, place):
-        path, kind, target = PLACES[place]
+    def swap(self, target_name):
+        path, kind, target = TARGETS[target_name]
         decoy = make_decoy(self.stage.aside / "decoy", kind, self.stage.outside / target)
         return Swap(self.stage.scope("user") / path, decoy)
 
-    def hear(self, swap, deed):
-        """What `deed` answers, kept to be searched."""
+    def record_answer(self, swap, act):
+        """Return the answer of `deed`, and store it for the search."""
         before = swap.exchanges
-        answer = deed()
+        answer = act()
         self.overtaken += swap.exchanges > before
-        self.said.append(answer)
+        self.answers.append(answer)
         return answer
 
-    def problems(self, before, *, written):
-        """What went wrong."""
-        ours = {"said": self.said, "user": self.stage.scope("user"), "state": self.stage.state}
-        leaks = sightings(CANARY, ours) + sightings(OUTSIDE_NAME, {"said": self.said})
+    def find_problems(self, before, *, written):
+        """Return the problems of the race."""
+        own = {"said": self.answers, "user": self.stage.scope("user"), "state": self.stage.state}
+        leaks = sightings(CANARY, own) + sightings(OUTSIDE_NAME, {"said": self.answers})
         return tree_changes(before, self.stage.photograph(), roots=not written, swapped=True) + leaks[:3]
 
 
 @pytest.fixture
 def ground(tmp_path):
-    return Ground(Stage(tmp_path / "case", CANARY))
+    return RaceGround(Stage(tmp_path / "case", CANARY))
 
 
-def opened(ground, mode):
+def open_subject(ground, mode):
     return SandboxSubject(ground.stage, {}, in_process=mode == "in-process")
 
 
-def arguments(tool, number):
+def make_arguments(tool, number):
     note, of_number = "user/top/mid/note-00.md", f"user/top/mid/note-{number:02}.md"
     return {
         "read_file": {"path": note},
@@ -113,56 +117,58 @@ def arguments(tool, number):
 @pytest.mark.sweep(3)
 @pytest.mark.timeout(600)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize(("mode", "tool", "place"), RACES)
-def test_no_tool_is_led_outside_by_who_is_faster(request, ground, mode, tool, place):
+@pytest.mark.parametrize(("mode", "tool", "target_name"), RACES)
+def test_no_tool_reads_or_writes_outside_in_a_race(request, ground, mode, tool, target_name):
     exchanges = SLOW_EXCHANGES if request.config.getoption("--slow") else EXCHANGES
     done = Counter()
 
     def enough():
         return ground.overtaken >= OVERTAKEN and done["honest"] >= HONEST
 
-    attacker = ground.swap(place)
+    attacker = ground.swap(target_name)
     before = ground.stage.photograph()
     with attacker as swap:
-        subject = opened(ground, mode)
+        subject = open_subject(ground, mode)
         for number in swap.rounds(exchanges=exchanges, enough=enough):
-            answer = ground.hear(swap, partial(subject.call, tool, arguments(tool, number % NOTES)))
+            answer = ground.record_answer(
+                swap, partial(subject.call, tool, make_arguments(tool, number % NOTES))
+            )
             done["honest"] += answer.verdict == "allow" and HONEST_WORK[tool] in answer.text
-            if number % NOTES == NOTES - 1:  # Nothing is pending any more.
-                ground.said.append(subject.close())
-                subject = opened(ground, mode)
-        ground.said.append(subject.close())
+            if number % NOTES == NOTES - 1:  # All notes are proposed.
+                ground.answers.append(subject.close())
+                subject = open_subject(ground, mode)
+        ground.answers.append(subject.close())
     assert swap.exchanges >= exchanges
-    assert ground.problems(before, written=False) == []
+    assert ground.find_problems(before, written=False) == []
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
-def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):
-    landed, unknown, ends = set(), set(), Counter()
+@pytest.mark.parametrize(("mode", "target_name"), COMMIT_RACES)
+def test_racing_commit_is_whole_or_absent_and_inside(ground, mode, target_name):
+    committed, unknown, ends = set(), set(), Counter()
 
     def enough():
         return ground.overtaken >= COMMITS <= ends[None] and ends.total() - ends[None] >= COMMITS
 
-    attacker = ground.swap(place)
+    attacker = ground.swap(target_name)
     before = ground.stage.photograph()
     with attacker as swap:
         for number in swap.rounds(exchanges=EXCHANGES, enough=enough):
-            subject = opened(ground, mode)
+            subject = open_subject(ground, mode)
             new = f"user/top/mid/new-{number}.md"
             for path in ("user/top/mid/note-00.md", new):
                 subject.call("write_file", {"path": path, "content": f"round {number}\n"})
             proposed = {change.path for change in subject.box.changes()}
             if proposed:
-                done = ground.hear(swap, subject.commit)
+                done = ground.record_answer(swap, subject.commit)
                 ends[done.error] += 1
                 if done.error is None and new in proposed:
-                    landed.add(new)
+                    committed.add(new)
                 if done.error == "managed_memory_unavailable":
-                    unknown.add(new)  # It says what it could not take back.
-            ground.said.append(subject.close())
+                    unknown.add(new)  # The rollback failed.
+            ground.answers.append(subject.close())
     assert swap.exchanges >= EXCHANGES
-    assert ground.problems(before, written=True) == []
+    assert ground.find_problems(before, written=True) == []
     found = (ground.stage.scope("user") / "top" / "mid").glob("new-*.md")
-    assert {f"user/top/mid/{path.name}" for path in found} - unknown == landed - unknown
+    assert {f"user/top/mid/{path.name}" for path in found} - unknown == committed - unknown

@@ -1,4 +1,4 @@
-"""A root that is taken away or replaced during a run: whatever stands there now stays as it is."""
+"""A root that is moved away or replaced during a run: its replacement stays unchanged."""
 
 import shutil
 
@@ -13,7 +13,7 @@ from muniment.sandbox.sandbox import Sandbox
 from muniment.testing.race import exchange
 
 
-def made_in(base):
+def make_tree(base):
     roots = make_roots(base)
     put(roots["user"], "known.md", "what was there\n")
     put(roots["project"], "other.md", "of another scope\n")
@@ -23,7 +23,7 @@ def made_in(base):
 
 @pytest.fixture
 def roots(tmp_path):
-    return made_in(tmp_path)
+    return make_tree(tmp_path)
 
 
 @pytest.fixture
@@ -32,26 +32,26 @@ def box(roots):
         yield box
 
 
-def take_away(user):
+def move_away(user):
     user.rename(user.with_name("moved"))
 
 
-def directory(user):
-    take_away(user)
+def replace_by_directory(user):
+    move_away(user)
     user.mkdir(mode=0o700)
     put(user, "known.md", f"{CANARY}\n")
 
 
-def link(user, to="outside"):
-    take_away(user)
+def replace_by_link(user, to="outside"):
+    move_away(user)
     user.symlink_to(user.parent / to)
 
 
 REPLACEMENTS = {
-    "taken away": take_away,
-    "a directory": directory,
-    "a link": link,
-    "a file": lambda user: (take_away(user), user.write_text(CANARY)),
+    "moved away": move_away,
+    "a directory": replace_by_directory,
+    "a link": replace_by_link,
+    "a file": lambda user: (move_away(user), user.write_text(CANARY)),
     "removed": shutil.rmtree,
     "outside": lambda user: exchange(user, user.with_name("outside")),
     "another scope": lambda user: exchange(user, user.with_name("project")),
@@ -69,15 +69,15 @@ def write(box):
     return box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
 
 
-def escapes(box):
-    """Whether a commit ends for the root, however often it is tried."""
+def check_commit_escapes(box):
+    """Check that a commit fails because of the root, also at a second attempt."""
     for _ in range(2):
         assert raised(RememberPathEscape, box.commit).via == "root_replaced"
     return True
 
 
 @each_replacement
-def test_every_call_after_a_root_was_replaced_is_an_escape_and_so_is_a_commit(box, roots, tmp_path, replace):
+def test_calls_and_commit_in_a_replaced_root_are_escapes(box, roots, tmp_path, replace):
     assert write(box).verdict == "allow"
     replace(roots["user"])
     before = photograph(tmp_path)
@@ -85,103 +85,103 @@ def test_every_call_after_a_root_was_replaced_is_an_escape_and_so_is_a_commit(bo
         outcome = box.call(tool, arguments)
         assert (outcome.code, outcome.via) == ("path_escape", "root_replaced")
         assert CANARY not in outcome.text
-    assert escapes(box)
+    assert check_commit_escapes(box)
     assert photograph(tmp_path) == before
 
 
-def test_a_root_replaced_before_the_first_call_or_the_commit_is_an_escape(tmp_path, subtests):
+def test_root_replaced_before_a_call_or_commit_is_an_escape(tmp_path, subtests):
     policy = strict(on_escape="refuse", require="none")
     for name, replace in REPLACEMENTS.items():
         for is_first in (True, False):
             with subtests.test(name, is_first=is_first):
                 base = tmp_path / f"{name} {is_first}"
-                roots = made_in(base)
+                roots = make_tree(base)
                 with Sandbox(policy, roots, in_process=not is_first) as box:
                     if not is_first:
                         assert (write(box).code, len(box.changes())) == (None, 1)
-                    # Also one in which nothing is to be done ends all calls.
+                    # A root that the call does not use also ends all calls.
                     replace(roots["project" if is_first and name != "another scope" else "user"])
                     before = photograph(base)
                     if is_first:
                         assert write(box).code == "path_escape"
                         assert box.commit().changes == ()
                     else:
-                        assert escapes(box)
+                        assert check_commit_escapes(box)
                     assert photograph(base) == before
 
 
 @pytest.mark.sweep(6)
 @each_replacement
 @pytest.mark.parametrize(("tool", "arguments"), CALLS, ids=[tool for tool, _ in CALLS])
-def test_a_call_under_way_sees_what_was_bound(box, roots, tmp_path, replace, tool, arguments, monkeypatch):
+def test_running_call_reads_the_bound_root(box, roots, tmp_path, replace, tool, arguments, monkeypatch):
     box.call("ls", {"path": ""})
     request = box._worker.request
 
-    def replaced_first(*arguments, **terms):
+    def replace_first(*arguments, **terms):
         monkeypatch.undo()
         replace(roots["user"])
         return request(*arguments, **terms)
 
-    monkeypatch.setattr(box._worker, "request", replaced_first)
+    monkeypatch.setattr(box._worker, "request", replace_first)
     outcome = box.call(tool, arguments)
-    # The handle that the worker holds leads to the directory that was bound, wherever that stands by now.
-    gone = replace is shutil.rmtree and tool in {"read_file", "edit"}
-    assert outcome.code == ("not_found" if gone else None)
+    # The handle of the worker leads to the bound directory at any path.
+    is_missing = replace is shutil.rmtree and tool in {"read_file", "edit"}
+    assert outcome.code == ("not_found" if is_missing else None)
     assert CANARY not in outcome.text
     before = photograph(tmp_path)
-    if tool in {"write_file", "edit"} and not gone:
-        assert escapes(box)
+    if tool in {"write_file", "edit"} and not is_missing:
+        assert check_commit_escapes(box)
     else:
         assert box.commit().changes == ()
     assert photograph(tmp_path) == before
 
 
 @each_replacement
-def test_a_write_that_has_begun_goes_to_what_was_bound_or_nowhere(box, roots, tmp_path, replace, monkeypatch):
+def test_running_commit_writes_to_the_bound_root_or_fails(box, roots, tmp_path, replace, monkeypatch):
     write(box)
     bound = roots["user"].stat().st_ino
     land = writing.land
     before = {}
 
-    def everything_else():
+    def photograph_rest():
         return photograph(*(path for path in tmp_path.iterdir() if path.lstat().st_ino != bound))
 
-    def replaced_first(*args, **terms):
-        monkeypatch.undo()  # What is rolled back is landed too.
+    def replace_first(*args, **terms):
+        monkeypatch.undo()  # A rollback also uses `land`.
         replace(roots["user"])
-        before.update(everything_else())
+        before.update(photograph_rest())
         return land(*args, **terms)
 
-    monkeypatch.setattr(writing, "land", replaced_first)
+    monkeypatch.setattr(writing, "land", replace_first)
     if replace is shutil.rmtree:
         raised(ManagedMemoryUnavailable, box.commit, match="removed meanwhile")
     else:
         box.commit()
-        (landed,) = [path for path in tmp_path.iterdir() if path.lstat().st_ino == bound]
-        assert (landed / "topic" / "new.md").read_text() == "new\n"
-    assert everything_else() == before
+        (written_root,) = [path for path in tmp_path.iterdir() if path.lstat().st_ino == bound]
+        assert (written_root / "topic" / "new.md").read_text() == "new\n"
+    assert photograph_rest() == before
 
 
-def test_a_root_that_is_still_found_behind_a_link_is_still_the_one_that_was_bound(box, roots):
+def test_bound_root_reached_through_a_link_is_accepted(box, roots):
     write(box)
-    take_away(roots["user"])
+    move_away(roots["user"])
     roots["user"].symlink_to(roots["user"].with_name("moved"))
     assert box.call("read_file", {"path": "user/known.md"}).text == "1\twhat was there"
     assert [change.path for change in box.commit().changes] == ["user/topic/new.md"]
     assert (roots["user"].with_name("moved") / "topic" / "new.md").read_text() == "new\n"
 
 
-# -- which roots a worker holds: those in which its policy lets it look --------------------------------
+# -- a worker receives the roots that its policy lets it read
 
 
-def test_a_worker_holds_a_root_only_if_it_may_look_into_it(roots, monkeypatch):
+def test_worker_receives_only_readable_roots(roots, monkeypatch):
     handed, spawn = [], Zygote.spawn
 
-    def noting(zygote, roots, patience):
+    def record_spawn(zygote, roots, patience):
         handed.append(roots)
         return spawn(zygote, roots, patience)
 
-    monkeypatch.setattr(Zygote, "spawn", noting)
+    monkeypatch.setattr(Zygote, "spawn", record_spawn)
     for left in ("list", "read", "modify", None):
         denied = [verb for verb in ("list", "read", "modify") if verb != left]
         with Sandbox(strict(deny=[(denied, ["/project/"])]), roots) as box:
@@ -191,15 +191,15 @@ def test_a_worker_holds_a_root_only_if_it_may_look_into_it(roots, monkeypatch):
 
 
 @pytest.mark.parametrize("in_process", [False, True], ids=["worker", "in process"])
-def test_a_scope_that_may_only_be_added_to_looks_empty_until_the_commit(roots, tmp_path, in_process):
+def test_create_only_scope_looks_empty_until_the_commit(roots, tmp_path, in_process):
     put(roots["project"], "taken.md", f"{CANARY}\n")
     policy = strict(require="none", deny=[(["list", "read", "modify"], ["/project/"])])
     with Sandbox(policy, roots, in_process=in_process) as box:
         assert box.call("ls", {"path": "project"}).code == "refused"
         assert box.call("read_file", {"path": "project/taken.md"}).code == "refused"
         assert box.call("grep", {"pattern": CANARY, "path": ""}).text == "no matches"
-        told = box.call("write_file", {"path": "project/taken.md", "content": "mine\n"}).text
-        assert told == "created project/taken.md (5 bytes)"
+        answer = box.call("write_file", {"path": "project/taken.md", "content": "mine\n"}).text
+        assert answer == "created project/taken.md (5 bytes)"
         box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
         before = photograph(tmp_path)
         caught = raised(StoreConflict, box.commit)

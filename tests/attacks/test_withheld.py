@@ -1,6 +1,6 @@
-"""A system that withholds a layer, half of one, or only pretends: no run claims what it has not.
+"""If a system withholds a layer, or part of one, or only pretends: no run claims a missing layer.
 
-`services/outer_filter.py` stands around the zygote and its workers, as a container runtime's filter does.
+`services/outer_filter.py` confines the zygote and its workers, as the filter of a container runtime does.
 """
 
 import os
@@ -24,10 +24,10 @@ NAMES = [name for name, case in CASES.items() if os.geteuid() == 0 or not case.n
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.threat("T-FENCE-08", control="tried_layers")
+@pytest.mark.threat("T-FENCE-08", control="tested_layers")
 @pytest.mark.threat("T-FENCE-08", control="reported_layers")
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_withheld_is_missing_and_a_policy_that_requires_it_is_refused(name, tmp_path, monkeypatch):
+def test_withheld_layer_is_reported_and_not_claimed(name, tmp_path, monkeypatch):
     missing = CASES[name].missing
     roots = make_roots(tmp_path)
     service = f"withholding_service:{name}"

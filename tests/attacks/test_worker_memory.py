@@ -1,4 +1,4 @@
-"""What a worker holds of the broker's memory: nothing, before any fence is up (`fence/zygote.py`, Z1)."""
+"""A worker contains no secret of the broker's memory, even before any fence is up (`fence/zygote.py`, Z1)."""
 
 import os
 import secrets
@@ -11,13 +11,13 @@ sys.path.append(SERVICES)
 from own_memory import UNREADABLE, mapped, regions
 
 
-def of_worker(worker):
-    while "end" not in (told := worker.receive(max_body=1 << 30, patience=soon()))[0]:
-        yield told[0]["name"], told[1] if told[0]["read"] else None
+def read_regions(worker):
+    while "end" not in (message := worker.receive(max_body=1 << 30, patience=soon()))[0]:
+        yield message[0]["name"], message[1] if message[0]["read"] else None
 
 
 def search(memory, key):
-    """The names of all regions, of those that were not read, and of those that hold the key or half of it."""
+    """Return the names of all regions, of unread ones, and of those that contain the key or half of it."""
     halves, names, unread, found = (key[:32].encode(), key[32:].encode()), set(), set(), set()
     for name, content in memory:
         names.add(name)
@@ -25,16 +25,16 @@ def search(memory, key):
     return names, unread, found
 
 
-def test_no_key_of_the_broker_is_anywhere_in_a_worker_that_is_not_fenced_yet_or_in_the_zygote(monkeypatch):
+def test_worker_and_zygote_contain_no_broker_key(monkeypatch):
     key = secrets.token_hex(32)
     monkeypatch.setenv("MUNIMENT_API_KEY", key)
     with source("memory_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
-        names, unread, found = search(of_worker(worker), key)
+        names, unread, found = search(read_regions(worker), key)
         assert found == set()
         assert {"[heap]", "[stack]", "anonymous"} <= names
         assert unread <= UNREADABLE
-        if os.geteuid() == 0:  # Another process's memory is root's to read.
+        if os.geteuid() == 0:  # Root may read the memory of another process.
             extra = {name: Path(f"/proc/{zygote.pid}/{name}").read_bytes() for name in ("environ", "cmdline")}
             names, _, found = search([*extra.items(), *mapped(zygote.pid)], key)
             assert ("[stack]" in names, found) == (True, set())
-    assert search(regions(), key)[2], "the same search finds it where it is"
+    assert search(regions(), key)[2], "the same search must find the key here"

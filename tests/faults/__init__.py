@@ -1,1 +1,1 @@
-"""Hand-made faults, and a program that tells which of them the tests notice."""
+"""Manual faults, and a program that checks whether the tests detect them."""

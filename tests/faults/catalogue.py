@@ -1,4 +1,4 @@
-"""The faults, read from the files beside this one."""
+"""Read the faults from the TOML files of this folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ REPOSITORY = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake that somebody could make.
+    """A realistic mistake.
 
     Attributes:
-        name: what is wrong with it.
-        group: the file that it stands in, which is named after packages.
-        find: stands once in the package, wherever.
-        replace: what is written instead.
+        name: the effect of the mistake.
+        group: the name of its file, which is the name of a package.
+        find: a text that occurs once in the package.
+        replace: the replacement.
     """
 
     name: str
@@ -26,31 +26,31 @@ class Fault:
     find: str
     replace: str
 
-    def found_in(self, texts: Mapping[Path, str]) -> Path:
-        """The module that holds it, among the texts of all.
+    def find_module(self, texts: Mapping[Path, str]) -> Path:
+        """Return the module that contains the text.
 
         Raises:
-            ValueError: it stands in none, or more than once.
+            ValueError: no module contains it, or it occurs more than once.
         """
-        holders = [path for path, text in texts.items() if self.find in text]
-        if len(holders) != 1 or texts[holders[0]].count(self.find) != 1:
+        modules = [path for path, text in texts.items() if self.find in text]
+        if len(modules) != 1 or texts[modules[0]].count(self.find) != 1:
             raise ValueError(
-                f"{self.group}: {self.name}: it stands in {len(holders)} files, or several times in one"
+                f"{self.group}: {self.name}: the text occurs in {len(modules)} files, or several times in one"
             )
-        return holders[0]
+        return modules[0]
 
-    def made_in(self, text: str) -> str:
-        """A module's text with the mistake in it."""
+    def apply(self, text: str) -> str:
+        """Return a module's text with the mistake."""
         return text.replace(self.find, self.replace)
 
 
-def texts_below(sources: Path) -> dict[Path, str]:
-    """The text of every module, and of what makes the tables of a fleet."""
+def read_sources(sources: Path) -> dict[Path, str]:
+    """Read every module, and every SQL file of the fleet's tables."""
     return {path: path.read_text() for kind in ("*.py", "*.sql") for path in sources.rglob(kind)}
 
 
-def faults() -> Iterator[Fault]:
-    """All of them, by group."""
+def load_faults() -> Iterator[Fault]:
+    """Load all faults by group."""
     for path in sorted(Path(__file__).parent.glob("*.toml")):
         for table in tomllib.loads(path.read_text())["fault"]:
             yield Fault(group=path.stem, **table)

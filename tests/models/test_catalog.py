@@ -1,4 +1,4 @@
-"""Whatever is done to a tree, a catalog that only looks at what changed says what a whole walk says."""
+"""After any edits of a tree, a catalog that reads only changes equals a full scan."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ from muniment.testing.race import exchange
 
 SOME = ["a.md", "B.md", "b.md", "t", "u", "u.md", "note.txt", ".dot", "index", "MEMORY.md", "bad:.md", "ü.md"]
 PATHS = st.lists(st.sampled_from(SOME), min_size=1, max_size=4).map("/".join)
-SAID = ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
-TEXTS = st.sampled_from(SAID)
+BODIES = ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
+TEXTS = st.sampled_from(BODIES)
 PLANTS = {
     "link": lambda self, path: path.symlink_to(self.base / "outside"),
     "link inside": lambda self, path: path.symlink_to(self.path("t")),
@@ -27,22 +27,22 @@ PLANTS = {
 
 
 class Edits(RuleBasedStateMachine):
-    """Edits between looks. What the times of directories do not tell waits for a sweep."""
+    """Edits between refreshes; edits that change no directory time need a sweep."""
 
     @initialize()
     def begin(self):
         self.base = Path(tempfile.mkdtemp(prefix="muniment-catalog-"))
         (self.base / "outside").mkdir()
-        self.kept = Catalogued(self.base)
-        self.view, self.lines, self.needs_sweep = self.kept.refresh(), {}, False
+        self.tree = Catalogued(self.base)
+        self.view, self.lines, self.needs_sweep = self.tree.refresh(), {}, False
 
     def path(self, rel):
-        return self.kept.top / rel
+        return self.tree.top / rel
 
     @rule(rel=PATHS, text=TEXTS)
     def write(self, rel, text):
         with suppress(OSError):
-            self.kept.put(rel, text)
+            self.tree.put(rel, text)
 
     @rule(rel=PATHS, text=TEXTS)
     def edit_in_place(self, rel, text):
@@ -60,71 +60,71 @@ class Edits(RuleBasedStateMachine):
             with suppress(OSError):
                 path.unlink()
 
-    @rule(rel=PATHS, stands=st.booleans())
-    def make_directory_and_set_the_time_back(self, rel, stands):
+    @rule(rel=PATHS, is_much_later=st.booleans())
+    def make_directory_and_reset_time(self, rel, is_much_later):
         with suppress(OSError):
             self.path(rel).mkdir(parents=True)
         with suppress(OSError):
             os.utime(self.path(rel), (0, 0), follow_symlinks=False)
-        self.kept.clock = much_later if stands else type(self.kept).clock
+        self.tree.clock = much_later if is_much_later else type(self.tree).clock
 
     @rule(old=PATHS, new=PATHS, swap=st.booleans())
-    def rename_or_change_places(self, old, new, swap):
+    def rename_or_exchange(self, old, new, swap):
         with suppress(OSError):
             (exchange if swap else os.rename)(self.path(old), self.path(new))
 
-    @rule(rel=PATHS, what=st.sampled_from(list(PLANTS)))
-    def plant(self, rel, what):
+    @rule(rel=PATHS, kind=st.sampled_from(list(PLANTS)))
+    def plant(self, rel, kind):
         with suppress(OSError):
-            PLANTS[what](self, self.path(rel))
-            self.needs_sweep |= what == "second name"
+            PLANTS[kind](self, self.path(rel))
+            self.needs_sweep |= kind == "second name"
 
     @rule(rel=PATHS, text=TEXTS)
-    def write_and_look_again(self, rel, text):
-        self.look(sweep=False)
+    def write_and_recheck(self, rel, text):
+        self.refresh_view(sweep=False)
         with suppress(OSError):
-            self.kept.put(rel, text)
-        parent = self.path(rel).parent.resolve()  # Where a link leads, there it was written.
-        if parent.is_relative_to(self.kept.top):
-            self.view.look_again({"/".join(parent.relative_to(self.kept.top).parts)})
+            self.tree.put(rel, text)
+        parent = self.path(rel).parent.resolve()  # The write went through the link.
+        if parent.is_relative_to(self.tree.top):
+            self.view.look_again({"/".join(parent.relative_to(self.tree.top).parts)})
             self.compare()
 
     @rule(sweep=st.booleans())
-    def look(self, sweep):
-        self.view = self.kept.refresh(sweep=sweep or self.needs_sweep)
+    def refresh_view(self, sweep):
+        self.view = self.tree.refresh(sweep=sweep or self.needs_sweep)
         self.needs_sweep = False
         self.compare()
 
     def compare(self):
-        self.kept.let_time_pass()
-        assert self.kept.differences(self.view) == {}
-        lines = self.kept.lines()
+        self.tree.let_time_pass()
+        assert self.tree.differences(self.view) == {}
+        lines = self.tree.lines()
         changed = {key for key, line in {*lines.items()} ^ {*self.lines.items()}}
-        assert changed <= self.kept.relisted()
+        assert changed <= self.tree.relisted()
         self.lines = lines
 
     @invariant()
-    def every_word_belongs_to_an_entry(self):
-        assert self.kept.catalog.rows("SELECT rowid FROM text EXCEPT SELECT id FROM entry") == []
+    def every_text_row_belongs_to_an_entry(self):
+        assert self.tree.catalog.rows("SELECT rowid FROM text EXCEPT SELECT id FROM entry") == []
 
     def teardown(self):
         if hasattr(self, "kept"):
-            self.look(sweep=False)
-            self.kept.close()
+            self.refresh_view(sweep=False)
+            self.tree.close()
             shutil.rmtree(self.base)
 
 
 class WatchedEdits(Edits):
-    """The same behind a watch, which tells of edits in place as well, also once it lost count."""
+    """The same edits with a watch, which also reports edits in place, and recovers from lost events."""
 
     @initialize()
     def begin(self):
         super().begin()
         self.watched = WatchedRoot()
-        self.kept.refresh(look=self.watched)
+        self.tree.refresh(look=self.watched)
 
     @rule()
-    def lose_count(self):
+    def lose_events(self):
         self.watched._is_whole = False
 
     @rule(rel=PATHS, text=TEXTS)
@@ -134,8 +134,8 @@ class WatchedEdits(Edits):
                 file.write(text)
 
     @rule(sweep=st.just(True))
-    def look(self, sweep):  # noqa: ARG002  as above
-        self.view = self.kept.refresh(look=self.watched)
+    def refresh_view(self, sweep):  # noqa: ARG002  same signature
+        self.view = self.tree.refresh(look=self.watched)
         assert self.watched._watch
         assert self.watched.pending == {}
         self.compare()

@@ -1,14 +1,13 @@
-"""Any tree, any calls, any neighbour, in any order and at any moment: a machine, and an oracle beside it.
+"""Any tree, any calls and any concurrent changes, in any order: a state machine and an oracle.
 
-The neighbour acts between calls; at the n-th opening of a file during a call or commit, where the tools and
-the broker open by a resolver of the test. After every step:
+Another process changes files between calls, or at the n-th opening of a file during a call or commit, because
+the tools and the broker use a resolver of the test. After every step:
 
-- nothing outside was read or changed, bytes and metadata, and the canary came out nowhere;
-- what a file showed is what the model of the memory, a dictionary over plain files, says;
-- what is proposed is exactly what the allowed writes said.
+- no file outside was read or changed (bytes and metadata), and no output contains the canary;
+- the content of a read equals the model of the memory, a dictionary over plain files;
+- the proposed changes are exactly the ones of the allowed writes.
 
-And at a commit: it has that effect and no other, or none; after an escape by a writing tool under `abort`,
-none.
+A commit has exactly this effect or none; after an escape by a writing tool under `abort`, none.
 """
 
 import contextlib
@@ -41,13 +40,13 @@ WRITING = ("write_file", "edit")
 CLAIMING = ("write_file", "edit", "read_file")
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 FAILURES = {"remember_path_escape", "remember_refused", "store_conflict", "managed_memory_unavailable"}
-FILES = [place for place in PLACES if place.count("/") < 3 and place.endswith(("/note.md", "/a.md", "/b.md"))]
+FILES = [name for name in PLACES if name.count("/") < 3 and name.endswith(("/note.md", "/a.md", "/b.md"))]
 TEXTS = ("text\n", "a\n", "---\nname: a\n---\ntext\n", "text a text", "# text\n\na\n")
 moments = st.integers(0, 40)
 
 
 def ordinary_calls():
-    """Calls that a helpful model makes; most of them are carried out."""
+    """Calls of a helpful model, most of which succeed."""
     path = st.sampled_from(FILES) | st.sampled_from(PLACES)
     text = st.sampled_from(TEXTS)
     piece = st.sampled_from(["text", "a", "\n"])
@@ -66,24 +65,24 @@ def ordinary_calls():
 
 hostile_calls = tool_calls(st.sampled_from(PLACES) | unsafe_paths(NAMES))
 calls = st.one_of(ordinary_calls(), ordinary_calls(), hostile_calls)
-ordinary = st.lists(ordinary_calls(), min_size=1, max_size=4)
-terms = {"behind": st.booleans(), "symlinks": st.sampled_from(list(Symlinks))}
-bindings = st.fixed_dictionaries({**terms, "on_escape": st.sampled_from(["refuse", "abort"])})
+ordinary_batches = st.lists(ordinary_calls(), min_size=1, max_size=4)
+options = {"in_worker": st.booleans(), "symlinks": st.sampled_from(list(Symlinks))}
+bindings = st.fixed_dictionaries({**options, "on_escape": st.sampled_from(["refuse", "abort"])})
 
 
 @functools.cache
-def policy_of(on_escape, require):
+def make_policy(on_escape, require):
     return strict(on_escape=on_escape, require=require)
 
 
-class Interrupting:
-    """A resolver that lets something happen just before or after the n-th file that it opens."""
+class InterruptingResolver:
+    """A resolver that runs a function just before or after the n-th file that it opens."""
 
     name = "interrupting"
 
     def __init__(self):
         self.honest = choose_resolver()
-        self.left, self.deed, self.when_landing = 0, None, None
+        self.left, self.act, self.before_landing = 0, None, None
 
     def open(self, dir_fd, path, purpose):
         self._tick()
@@ -93,35 +92,35 @@ class Interrupting:
 
     def _tick(self):
         self.left -= 1
-        if self.left < 0 and self.deed is not None:
-            deed, self.deed = self.deed, None
-            deed()
+        if self.left < 0 and self.act is not None:
+            act, self.act = self.act, None
+            act()
 
     @contextlib.contextmanager
-    def after(self, count, deed, *, late=False):
-        """Let `deed` happen after `count` openings; `late`: a few openings after all is judged."""
+    def after(self, count, act, *, late=False):
+        """Run `act` after `count` openings; with `late`, a few openings after the judgement."""
         if late:
-            self.when_landing = lambda: self._arm(count % 12, deed)
+            self.before_landing = lambda: self._arm(count % 12, act)
         else:
-            self._arm(count, deed)
+            self._arm(count, act)
         try:
             yield
         finally:
-            self.deed = self.when_landing = None
+            self.act = self.before_landing = None
 
-    def landing(self):
-        """Files are about to land."""
-        if self.when_landing is not None:
-            self.when_landing()
+    def start_landing(self):
+        """Run the hook before files are written."""
+        if self.before_landing is not None:
+            self.before_landing()
 
-    def _arm(self, count, deed):
-        self.left, self.deed = count, deed
+    def _arm(self, count, act):
+        self.left, self.act = count, act
 
 
 class Machine(RuleBasedStateMachine):
-    """See the module.
+    """The state machine described in the module docstring.
 
-    No rule has a precondition: what a race comes to differs from run to run, and with it what would be drawn.
+    No rule has a precondition: the result of a race differs between runs, and so would the drawn steps.
     """
 
     @initialize(tree=trees(), binding=bindings)
@@ -136,66 +135,70 @@ class Machine(RuleBasedStateMachine):
         self.open_descriptors = descriptors()
         self.box, self.bound, self.state = None, {}, State(None)
         self.ground = Ground(tree)
-        self.interrupting = Interrupting()
-        Machine.landing = self.interrupting.landing
+        self.resolver = InterruptingResolver()
+        Machine.start_landing = self.resolver.start_landing
         self.reopen(binding)
 
     @rule(binding=bindings)
     def reopen(self, binding):
-        """Begin another run; what was proposed is dropped."""
+        """Begin another run, and drop the proposed changes."""
         self.binding = binding
         self._open(**binding)
 
-    @rule(some=st.lists(calls, min_size=1, max_size=5))
-    def work(self, some):
-        for tool, arguments in some if self.box is not None else ():
+    @rule(batch=st.lists(calls, min_size=1, max_size=5))
+    def work(self, batch):
+        for tool, arguments in batch if self.box is not None else ():
             self._call(tool, arguments)
 
-    @rule(call=calls, deed=deeds, moment=moments)
-    def call_while_a_neighbour_acts(self, call, deed, moment):
-        with self.interrupting.after(moment, lambda: self._neighbour(deed)):
+    @rule(call=calls, act=deeds, moment=moments)
+    def call_during_a_change(self, call, act, moment):
+        with self.resolver.after(moment, lambda: self._apply(act)):
             self.work([call])
 
-    @rule(deed=deeds)
-    def neighbour(self, deed):
-        self._neighbour(deed)
+    @rule(act=deeds)
+    def change_by_neighbor(self, act):
+        self._apply(act)
         self._check_outside()
 
-    @rule(some=ordinary)
-    def commit(self, some):
+    @rule(batch=ordinary_batches)
+    def commit(self, batch):
         if self.box is None:
             return
-        self.work(some)
+        self.work(batch)
         self.work([("read_file", {"path": path}) for path in self.model.pending])
         before, broken = self.ground.inventory(), self.model.broken_claims()
         committed = self._commit()
         after = self.ground.inventory()
         if committed is None:
-            assert after == before, "a commit that failed left something"
+            assert after == before, "a failed commit changed files"
             self._open(**self.binding)
             return
-        assert not self.model.pending or not broken, "what it rested on had changed"
+        assert not self.model.pending or not broken, "a claim of the commit had changed"
         self.model.check_effect(before, after)
         assert set(committed.touched_scopes) == self.model.touched
         assert [change.path for change in committed.changes] == sorted(self.model.pending)
         self._begin()
 
-    @rule(some=ordinary, kind=st.sampled_from(["write", "remove", "exchange"]), which=st.integers(-15, 29))
-    def commit_after_or_while_a_neighbour_changes_what_it_rests_on(self, some, kind, which):
-        self.work(some)
-        deed = self._deed_at_a_claim(kind, which)
-        if deed and which < 0:
-            self._neighbour(deed)
+    @rule(
+        batch=ordinary_batches,
+        kind=st.sampled_from(["write", "remove", "exchange"]),
+        which=st.integers(-15, 29),
+    )
+    def commit_with_a_changed_claim(self, batch, kind, which):
+        self.work(batch)
+        act = self._make_change_of_a_claim(kind, which)
+        if act and which < 0:
+            self._apply(act)
             self.commit([])
-        elif deed:
-            self._commit_during(deed, which, late=True)
+        elif act:
+            self._commit_during(act, which, late=True)
 
-    @rule(some=ordinary, deed=deeds, moment=moments, late=st.booleans())
-    def commit_while_a_neighbour_acts(self, some, deed, moment, late):
-        """At any moment, or once all is judged, while the files land."""
-        self.work(some)
+    @rule(batch=ordinary_batches, act=deeds, moment=moments, late=st.booleans())
+    def commit_during_a_change(self, batch, act, moment, late):
+        """Change files at any moment, or after the judgement, while the files are written."""
+        self.work(batch)
         if self.box is not None:
-            self._commit_during(deed, moment, late=late)
+            self._commit_during(act, moment, late=late)
 
     def teardown(self):
         if not hasattr(self, "ground"):
@@ -205,7 +208,7 @@ class Machine(RuleBasedStateMachine):
             self.state.close()
             self._check_outside()
             if sys.exc_info()[0] is None:
-                # Fewer are no leak: what earlier tests left running may close some meanwhile.
+                # A lower number is not a leak: threads of earlier tests may close descriptors meanwhile.
                 assert descriptors() <= self.open_descriptors
         finally:
             logger = logging.getLogger("muniment")
@@ -215,25 +218,27 @@ class Machine(RuleBasedStateMachine):
 
     # -- steps ---------------------------------------------------------------------------------------
 
-    def _open(self, *, behind, symlinks, on_escape):
+    def _open(self, *, in_worker, symlinks, on_escape):
         self._close()
-        with contextlib.suppress(ManagedMemoryUnavailable):  # As of a root that was replaced.
+        with contextlib.suppress(ManagedMemoryUnavailable):  # For example, a replaced root.
             for scope in SCOPES:
-                self.bound[scope] = bind(scope, self.ground.base / scope, resolver=self.interrupting)
+                self.bound[scope] = bind(scope, self.ground.base / scope, resolver=self.resolver)
         paths = [root.trusted_path for root in self.bound.values()]
         if len(paths) < len(SCOPES) or self.ground.outside in paths:
             self._close()
             return
         self.ground.roots = {scope: (root.device, root.inode) for scope, root in self.bound.items()}
-        policy = policy_of(on_escape, "partial" if behind else "none")
-        self.box = Sandbox.for_run(policy, self.bound, self.state, in_process=not behind, symlinks=symlinks)
-        self.box._is_job = False  # As of a caller who names every file himself; the roots are ours.
-        self.behind, self.resolves_links = behind, symlinks is Symlinks.BENEATH
+        policy = make_policy(on_escape, "partial" if in_worker else "none")
+        self.box = Sandbox.for_run(
+            policy, self.bound, self.state, in_process=not in_worker, symlinks=symlinks
+        )
+        self.box._is_job = False  # As for a caller who names every file.
+        self.in_worker, self.resolves_links = in_worker, symlinks is Symlinks.BENEATH
         self.aborts, self.escaped, self.is_quiet = on_escape == "abort", False, True
         self._begin()
 
     def _begin(self):
-        """Nothing is proposed, and the links are what they are now."""
+        """Start without proposals, with the current links."""
         self.model = Model(self.ground, resolves_links=self.resolves_links)
         self.box.call("ls", {"path": ""})
 
@@ -244,9 +249,9 @@ class Machine(RuleBasedStateMachine):
             root.close()
         self.box, self.bound = None, {}
 
-    def _neighbour(self, deed):
+    def _apply(self, act):
         self.is_quiet = False
-        self.ground.do(deed)
+        self.ground.do(act)
 
     def _call(self, tool, arguments):
         path = arguments.get("path", "")
@@ -257,12 +262,12 @@ class Machine(RuleBasedStateMachine):
         if outcome.verdict == "allow" and tool in CLAIMING and is_new:
             self.model.claim(path, on_disk | self.model.on_disk(path))
         self._check(tool, arguments, outcome, known)
-        if self.is_quiet and tool == "read_file" and self._is_granted(path) and any(map(is_readable, known)):
+        if self.is_quiet and tool == "read_file" and self._is_allowed(path) and any(map(is_readable, known)):
             assert outcome.code in {None, "bad_arguments", "budget"}, outcome
         self._check_outside()
 
-    def _is_granted(self, path):
-        """Whether the policy surely lets a place be read, under both of its names."""
+    def _is_allowed(self, path):
+        """Return whether the policy certainly allows to read a path, under both of its names."""
         names = (path, self.model.logical(path) or "")
         return path in PLACES and all(name.endswith(".md") and "/." not in name for name in names)
 
@@ -276,45 +281,45 @@ class Machine(RuleBasedStateMachine):
             self.model.learn(tool, arguments, outcome, known)
         self.model.check_proposed(self.box.changes())
 
-    def _deed_at_a_claim(self, kind, which):
-        """What a neighbour does to one of the files that the run has read or writes."""
+    def _make_change_of_a_claim(self, kind, which):
+        """Return a change of a file that the run has read or writes."""
         if self.box is None or not self.model.claims:
             return None
-        place = sorted(self.model.claims)[which % len(self.model.claims)]
-        return Deed(kind, place, place, DECOYS[which % len(DECOYS)])
+        path_of_claim = sorted(self.model.claims)[which % len(self.model.claims)]
+        return Deed(kind, path_of_claim, path_of_claim, DECOYS[which % len(DECOYS)])
 
-    def _commit_during(self, deed, moment, *, late):
+    def _commit_during(self, act, moment, *, late):
         before = self.ground.contents()
-        with self.interrupting.after(moment, lambda: self._neighbour(deed), late=late):
+        with self.resolver.after(moment, lambda: self._apply(act), late=late):
             committed = self._commit()
-        self._check_disturbed(committed, before, deed.place, deed.other)
+        self._check_disturbed(committed, before, act.place, act.other)
 
     def _commit(self):
-        """What was committed; None where it failed, for one of the reasons that there are."""
+        """Return the commit, or None after one of the expected failures."""
         try:
             committed = self.box.commit()
         except MunimentError as error:
-            told = error
+            caught = error
         else:
             assert not self.escaped, "an escape by a writing tool was committed"
             assert sightings(CANARY, {"committed": committed}) == []
             return committed
-        assert told.code in FAILURES, told
-        assert sightings(CANARY, {"error": str(told)}) == []
-        assert isinstance(told, RememberPathEscape) or not self.escaped
-        assert self.escaped or not self.is_quiet, f"nobody disturbed it: {told}"
+        assert caught.code in FAILURES, caught
+        assert sightings(CANARY, {"error": str(caught)}) == []
+        assert isinstance(caught, RememberPathEscape) or not self.escaped
+        assert self.escaped or not self.is_quiet, f"no concurrent change: {caught}"
         return None
 
-    def _check_disturbed(self, committed, before, *places):
-        """After a commit while somebody acted at some places: what was proposed landed, or nothing did."""
+    def _check_disturbed(self, committed, before, *changed_paths):
+        """Check a commit with concurrent changes: all proposed changes are written, or none."""
         after = self.ground.contents()
         if committed is not None:
             for path, texts in self.model.pending.items():
-                assert path.startswith(places) or any(after[text] for text in texts), path
+                assert path.startswith(changed_paths) or any(after[text] for text in texts), path
             self._begin()
         else:
             new = set(after - before) - {THEIRS}
-            assert not self.ground.places_of(new, apart_from=places), "a commit that failed landed"
+            assert not self.ground.places_of(new, apart_from=changed_paths), "a failed commit wrote files"
             self._open(**self.binding)
         self._check_outside()
 
@@ -326,23 +331,26 @@ class Machine(RuleBasedStateMachine):
             assert index is None or CANARY.encode() not in index
 
 
-def run(examples, steps, monkeypatch):
-    def announced(*args, **terms):
-        Machine.landing()
-        return land(*args, **terms)
+def run_machine(examples, steps, monkeypatch):
+    def land_after_hook(*args, **options):
+        Machine.start_landing()
+        return land(*args, **options)
 
-    monkeypatch.setattr("muniment.kernel.write.land", announced)
+    monkeypatch.setattr("muniment.kernel.write.land", land_after_hook)
     shared_zygote().start()
-    slowly = {"deadline": None, "suppress_health_check": list(HealthCheck)}  # Real processes and a real disk.
-    terms = settings(max_examples=examples, phases=PHASES, stateful_step_count=steps, **slowly)
-    run_state_machine_as_test(Machine, settings=terms)
+    slow_settings = {
+        "deadline": None,
+        "suppress_health_check": list(HealthCheck),
+    }  # Processes and disk are real.
+    options = settings(max_examples=examples, phases=PHASES, stateful_step_count=steps, **slow_settings)
+    run_state_machine_as_test(Machine, settings=options)
 
 
-def test_whatever_is_done_in_whatever_order_nothing_leaves_and_commits_do_what_they_say(monkeypatch):
-    run(4, 12, monkeypatch)
+def test_any_steps_stay_inside_and_commit_exactly(monkeypatch):
+    run_machine(4, 12, monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_whatever_is_done_in_whatever_order_thoroughly(monkeypatch):
-    run(40, 30, monkeypatch)
+def test_many_steps_stay_inside_and_commit_exactly(monkeypatch):
+    run_machine(40, 30, monkeypatch)

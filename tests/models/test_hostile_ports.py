@@ -1,7 +1,7 @@
-"""Whatever the ports of the kernel say: what it may not touch stays, and a commit is all there or not at all.
+"""With any answers of the kernel's ports, protected files stay unchanged and a commit is whole or absent.
 
-Gates, facts, a journal and a caller that lie, lose, repeat and raise, over real directories. What may
-change is a literal set of names; the oracle shares no code with the kernel.
+Gates, facts, a journal and a caller that lie, lose, repeat and raise, over real directories. The writable
+names are a literal set; the oracle shares no code with the kernel.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import event, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kit.paths import at, forged
@@ -61,10 +61,16 @@ STANDING = {
 }
 OPEN = ["user/a.md", "user/b.md", "user/topic/t.md", "user/topic/u.md", "user/new/n.md", "user/new/deep/d.md"]
 OPEN += ["user/kept.md", "project/p.md", "project/q.md", "project/new/n.md"]
-SHUT = ["user/secret.md", "user/SECRET.md", "user/topic/Secret.md", "user/private/p.md", "user/private/n.md"]
-SHUT += ["user/PRIVATE/n.md", "user/private/deep/n.md", "project/private/deep/p.md", "project/secret.md"]
-SHUT += ["user/link.md", "user/hard.md", "user/way/secret.md", "user/way/n.md", "user/way/empty/.keep"]
-SHUT += ["user", "project", "other/a.md", "outside/secret.md"]
+PROTECTED = [
+    "user/secret.md",
+    "user/SECRET.md",
+    "user/topic/Secret.md",
+    "user/private/p.md",
+    "user/private/n.md",
+]
+PROTECTED += ["user/PRIVATE/n.md", "user/private/deep/n.md", "project/private/deep/p.md", "project/secret.md"]
+PROTECTED += ["user/link.md", "user/hard.md", "user/way/secret.md", "user/way/n.md", "user/way/empty/.keep"]
+PROTECTED += ["user", "project", "other/a.md", "outside/secret.md"]
 FORGED = ["user/../outside/secret.md", "user//etc/passwd", "user/way/../../outside/hard.md"]
 FORGED += ["user/./secret.md"]
 DERIVED = {"user/MEMORY.md", "project/MEMORY.md"}
@@ -88,82 +94,82 @@ def sha(content):
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 
-def forever():
+def make_patience():
     return Patience(time.monotonic() + 60)
 
 
-def path_of(text):
+def make_path(text):
     scope, _, rel = text.partition("/")
     return forged(scope, rel) if text in FORGED else at(scope, rel)
 
 
-def said(item):
-    """What a port says: an error is raised, anything else returned."""
+def return_or_raise(item):
+    """Raise an error that a port should raise, or return any other value."""
     if isinstance(item, BaseException):
         raise item
     return item
 
 
 class Facts:
-    """Says what it was told to, however wrong."""
+    """Facts that return fixed values, even wrong ones."""
 
-    def __init__(self, *kept):
-        self.kept = kept or (frozenset(), (0, 0), False)
+    def __init__(self, *results):
+        self.results = results or (frozenset(), (0, 0), False)
 
     def alike(self, _directory, _name):
-        return said(self.kept[0])
+        return return_or_raise(self.results[0])
 
     def usage(self, _scope, _counts):
-        return said(self.kept[1])
+        return return_or_raise(self.results[1])
 
     def is_index(self, _scope, _content):
-        return said(self.kept[2])
+        return return_or_raise(self.results[2])
 
 
 class Gates:
-    """Answers in turn."""
+    """Gates that return given results in turn."""
 
     def __init__(self, answers):
         self.answers = answers
 
     def __call__(self, _change):
         self.answers = [*self.answers[1:], self.answers[0]]
-        return said(self.answers[0])
+        return return_or_raise(self.answers[0])
 
 
-class Liar:
-    """A journal that keeps nothing and says what it was told to."""
+class LyingJournal:
+    """A journal that stores nothing and returns given values."""
 
     def __init__(self, intents, knows, number, errors):
         self.intents, self.known, self.number, self.errors = intents, knows, number, errors
 
     def begin(self, _judged, _token):
-        said(self.errors.get("begin"))
+        return_or_raise(self.errors.get("begin"))
         return self.number
 
     def finish(self, _number, _judged, _notes):
-        said(self.errors.get("finish"))
+        return_or_raise(self.errors.get("finish"))
 
     def abandon(self, _number, _scopes, _recovered=None):
-        said(self.errors.get("abandon"))
+        return_or_raise(self.errors.get("abandon"))
 
     def unfinished(self, _scopes):
-        said(self.errors.get("unfinished"))
+        return_or_raise(self.errors.get("unfinished"))
         return self.intents
 
     def knows(self, _path, _of):
-        return said(self.known)
+        return return_or_raise(self.known)
 
 
-class Keeper:
-    """An honest journal, which may stop before or behind one call, or be killed there with all around it."""
+class HonestJournal:
+    """An honest journal that may stop before or after one call, or be killed with the whole state."""
 
     def __init__(self, tree):
         self.tree, self.begun, self.done, self.known = tree, {}, set(), set()
         self.stops, self.frozen, self.last = {}, None, 0
 
     def step(self, call, act):
-        """Do it, and stop where that was asked: once."""
+        """Run the act, and stop once where requested."""
         when = self.stops.pop(call, None)
         if when == "before":
             raise Stop
@@ -205,7 +211,10 @@ class Keeper:
 
     def unfinished(self, scopes):
         def act():
-            intents = [Intent(number, *kept) for number, kept in sorted(self.begun.items(), reverse=True)]
+            intents = [
+                Intent(number, *file_content)
+                for number, file_content in sorted(self.begun.items(), reverse=True)
+            ]
             return [it for it in intents if any(each.path.scope in scopes for each in it.changes.values())]
 
         return self.step("unfinished", act)
@@ -214,107 +223,113 @@ class Keeper:
         return self.step("knows", lambda: (path.text, of) in self.known)
 
 
-class Hostile:
-    """A caller of a transaction; each of its steps does what it was told to."""
+class HostileCaller:
+    """A caller of a transaction whose steps have given results."""
 
     def __init__(self, parts, hooks):
-        self.given, self.hooks, self.judged, self.is_accepted, self.peer = parts, hooks, None, None, None
+        self.default_parts, self.hooks, self.judged, self.is_accepted, self.peer = (
+            parts,
+            hooks,
+            None,
+            None,
+            None,
+        )
         self.followers = {
             "index": self.write_index,
             "forge": self.forge,
-            "again": lambda held, _: land(self.judged, held, lambda at: f".muniment-{at:016x}.tmp"),
+            "again": lambda locks, _: land(self.judged, locks, lambda at: f".muniment-{at:016x}.tmp"),
         }
 
     @property
     def parts(self):
-        return said(self.hooks.get("parts", self.given))
+        return return_or_raise(self.hooks.get("parts", self.default_parts))
 
-    def recovered(self):
-        said(self.hooks.get("recovered"))
+    def after_recovery(self):
+        return_or_raise(self.hooks.get("recovered"))
 
-    def placed(self):
-        return said(self.hooks.get("placed", self.given))
+    def name_files(self):
+        return return_or_raise(self.hooks.get("placed", self.default_parts))
 
-    def completed(self, change):
-        other = said(self.hooks.get("completed", {}))
+    def finalize(self, change):
+        other = return_or_raise(self.hooks.get("completed", {}))
         return replace(change, **other) if isinstance(other, dict) else other
 
-    def accepted(self, judged):
-        self.judged, self.is_accepted = judged, said(self.hooks.get("accepted", True))
+    def approve(self, judged):
+        self.judged, self.is_accepted = judged, return_or_raise(self.hooks.get("accepted", True))
         if self.peer is not None:
             self.peer(judged.change_set.paths[-1].text)
         return self.is_accepted
 
-    def followed(self, held, token):
+    def update_derived(self, locks, token):
         how = self.hooks.get("followed", ())
         for each in how if isinstance(how, list) else ():
-            self.followers[each](held, token)
-        return ("note",) if isinstance(how, list) else said(how)
+            self.followers[each](locks, token)
+        return ("note",) if isinstance(how, list) else return_or_raise(how)
 
-    def write_index(self, held, token):
-        for scope in held:
-            stands = held[scope].trusted_path / "MEMORY.md"
-            before = stands.read_bytes() if stands.exists() else Standing.ABSENT
+    def write_index(self, locks, token):
+        for scope in locks:
+            entry = locks[scope].trusted_path / "MEMORY.md"
+            before = entry.read_bytes() if entry.exists() else Standing.ABSENT
             land(
                 generated([IndexFile(at(scope, "MEMORY.md"), before, b"index\n")]),
-                held,
+                locks,
                 partial(temporary_of_index, token),
             )
 
-    def forge(self, held, _token):
-        """Try to land what nobody judged: each way has to be refused."""
+    def forge(self, locks, _token):
+        """Try to write unjudged changes; each attempt must fail."""
         change = FileChange(at("user", "secret.md"), sha(b"secret\n"), b"one\n", b"secret\n")
         for act in (
-            lambda: land(Judged(object(), ChangeSet((change,)), {}), held, str),
-            lambda: land(SimpleNamespace(change_set=ChangeSet((change,)), made={}), held, str),
-            lambda: land(generated([IndexFile(change.path, b"secret\n", b"one\n")]), held, str),
+            lambda: land(Judged(object(), ChangeSet((change,)), {}), locks, str),
+            lambda: land(SimpleNamespace(change_set=ChangeSet((change,)), made={}), locks, str),
+            lambda: land(generated([IndexFile(change.path, b"secret\n", b"one\n")]), locks, str),
         ):
             with pytest.raises((TypeError, ValueError)):
                 act()
 
 
-ERROR = some.sampled_from(ERRORS)
-BODY = some.sampled_from(BODIES)
-SIDE = some.none() | BODY
-ANY_PATH = some.sampled_from([*OPEN, *OPEN, *SHUT])
-NAMES = some.sampled_from([frozenset(), frozenset({"A.MD", "a.md", "Topic", "secret.md", "NEW"})])
-USAGE = some.sampled_from([(0, 0), (-(10**12), -(10**12)), (10**12, 10**12), (0, 0)])
-FACTS = some.builds(Facts, NAMES, USAGE, some.booleans())
-WRONG_FACTS = some.builds(Facts, NAMES | ERROR, USAGE | ERROR, some.booleans() | ERROR)
-GATES = some.builds(Gates, some.lists(some.just(None) | ERROR, min_size=1, max_size=3))
-CHANGES = some.builds(
-    lambda text, base, after, before: FileChange(path_of(text), sha(base), after, before),
-    some.sampled_from([*OPEN, *OPEN, *SHUT, *FORGED]),
+ERROR = st.sampled_from(ERRORS)
+BODY = st.sampled_from(BODIES)
+SIDE = st.none() | BODY
+ANY_PATH = st.sampled_from([*OPEN, *OPEN, *PROTECTED])
+NAMES = st.sampled_from([frozenset(), frozenset({"A.MD", "a.md", "Topic", "secret.md", "NEW"})])
+USAGE = st.sampled_from([(0, 0), (-(10**12), -(10**12)), (10**12, 10**12), (0, 0)])
+FACTS = st.builds(Facts, NAMES, USAGE, st.booleans())
+WRONG_FACTS = st.builds(Facts, NAMES | ERROR, USAGE | ERROR, st.booleans() | ERROR)
+GATES = st.builds(Gates, st.lists(st.just(None) | ERROR, min_size=1, max_size=3))
+CHANGES = st.builds(
+    lambda text, base, after, before: FileChange(make_path(text), sha(base), after, before),
+    st.sampled_from([*OPEN, *OPEN, *PROTECTED, *FORGED]),
     SIDE,
     SIDE,
     SIDE,
 )
-INTENTS = some.builds(
+INTENTS = st.builds(
     Intent,
-    some.integers(-1, 3),
-    some.sampled_from([*TOKENS, *FALSE_TOKENS]),
-    some.dictionaries(some.sampled_from([0, 0, 1, 2, 40000, 70000, -1]), CHANGES, max_size=3),
-    some.lists(some.sampled_from([*MADE, *FORGED]).map(path_of), max_size=2).map(tuple),
+    st.integers(-1, 3),
+    st.sampled_from([*TOKENS, *FALSE_TOKENS]),
+    st.dictionaries(st.sampled_from([0, 0, 1, 2, 40000, 70000, -1]), CHANGES, max_size=3),
+    st.lists(st.sampled_from([*MADE, *FORGED]).map(make_path), max_size=2).map(tuple),
 )
-LIARS = some.builds(
-    Liar,
-    some.lists(INTENTS, max_size=3),
-    some.booleans() | some.just(True) | ERROR,
-    some.sampled_from([0, 1, -5, None, "1"]),
-    some.just({}) | some.dictionaries(some.sampled_from(["begin", "finish", "abandon", "unfinished"]), ERROR),
+LYING_JOURNALS = st.builds(
+    LyingJournal,
+    st.lists(INTENTS, max_size=3),
+    st.booleans() | st.just(True) | ERROR,
+    st.sampled_from([0, 1, -5, None, "1"]),
+    st.just({}) | st.dictionaries(st.sampled_from(["begin", "finish", "abandon", "unfinished"]), ERROR),
 )
-WORDS = some.tuples(ANY_PATH, some.sampled_from(["right", "right", "right", "absent", "wrong"]), SIDE)
-GOOD = some.tuples(some.sampled_from(OPEN), some.sampled_from(["right"]), BODY | BODY | SIDE)
-OTHER = some.sampled_from(
+PARTS = st.tuples(ANY_PATH, st.sampled_from(["right", "right", "right", "absent", "wrong"]), SIDE)
+VALID_PARTS = st.tuples(st.sampled_from(OPEN), st.sampled_from(["right"]), BODY | BODY | SIDE)
+OTHER = st.sampled_from(
     [{"after": b"one\n"}, {"after": None}, {"base": None}, {"before": b"one\n"}]
-    + [{"path": path_of(text)} for text in ("user/b.md", "user/secret.md", "user/way/n.md", "project/p.md")]
+    + [{"path": make_path(text)} for text in ("user/b.md", "user/secret.md", "user/way/n.md", "project/p.md")]
     + [None, 7, b"one\n", *ERRORS]
 )
-FOLLOWS = some.lists(some.sampled_from(["index", "forge", "again"]), max_size=2) | ERROR | some.just(7)
+FOLLOWS = st.lists(st.sampled_from(["index", "forge", "again"]), max_size=2) | ERROR | st.just(7)
 
 
-class Place(RuleBasedStateMachine):
-    """Two roots, and an outside tree that links lead to."""
+class MemoryMachine(RuleBasedStateMachine):
+    """Two roots, with links to an outside tree."""
 
     @initialize()
     def begin(self):
@@ -327,16 +342,20 @@ class Place(RuleBasedStateMachine):
         self.roots = bind_all({scope: self.base / scope for scope in SCOPES})
         for root in self.roots.values():
             self.stack.callback(root.close)
-        self.first = self.shut()
-        self.keeper = Keeper(self.tree)
+        self.first = self.read_protected()
+        self.journal = HonestJournal(self.tree)
 
     def teardown(self):
         if hasattr(self, "stack"):
             self.stack.close()
 
-    def shut(self):
-        """Everything about every name that nobody may touch."""
-        return {path: kept for path, kept in photograph(self.base).items() if not self.may_change(path)}
+    def read_protected(self):
+        """Return the state of every name that must not change."""
+        return {
+            path: file_content
+            for path, file_content in photograph(self.base).items()
+            if not self.may_change(path)
+        }
 
     @staticmethod
     def may_change(path):
@@ -345,28 +364,28 @@ class Place(RuleBasedStateMachine):
         return path in OPEN or path in DERIVED or path in FOLDERS or is_of_commit
 
     def tree(self):
-        """Names and bytes below the roots, but for what is derived; None is a directory."""
+        """Return names and bytes below the roots, without derived files; None is a directory."""
         found = {}
         for scope in SCOPES:
             for path in sorted((self.base / scope).rglob("*")):
                 if not path.is_symlink():
                     found[str(path.relative_to(self.base))] = path.read_bytes() if path.is_file() else None
-        return {path: kept for path, kept in found.items() if path not in DERIVED}
+        return {path: file_content for path, file_content in found.items() if path not in DERIVED}
 
-    def change_of(self, text, base, after):
-        stands = self.base / text
-        now = stands.read_bytes() if stands.is_file() else None
+    def make_change(self, text, base, after):
+        entry = self.base / text
+        now = entry.read_bytes() if entry.is_file() else None
         bases = {"right": sha(now), "absent": None, "wrong": sha(b"never\n")}
-        return FileChange(path_of(text), bases[base], after)
+        return FileChange(make_path(text), bases[base], after)
 
-    def parts_of(self, words, claims=()):
-        """One part for each list of words."""
-        each_once = [list({item[0]: item for item in part}.values()) for part in words]
-        claimed = tuple(Claim(path_of(text), sha(STANDING.get(text))) for text in claims)
-        return [ChangeSet(tuple(self.change_of(*item) for item in part), claimed) for part in each_once]
+    def make_parts(self, part_texts, claims=()):
+        """Make one part for each list of changes."""
+        each_once = [list({item[0]: item for item in part}.values()) for part in part_texts]
+        claimed = tuple(Claim(make_path(text), sha(STANDING.get(text))) for text in claims)
+        return [ChangeSet(tuple(self.make_change(*item) for item in part), claimed) for part in each_once]
 
     def commit(self, proposal, journal, gates, facts):
-        """Return what was judged, or None if the caller stops after recovery."""
+        """Return the judged change set, or None if the caller stops after recovery."""
         with transaction(
             proposal.parts,
             policy=POLICY,
@@ -374,138 +393,147 @@ class Place(RuleBasedStateMachine):
             journal=journal,
             gates=gates,
             facts=facts,
-            patience=forever(),
+            patience=make_patience(),
         ) as tx:
             with tx.recover() as recovered:
                 if recovered:
-                    proposal.recovered()
-            parts = proposal.placed()
+                    proposal.after_recovery()
+            parts = proposal.name_files()
             if parts is None:
                 return None
             current, _ = tx.resolve(parts)
-            judged = tx.judge(replace(current, changes=tuple(map(proposal.completed, current.changes))))
-            if proposal.accepted(judged):
+            judged = tx.judge(replace(current, changes=tuple(map(proposal.finalize, current.changes))))
+            if proposal.approve(judged):
                 with tx.write(judged) as writing:
                     writing.land()
-                    writing.finish(proposal.followed(tx.locked, writing.token))
+                    writing.finish(proposal.update_derived(tx.locked, writing.token))
             return judged
 
     def recover(self, journal, facts, follow=lambda: None, scopes=SCOPES):
-        with lock_roots([self.roots[scope] for scope in scopes], forever()) as held:
-            with recover(held, journal, POLICY, facts) as recovered:
+        with lock_roots([self.roots[scope] for scope in scopes], make_patience()) as locks:
+            with recover(locks, journal, POLICY, facts) as recovered:
                 if recovered:
                     follow()
             return recovered
 
     @invariant()
-    def what_nobody_may_touch_is_as_it_stood(self):
+    def protected_files_are_unchanged(self):
         if hasattr(self, "first"):
-            assert self.shut() == self.first
+            assert self.read_protected() == self.first
             whole = {*BODIES, *STANDING.values(), b"index\n", b"planted\n"}
-            assert {kept for kept in self.tree().values() if kept is not None} <= whole
+            assert {
+                file_content for file_content in self.tree().values() if file_content is not None
+            } <= whole
 
 
-class Lies(Place):
-    """Nobody says the truth."""
+class LyingMachine(MemoryMachine):
+    """A machine whose ports all lie."""
 
     @rule(
-        words=some.lists(some.lists(WORDS | GOOD, max_size=3), max_size=2),
-        claims=some.just(()) | some.lists(ANY_PATH, max_size=2),
-        again=some.none() | some.lists(some.lists(WORDS, max_size=2), max_size=2),
-        completed=some.just({}) | OTHER,
-        hooks=some.just({})
-        | some.fixed_dictionaries(
+        part_texts=st.lists(st.lists(PARTS | VALID_PARTS, max_size=3), max_size=2),
+        claims=st.just(()) | st.lists(ANY_PATH, max_size=2),
+        replaced_parts=st.none() | st.lists(st.lists(PARTS, max_size=2), max_size=2),
+        completed=st.just({}) | OTHER,
+        hooks=st.just({})
+        | st.fixed_dictionaries(
             {},
             optional={
-                "parts": ERROR | some.just([]),
+                "parts": ERROR | st.just([]),
                 "recovered": ERROR,
-                "accepted": some.sampled_from([False, "yes", None, *ERRORS]),
+                "accepted": st.sampled_from([False, "yes", None, *ERRORS]),
                 "followed": FOLLOWS,
             },
         ),
-        journal=LIARS,
-        gates=some.just(Gates([None])) | GATES,
+        journal=LYING_JOURNALS,
+        gates=st.just(Gates([None])) | GATES,
         facts=FACTS | WRONG_FACTS,
     )
-    def commit_with_liars(self, words, claims, again, completed, hooks, journal, gates, facts):
+    def commit_with_lying_ports(
+        self, part_texts, claims, replaced_parts, completed, hooks, journal, gates, facts
+    ):
         hooks = {**hooks, "completed": completed}
-        if again is not None:
-            hooks["placed"] = self.parts_of(again)
+        if replaced_parts is not None:
+            hooks["placed"] = self.make_parts(replaced_parts)
         outcome = None
         with suppress(*RAISED):
-            outcome = self.commit(Hostile(self.parts_of(words, claims), hooks), journal, gates, facts)
-        event(f"landed: {outcome is not None}")
+            outcome = self.commit(
+                HostileCaller(self.make_parts(part_texts, claims), hooks), journal, gates, facts
+            )
+        event(f"committed: {outcome is not None}")
 
     @rule(
-        journal=LIARS,
+        journal=LYING_JOURNALS,
         facts=FACTS | WRONG_FACTS,
-        follow=some.none() | ERROR,
-        scopes=some.sampled_from([SCOPES, ("user",)]),
+        follow=st.none() | ERROR,
+        scopes=st.sampled_from([SCOPES, ("user",)]),
     )
-    def recover_with_liars(self, journal, facts, follow, scopes):
+    def recover_with_lying_ports(self, journal, facts, follow, scopes):
         done, before = None, set(self.tree().values())
         with suppress(*RAISED):
-            done = self.recover(journal, facts, lambda: said(follow), scopes)
+            done = self.recover(journal, facts, lambda: return_or_raise(follow), scopes)
         assert journal.known is not False or set(self.tree().values()) <= before
         event(f"recovered: {bool(done)}")
 
-    @rule(text=some.sampled_from([*OPEN, *SHUT]), after=SIDE)
-    def propose_where_all_say_yes(self, text, after):
-        change, journal = self.change_of(text, "right", after), Liar([], True, 1, {})
+    @rule(text=st.sampled_from([*OPEN, *PROTECTED]), after=SIDE)
+    def propose_with_agreeing_ports(self, text, after):
+        change, journal = self.make_change(text, "right", after), LyingJournal([], True, 1, {})
         with suppress(*RAISED):
-            self.commit(Hostile([ChangeSet((change,))], {}), journal, Gates([None]), Facts())
+            self.commit(HostileCaller([ChangeSet((change,))], {}), journal, Gates([None]), Facts())
 
-    @rule(text=ANY_PATH, before=BODY | BODY | SIDE, known=some.booleans())
-    def take_back_what_never_was(self, text, before, known):
-        """As if what stands there had come with a commit, and other bytes had stood there."""
-        stands = self.base / text
-        after = stands.read_bytes() if stands.is_file() else None
-        lie = Intent(1, TOKENS[0], {0: FileChange(path_of(text), sha(before), after, before)}, ())
-        self.recover_with_liars(Liar([lie], known, 1, {}), Facts(), None, SCOPES)
+    @rule(text=ANY_PATH, before=BODY | BODY | SIDE, known=st.booleans())
+    def recover_an_invented_commit(self, text, before, known):
+        """Recover as if the current file had come from a commit that replaced other bytes."""
+        entry = self.base / text
+        after = entry.read_bytes() if entry.is_file() else None
+        forged_change = Intent(1, TOKENS[0], {0: FileChange(make_path(text), sha(before), after, before)}, ())
+        self.recover_with_lying_ports(LyingJournal([forged_change], known, 1, {}), Facts(), None, SCOPES)
 
     @rule(
-        folder=some.sampled_from([folder for folder in FOLDERS if "new" not in folder]),
-        token=some.sampled_from(TOKENS),
-        number=some.sampled_from([0, 0, 1, 2, 40000]),
-        content=BODY | some.just(b"planted\n"),
+        folder=st.sampled_from([folder for folder in FOLDERS if "new" not in folder]),
+        token=st.sampled_from(TOKENS),
+        number=st.sampled_from([0, 0, 1, 2, 40000]),
+        content=BODY | st.just(b"planted\n"),
     )
     def plant_a_temporary_name(self, folder, token, number, content):
         (self.base / folder).mkdir(exist_ok=True)
         (self.base / folder / f".muniment-{token}{number:04x}.tmp").write_bytes(content)
 
 
-class Truth(Place):
-    """The journal alone says the truth, if it is let."""
+class HonestMachine(MemoryMachine):
+    """A machine whose journal is honest, unless it is stopped."""
 
     @rule(
-        words=some.lists(some.lists(GOOD, min_size=1, max_size=3), min_size=1, max_size=2),
-        completed=some.just({})
-        | some.just({})
-        | some.sampled_from([{"after": b"one\n"}, {"before": b"one\n"}, 7, *ERRORS]),
-        hooks=some.just({})
-        | some.fixed_dictionaries(
+        part_texts=st.lists(st.lists(VALID_PARTS, min_size=1, max_size=3), min_size=1, max_size=2),
+        completed=st.just({})
+        | st.just({})
+        | st.sampled_from([{"after": b"one\n"}, {"before": b"one\n"}, 7, *ERRORS]),
+        hooks=st.just({})
+        | st.fixed_dictionaries(
             {},
             optional={
                 "recovered": ERROR,
-                "accepted": some.sampled_from([True, True, False, *ERRORS]),
-                "raced": some.just(True),
-                "followed": some.sampled_from([["index"], ["forge"], ["index", "again"], 7, *ERRORS]),
+                "accepted": st.sampled_from([True, True, False, *ERRORS]),
+                "raced": st.just(True),
+                "followed": st.sampled_from([["index"], ["forge"], ["index", "again"], 7, *ERRORS]),
             },
         ),
-        stops=some.just({})
-        | some.dictionaries(
-            some.sampled_from(["begin", "finish", "abandon", "unfinished", "knows"]),
-            some.sampled_from(["before", "behind", "killed"]),
+        stops=st.just({})
+        | st.dictionaries(
+            st.sampled_from(["begin", "finish", "abandon", "unfinished", "knows"]),
+            st.sampled_from(["before", "behind", "killed"]),
             max_size=2,
         ),
-        gates=some.just(Gates([None])) | some.just(Gates([None])) | some.just(Gates([None])) | GATES,
-        facts=some.just(Facts()) | some.just(Facts()) | FACTS | WRONG_FACTS,
-        disturbed=some.sampled_from([None, None, "abandon", "unfinished", "knows", "follow"]),
-        order=some.sampled_from([["commit"], [SCOPES], [("user",), ("project",)], [("project",), ("user",)]]),
+        gates=st.just(Gates([None])) | st.just(Gates([None])) | st.just(Gates([None])) | GATES,
+        facts=st.just(Facts()) | st.just(Facts()) | FACTS | WRONG_FACTS,
+        disturbed=st.sampled_from([None, None, "abandon", "unfinished", "knows", "follow"]),
+        order=st.sampled_from([["commit"], [SCOPES], [("user",), ("project",)], [("project",), ("user",)]]),
     )
-    def commit(self, words, completed, hooks, stops, gates, facts, disturbed, order):
-        before, proposal = self.tree(), Hostile(self.parts_of(words), {**hooks, "completed": completed})
-        journal, outcome = self.keeper, None
+    def commit(self, part_texts, completed, hooks, stops, gates, facts, disturbed, order):
+        before, proposal = (
+            self.tree(),
+            HostileCaller(self.make_parts(part_texts), {**hooks, "completed": completed}),
+        )
+        journal, outcome = self.journal, None
         done, journal.stops, journal.frozen = set(journal.done), dict(stops), None
         if "raced" in hooks:
             proposal.peer = partial(self.edit, before)
@@ -513,7 +541,7 @@ class Truth(Place):
             outcome = super().commit(proposal, journal, gates, facts)
         if journal.frozen is not None:
             tree, journal.begun, journal.done = journal.frozen
-            self.lay_again(tree)
+            self.restore_tree(tree)
             outcome = None
         elif not stops and journal.done == done:
             assert self.tree() == before
@@ -521,52 +549,54 @@ class Truth(Place):
         expected = before
         if journal.done != done:
             changes = proposal.judged.change_set.changes
-            expected = self.changed(before, {each.path.text: each.after for each in changes})
+            expected = self.apply_changes(before, {each.path.text: each.after for each in changes})
         assert self.tree() == expected
         assert not journal.begun
         if outcome is not None:
             assert (journal.done != done) == bool(proposal.is_accepted)
         assert "user/kept.md" in expected
         assert journal.done == done or not isinstance(hooks.get("followed"), BaseException)
-        is_told, is_killed = outcome is not None, journal.frozen is not None
-        event(f"committed: {journal.done != done}, told: {is_told}, killed: {is_killed}")
+        has_result, is_killed = outcome is not None, journal.frozen is not None
+        event(f"committed: {journal.done != done}, returned: {has_result}, killed: {is_killed}")
 
     def recover_all(self, disturbed, order):
-        """Once while somebody stops it, and once in peace, a root at a time or all at once."""
-        self.keeper.stops = {} if disturbed in {None, "follow"} else {disturbed: "behind"}
+        """Recover once with an interruption and once without, one root at a time or all at once."""
+        self.journal.stops = {} if disturbed in {None, "follow"} else {disturbed: "behind"}
         if disturbed is not None:
             with suppress(Stop):
-                self.recover(self.keeper, Facts(), lambda: said(Stop() if disturbed == "follow" else None))
-        self.keeper.stops = {}
+                self.recover(
+                    self.journal, Facts(), lambda: return_or_raise(Stop() if disturbed == "follow" else None)
+                )
+        self.journal.stops = {}
         for scopes in order:
             if scopes == "commit":
-                parts = self.parts_of([[("user/a.md", "right", None), ("project/p.md", "right", None)]])
-                super().commit(Hostile(parts, {"placed": None}), self.keeper, Gates([None]), Facts())
+                parts = self.make_parts([[("user/a.md", "right", None), ("project/p.md", "right", None)]])
+                super().commit(HostileCaller(parts, {"placed": None}), self.journal, Gates([None]), Facts())
             else:
-                self.recover(self.keeper, Facts(), scopes=scopes)
+                self.recover(self.journal, Facts(), scopes=scopes)
 
     def edit(self, before, path):
-        """Somebody writes to a file just before it is written."""
+        """Write to a file just before the commit writes it."""
         if (self.base / path).parent.is_dir():
             (self.base / path).write_bytes(b"planted\n")
             before[path] = b"planted\n"
 
-    def lay_again(self, tree):
-        """The disk as a kill left it."""
+    def restore_tree(self, tree):
+        """Restore the files of the moment of a kill."""
         for path in sorted(self.tree(), reverse=True):
             if path not in tree and not (self.base / path).is_dir():
                 (self.base / path).unlink()
             elif path not in tree:
                 shutil.rmtree(self.base / path)
-        for path, kept in tree.items():
-            if kept is None:
+        for path, file_content in tree.items():
+            if file_content is None:
                 (self.base / path).mkdir(exist_ok=True)
-            elif not self.base.joinpath(path).exists() or (self.base / path).read_bytes() != kept:
-                (self.base / path).write_bytes(kept)
+            elif not self.base.joinpath(path).exists() or (self.base / path).read_bytes() != file_content:
+                (self.base / path).write_bytes(file_content)
 
     @staticmethod
-    def changed(before, changes):
-        """What stands once all of the changes are there, with the directories above what is new."""
+    def apply_changes(before, changes):
+        """Return the tree with all changes, including the new parent directories."""
         after = dict(before)
         for path, content in changes.items():
             if content is None:
@@ -577,64 +607,68 @@ class Truth(Place):
         return after
 
     @invariant()
-    def no_temporary_name_stays(self):
+    def no_temporary_file_remains(self):
         if hasattr(self, "base"):
             assert not list(self.base.rglob(".muniment-*"))
 
 
-TestLies = Lies.TestCase
-TestLies.settings = settings(stateful_step_count=20, deadline=None)
-TestTruth = Truth.TestCase
-TestTruth.settings = settings(stateful_step_count=20, deadline=None)
+TestLyingMachine = LyingMachine.TestCase
+TestLyingMachine.settings = settings(stateful_step_count=20, deadline=None)
+TestHonestMachine = HonestMachine.TestCase
+TestHonestMachine.settings = settings(stateful_step_count=20, deadline=None)
 
 
 @pytest.fixture
-def place():
-    made = Lies()
-    made.begin()
-    yield made
-    made.teardown()
+def machine():
+    instance = LyingMachine()
+    instance.begin()
+    yield instance
+    instance.teardown()
 
 
-def test_a_lying_journal_gives_nothing_a_name_in_a_denied_folder(place):
-    (place.base / f"user/private/.muniment-{TOKENS[0]}0000.tmp").write_bytes(b"planted\n")
-    lie = FileChange(at("user", "private/n.md"), None, b"one\n")
-    place.recover(Liar([Intent(1, TOKENS[0], {0: lie}, ())], True, 1, {}), Facts())
-    assert not (place.base / "user/private/memory-before-muniment.md").exists()
+def test_recovery_keeps_no_file_in_a_denied_folder(machine):
+    (machine.base / f"user/private/.muniment-{TOKENS[0]}0000.tmp").write_bytes(b"planted\n")
+    forged_change = FileChange(at("user", "private/n.md"), None, b"one\n")
+    machine.recover(LyingJournal([Intent(1, TOKENS[0], {0: forged_change}, ())], True, 1, {}), Facts())
+    assert not (machine.base / "user/private/memory-before-muniment.md").exists()
 
 
-def test_a_lying_journal_removes_no_denied_folder(place):
-    (place.base / "user/private/empty").mkdir()
-    place.recover(Liar([Intent(1, TOKENS[0], {}, (at("user", "private/empty"),))], True, 1, {}), Facts())
-    assert (place.base / "user/private/empty").exists()
+def test_recovery_removes_no_denied_folder(machine):
+    (machine.base / "user/private/empty").mkdir()
+    machine.recover(
+        LyingJournal([Intent(1, TOKENS[0], {}, (at("user", "private/empty"),))], True, 1, {}), Facts()
+    )
+    assert (machine.base / "user/private/empty").exists()
 
 
-def test_a_hook_gives_no_bytes_a_denied_name_through_an_index(place):
-    (place.base / "user/secret.md").unlink()
+def test_index_of_a_hook_cannot_use_a_denied_name(machine):
+    (machine.base / "user/secret.md").unlink()
 
-    def followed(held, token):
+    def update_derived(locks, token):
         index = at("user", "MEMORY.md")
         for file in (
             IndexFile(index, Standing.ABSENT, b"one\n"),
             IndexFile(index, b"one\n", b"index\n", kept="secret.md"),
         ):
-            land(generated([file]), held, partial(temporary_of_index, token))
+            land(generated([file]), locks, partial(temporary_of_index, token))
         return ()
 
-    proposal = Hostile(place.parts_of([[("user/a.md", "right", b"two two\n")]]), {})
-    proposal.followed = followed
+    proposal = HostileCaller(machine.make_parts([[("user/a.md", "right", b"two two\n")]]), {})
+    proposal.update_derived = update_derived
     with suppress(MunimentError, ValueError):
-        place.commit(proposal, place.keeper, Gates([None]), Facts())
-    assert not (place.base / "user/secret.md").exists()
+        machine.commit(proposal, machine.journal, Gates([None]), Facts())
+    assert not (machine.base / "user/secret.md").exists()
 
 
-def test_a_removed_file_is_back_when_somebody_else_comes_first_at_another_path(place):
-    before = (place.base / "user/a.md").read_bytes()
-    proposal = Hostile(place.parts_of([[("user/a.md", "right", None), ("user/b.md", "right", b"one\n")]]), {})
-    proposal.accepted = lambda _: bool((place.base / "user/b.md").write_bytes(b"planted\n"))
+def test_conflict_restores_a_removed_file(machine):
+    before = (machine.base / "user/a.md").read_bytes()
+    proposal = HostileCaller(
+        machine.make_parts([[("user/a.md", "right", None), ("user/b.md", "right", b"one\n")]]), {}
+    )
+    proposal.approve = lambda _: bool((machine.base / "user/b.md").write_bytes(b"planted\n"))
     with pytest.raises(StoreConflict):
-        place.commit(proposal, place.keeper, Gates([None]), Facts())
-    place.recover(place.keeper, Facts())
-    assert (place.base / "user/b.md").read_bytes() == b"planted\n"
-    assert (place.base / "user/a.md").exists()
-    assert (place.base / "user/a.md").read_bytes() == before
+        machine.commit(proposal, machine.journal, Gates([None]), Facts())
+    machine.recover(machine.journal, Facts())
+    assert (machine.base / "user/b.md").read_bytes() == b"planted\n"
+    assert (machine.base / "user/a.md").exists()
+    assert (machine.base / "user/a.md").read_bytes() == before

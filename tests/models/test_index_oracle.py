@@ -1,4 +1,4 @@
-"""The index oracle tells a forged index from one as it should be."""
+"""Tests of the index oracle: it rejects forged indexes and accepts valid ones."""
 
 import tempfile
 from pathlib import Path
@@ -20,7 +20,7 @@ FORGED = [
 ]
 
 
-def test_a_forged_index_is_not_safe_and_one_as_it_should_be_is():
+def test_oracle_rejects_forged_indexes():
     assert list(index_problems(f"{ENTRY}plain \\*text\\*\n".encode(), {"a.md"})) == []
     for index in FORGED:
         assert list(index_problems(index.encode(), {"a.md"})) != [], index
@@ -47,8 +47,8 @@ CHANGES = [
 ]
 
 
-def test_pages_that_lead_elsewhere_or_not_to_every_entry_once_are_not_safe(tmp_path):
-    def problems_of(changed):
+def test_oracle_rejects_wrong_index_pages(tmp_path):
+    def find_problems(changed):
         base = Path(tempfile.mkdtemp(dir=tmp_path))
         (base / "index").mkdir()
         for rel, text in {**PAGED, **changed}.items():
@@ -57,6 +57,6 @@ def test_pages_that_lead_elsewhere_or_not_to_every_entry_once_are_not_safe(tmp_p
         return list(memory_problems(base, FILES))
 
     one_file = "".join(f"- [x]({rel.replace(' ', '%20')})\n" for rel in sorted(FILES))
-    assert problems_of({}) == problems_of({"MEMORY.md": HEAD + one_file}) == []
+    assert find_problems({}) == find_problems({"MEMORY.md": HEAD + one_file}) == []
     for changed in CHANGES:
-        assert problems_of(changed) != [], changed
+        assert find_problems(changed) != [], changed

@@ -1,4 +1,4 @@
-"""Any text, and any moment: the root against arbitrary paths and against a racing process."""
+"""Any path text at any moment: the root against arbitrary paths and a racing process."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from kit.paths import at
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.testing.race import Swap
 
-# Any text at all; and paths made of the names that stand in the tree, which go further.
+# Any text, and paths of names in the tree, which lead further.
 NAMES = (
     [name for name, _, _ in LINKS.values()]
     + ["note.md", "topic", "one.md", "deep", "two.md", "folder.md", "hard.md", "fifo.md"]
@@ -40,7 +40,7 @@ def plant_everything(base):
 
 
 @pytest.fixture(scope="module")
-def held():
+def planted_roots():
     with tempfile.TemporaryDirectory() as base:
         trees = plant_everything(Path(base))
         roots = {name: trees.root(name) for name in RESOLVERS}
@@ -49,11 +49,11 @@ def held():
             os.close(root.fd)
 
 
-def outcome_of(operation, root, rel):
+def describe_outcome(operation, root, rel):
     try:
         return repr(operation(root, rel))
     except (PathEscape, Refusal, ToolError) as error:
-        # What the caller said may be repeated to the caller, in one line.
+        # An error may repeat the caller's text in one line.
         length = "one line" if str(error).isprintable() else "several lines"
         return f"{type(error).__name__} {getattr(error, 'via', '')} in {length}"
 
@@ -61,10 +61,10 @@ def outcome_of(operation, root, rel):
 @pytest.mark.threat("T-PATH-01", control="layer_one")
 @pytest.mark.threat("T-PATH-01", control="checked_paths")
 @given(rel=PATHS)
-def test_any_text_is_refused_or_stays_inside(held, rel):
-    trees, roots, before = held
+def test_any_path_text_is_rejected_or_stays_inside(planted_roots, rel):
+    trees, roots, before = planted_roots
     for operation in OPERATIONS.values():
-        outcomes = {name: outcome_of(operation, root, rel) for name, root in roots.items()}
+        outcomes = {name: describe_outcome(operation, root, rel) for name, root in roots.items()}
         assert outcomes["openat2"] == outcomes["walk"]
         assert CANARY not in outcomes["openat2"]
         assert not outcomes["openat2"].endswith(" lines")
@@ -75,14 +75,14 @@ def test_any_text_is_refused_or_stays_inside(held, rel):
 @pytest.mark.threat("T-PATH-04", control="openat2_resolve")
 @pytest.mark.parametrize("resolver", RESOLVERS)
 @pytest.mark.parametrize("rounds", [1_500, pytest.param(200_000, marks=pytest.mark.slow)])
-def test_a_directory_exchanged_for_a_link_never_leads_a_read_outside(tmp_path, resolver, rounds):
+def test_directory_exchanged_for_a_link_leaks_nothing(tmp_path, resolver, rounds):
     trees, seen, left = plant(tmp_path), set(), iter(range(rounds))
     (trees.inside / "topic" / "note.md").write_text("inside")
     (trees.inside / "swap").symlink_to(trees.outside)
     before, root = photograph(trees.outside), trees.root(resolver)
     with Swap(trees.inside / "topic", trees.inside / "swap") as swap:
         for _ in swap.rounds(exchanges=1, enough=lambda: next(left, None) is None):
-            seen.add(outcome_of(OPERATIONS["read"], root, "topic/note.md"))
+            seen.add(describe_outcome(OPERATIONS["read"], root, "topic/note.md"))
             with contextlib.suppress(PathEscape):
                 seen.update(entry.name for entry in root.list_directory(at("user", "topic")))
     os.close(root.fd)

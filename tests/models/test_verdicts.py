@@ -1,8 +1,8 @@
-"""The kernel decides as pathspec's expressions did, whatever the policy, the path and the verb."""
+"""The kernel decides like expressions of pathspec for any policy, path and verb."""
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 from kit.policy.files import READ, SCOPES, deny, named, parsed
 from kit.policy.oracle import Oracle, apart, compared
@@ -18,10 +18,10 @@ NAMES = """
 a.md A.md b.md ab.md t T t/a.md t/b.md t/u/b.md ß.md ss.md SS.md straße.md STRASSE.md x.txt .git
 .a.md pinned Pinned/a.md MEMORY.md memory.md index index/a.md 日本/a.md 日.md
 """
-PATHS = some.lists(logical_paths(NAMES.split(), scopes=SCOPE_NAMES), min_size=8, max_size=8)
+PATHS = st.lists(logical_paths(NAMES.split(), scopes=SCOPE_NAMES), min_size=8, max_size=8)
 
 
-def canonical(texts):
+def canonicalise_valid(texts):
     for text in texts:
         try:
             yield canonicalise(text, SCOPE_NAMES)
@@ -30,29 +30,31 @@ def canonical(texts):
 
 
 @given(policies(), policies(), PATHS)
-def test_a_policy_and_what_two_of_them_meet_in_decide_as_the_old_matchers_of_their_files(one, other, texts):
+def test_policies_decide_like_the_pathspec_oracle(one, other, texts):
     first, second = parsed(one), parsed(other)
     sides = (first, Oracle(one)), (meet(first, second), Oracle(one, other))
     judged = [(oracle, Judge(policy)) for policy, oracle in sides]
-    assert [each for path in canonical(texts) for pair in judged for each in apart(*pair, path)] == []
+    assert [
+        each for path in canonicalise_valid(texts) for pair in judged for each in apart(*pair, path)
+    ] == []
 
 
-def test_policies_that_almost_match_their_paths_are_decided_as_they_were():
-    said, parted = compared("quick", 2_000)
-    assert parted == []
-    assert said["triples"] > said["allowed"] > 0
+def test_near_matches_decide_like_the_pathspec_oracle():
+    counts, differences = compared("quick", 2_000)
+    assert differences == []
+    assert counts["triples"] > counts["allowed"] > 0
 
 
 @pytest.mark.slow
-def test_likewise_a_hundred_thousand_times():
-    said, parted = compared("long", 100_000)
-    assert (parted, said["triples"]) == ([], 100_000)
+def test_many_near_matches_decide_like_the_oracle():
+    counts, differences = compared("long", 100_000)
+    assert (differences, counts["triples"]) == ([], 100_000)
 
 
-def test_the_comparison_notices_a_matcher_that_forgets_to_fold(monkeypatch):
+def test_comparison_finds_a_matcher_without_folding(monkeypatch):
     text = named("own", SCOPES + READ + deny("pinned/"))
-    asked = Oracle(text), Judge(parsed(text)), canonicalise("user/Pinned/a.md", ("user",))
-    assert list(apart(*asked)) == []
+    arguments = Oracle(text), Judge(parsed(text)), canonicalise("user/Pinned/a.md", ("user",))
+    assert list(apart(*arguments)) == []
     real = DenyPatterns.match
     monkeypatch.setattr(DenyPatterns, "match", lambda self, path, _folded: real(self, path, path))
-    assert [question for question, *_ in apart(*asked)] == [*Verb, "directory", "removal"]
+    assert [question for question, *_ in apart(*arguments)] == [*Verb, "directory", "removal"]

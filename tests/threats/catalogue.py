@@ -1,7 +1,7 @@
-"""The threats of `threat-model/threats/`: the schema of a file, and functions that read all of them.
+"""Read and check the threat files in `threat-model/threats/`.
 
-Each threat is one TOML file, named after its id. A threat is `mitigated` only if its control is in the code
-and proofs show it; the gate (`gate.py`) checks this in every run.
+One TOML file per threat, named by its id. A threat is `mitigated` only if its mitigations are in the code and
+proofs test them; the gate (`gate.py`) checks this in every run.
 """
 
 import importlib
@@ -25,7 +25,7 @@ GROUPS: Final = {
     "API": "Daemon and API", "FLT": "Fleet", "IDX": "Index and concurrency", "SUP": "Supply chain",
     "LOG": "Records", "HUM": "People",
 }  # fmt: skip
-"""Letters of an id with their group, in the order of the pages."""
+"""The groups of ids and their titles, in the order of the pages."""
 
 Status = Literal["mitigated", "partial", "accepted", "out_of_scope"]
 Layer = Literal["handles", "fence"]
@@ -41,8 +41,8 @@ Asset = Literal[
     "the readers of memory", "the audit records",
 ]  # fmt: skip
 Kind = Literal["table", "property", "race", "process", "fault", "canary", "cost", "golden"]
-"""Method of a proof: a table of cases; hypothesis; a racing process; real processes; injected system
-errors; a secret that must not appear anywhere; a limit on time; reviewed output.
+"""How a proof works: a table of cases; hypothesis; a racing process; real processes; injected system errors;
+a secret that must not appear anywhere; a time limit; reviewed output.
 """
 
 _Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S[^\n]*\S$")]
@@ -54,10 +54,10 @@ _Import = Annotated[str, StringConstraints(pattern=r"^muniment(\.\w+)*:\w+(\.\w+
 
 
 class Threat(BaseModel):
-    """One threat; see `threat-model/README.md` for the meaning of the fields.
+    """One threat; `threat-model/README.md` explains the fields.
 
     Attributes:
-        layers: the layers that stop a confinement threat, each alone: `handles` (layer 1), `fence` (layer 2).
+        layers: the independent layers that stop a confinement threat: `handles` (layer 1), `fence` (layer 2).
         residual: the remaining risk.
         skips: the reason why a proof may be skipped on some systems; empty: it may not.
         review: the day by which the threat must be reviewed again.
@@ -82,20 +82,20 @@ class Threat(BaseModel):
     review: date
 
     @model_validator(mode="after")
-    def _honest(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.status in {"mitigated", "partial"} and not self.mitigations:
             raise ValueError(f"{self.status} without a mitigation")
         if self.status == "mitigated" and not self.proofs:
             raise ValueError("mitigated without a proof")
         if self.status == "out_of_scope" and (self.mitigations or self.proofs):
-            raise ValueError("out of scope, but with a mitigation or a proof")
+            raise ValueError("out of scope, but with mitigations or proofs")
         if (self.group in {"PATH", "FENCE"}) != bool(self.layers):
-            raise ValueError("confinement threats, and only these, have layers")
+            raise ValueError("only confinement threats have layers, and they must have some")
         return self
 
     @property
     def group(self) -> str:
-        """Return the group letters of the id."""
+        """The group of the id."""
         return self.id.split("-")[1]
 
 
@@ -103,7 +103,7 @@ def read_threat(path: Path) -> Threat:
     """Read the threat of one file.
 
     Raises:
-        ValueError: the file is invalid, or its name differs from the id.
+        ValueError: the file is not a threat, or its name is not the id.
     """
     threat = Threat.model_validate(tomllib.loads(path.read_text()))
     if path.name != f"{threat.id}.toml":
@@ -112,19 +112,19 @@ def read_threat(path: Path) -> Threat:
 
 
 @cache
-def threats() -> dict[str, Threat]:
-    """Return all threats by id, in the order of the pages."""
+def load_threats() -> dict[str, Threat]:
+    """Load all threats by id, in the order of the pages."""
     found = (read_threat(path) for path in FOLDER.iterdir())
     groups = list(GROUPS)
     ordered = sorted(found, key=lambda threat: (groups.index(threat.group), threat.id))
     return {threat.id: threat for threat in ordered}
 
 
-def resolved(mitigation: str) -> Any:
-    """Return the object at the import path of a mitigation.
+def resolve(mitigation: str) -> Any:
+    """Import the object that a mitigation names.
 
     Raises:
-        ImportError, AttributeError: the object does not exist.
+        ImportError, AttributeError: not found.
     """
     module, _, attributes = mitigation.partition(":")
     found: Any = importlib.import_module(module)

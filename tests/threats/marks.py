@@ -1,10 +1,10 @@
-"""The tests that prove each threat, read from their source: the pages list them and the tests check them.
+"""Read from the source of the tests which test proves which threat, for the pages and the checks.
 
-A mark is on a test function or on one of its parameters:
+A mark decorates a test function or one of its parameters:
 
     @pytest.mark.threat("T-PATH-03", control="openat2_resolve")
 
-Both are literals, so they are found without running code.
+Both arguments are literals, so that no test code must run.
 """
 
 import ast
@@ -28,49 +28,51 @@ class Proof:
     function: str
 
 
-def proofs_in(source, file):
-    """Yield the marks of one file.
+def read_proofs(source, file):
+    """Yield the proofs of one file.
 
     Raises:
-        ValueError: a mark has another form, or is not on a test.
+        ValueError: a mark is malformed, or does not decorate a test.
     """
     tree = ast.parse(source)
     marked = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            for call in (call for decorator in node.decorator_list for call in _marks(decorator)):
+            for call in (call for decorator in node.decorator_list for call in _find_marks(decorator)):
                 marked.add(call)
-                yield Proof(*_arguments(call, file), file, node.name)
-    if len(marked) == source.count(_WRITTEN):  # Walking every node of every file takes a second.
+                yield Proof(*_read_arguments(call, file), file, node.name)
+    if len(marked) == source.count(_MARK_TEXT):  # A walk of every file takes a second.
         return
-    for stray in set(_marks(tree)) - marked:
-        raise ValueError(f"{file}:{stray.lineno}: put a threat mark on a test function or its parameters")
+    for stray in set(_find_marks(tree)) - marked:
+        raise ValueError(
+            f"{file}:{stray.lineno}: a threat mark must decorate a test function or its parameters"
+        )
 
 
 @cache
-def proofs():
-    """Return every mark of the tests, sorted by threat."""
+def load_proofs():
+    """Return every proof of the tests, sorted by threat."""
     tests = REPOSITORY / "tests"
     found = (
         proof
         for path in sorted(tests.rglob("test_*.py"))
-        if _WRITTEN in (source := path.read_text())
-        for proof in proofs_in(source, str(path.relative_to(REPOSITORY)))
+        if _MARK_TEXT in (source := path.read_text())
+        for proof in read_proofs(source, str(path.relative_to(REPOSITORY)))
     )
     return tuple(sorted(set(found)))
 
 
-_WRITTEN = "mark.threat("
+_MARK_TEXT = "mark.threat("
 
 
-def _marks(tree):
+def _find_marks(tree):
     for node in ast.walk(tree):
-        is_near = isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "threat"
-        if is_near and ast.unparse(node.func) == "pytest.mark.threat":
+        is_threat_call = isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "threat"
+        if is_threat_call and ast.unparse(node.func) == "pytest.mark.threat":
             yield node
 
 
-def _arguments(call, file):
+def _read_arguments(call, file):
     match call:
         case ast.Call(
             args=[ast.Constant(value=str(threat))],

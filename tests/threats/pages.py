@@ -2,21 +2,21 @@
 
     PYTHONPATH=tests .venv/bin/python -m threats.pages
 
-`tests/threats/test_catalogue.py` fails if a page differs from the generated one.
+`tests/threats/test_catalogue.py` fails if a page is out of date.
 """
 
 from collections import Counter
 from itertools import groupby
 
-from threats.catalogue import GROUPS, REPOSITORY, STRIDE, threats
-from threats.marks import proofs
-from threats.switches import controls
+from threats.catalogue import GROUPS, REPOSITORY, STRIDE, load_threats
+from threats.marks import load_proofs
+from threats.switches import load_controls
 
 FOLDER = REPOSITORY / "threat-model"
 COMMAND = "PYTHONPATH=tests .venv/bin/python -m threats.pages"
 _STATUS = {"out_of_scope": "out of scope"}
 _BOTH = ("handles", "fence")
-_RESTS = {
+_LAYER_TEXTS = {
     (): "",
     ("handles",): "Only layer 1, the handles, stops it.",
     ("fence",): "Only layer 2, the kernel fence, stops it.",
@@ -24,22 +24,22 @@ _RESTS = {
 }
 
 
-def pages():
+def make_pages():
     """Return the expected text of every generated page."""
     return {
-        FOLDER / "THREATS.md": "\n".join(_threats()) + "\n",
-        FOLDER / "COVERAGE.md": "\n".join(_coverage()) + "\n",
+        FOLDER / "THREATS.md": "\n".join(_write_threats()) + "\n",
+        FOLDER / "COVERAGE.md": "\n".join(_write_coverage()) + "\n",
     }
 
 
-def _threats():
-    found = threats()
+def _write_threats():
+    found = load_threats()
     counted = Counter(threat.status for threat in found.values())
-    proved = Counter(threat for threat, _ in {(proof.threat, proof.function) for proof in proofs()})
+    proved = Counter(threat for threat, _ in {(proof.threat, proof.function) for proof in load_proofs()})
     yield f"""# Threats
 
-Generated from `threats/*.toml` by `{COMMAND}`; edits of this file are lost.
-[README.md](README.md) explains the terms, [COVERAGE.md](COVERAGE.md) lists the proofs.
+Generated from `threats/*.toml` by `{COMMAND}`; changes made here are lost.
+[README.md](README.md) defines the terms, [COVERAGE.md](COVERAGE.md) lists the proofs.
 """
     yield f"{len(found)} threats: " + ", ".join(
         f"{counted[status]} {_STATUS.get(status, status)}"
@@ -54,42 +54,42 @@ Generated from `threats/*.toml` by `{COMMAND}`; edits of this file are lost.
         listed = list(members)
         for threat in listed:
             letters = ", ".join(STRIDE[each] for each in threat.stride)
-            count = proved[threat.id] or ""
-            yield f"| {threat.id} | {_cell(threat.title)} | {letters} | {_state(threat)} | {count} |"
+            count, status = proved[threat.id] or "", _format_status(threat)
+            yield f"| {threat.id} | {_escape_cell(threat.title)} | {letters} | {status} | {count} |"
         for threat in listed:
             yield ""
-            yield from _section(threat)
+            yield from _write_section(threat)
 
 
-def _section(threat):
-    yield f"### {threat.id}: {threat.title}\n\n{_flat(threat.story)}\n"
-    yield f"- **State**: {_state(threat)}. Boundary: {threat.boundary}. At risk: {threat.asset}."
+def _write_section(threat):
+    yield f"### {threat.id}: {threat.title}\n\n{_join_lines(threat.story)}\n"
+    yield f"- **State**: {_format_status(threat)}. Boundary: {threat.boundary}. At risk: {threat.asset}."
     for assumption in threat.assumptions:
         yield f"- **Assumed**: {assumption}"
     if threat.mitigations:
         yield f"- **Stopped by**: {', '.join(f'`{each}`' for each in threat.mitigations)}"
     if threat.layers and threat.status != "out_of_scope":
-        yield f"- **Layers**: {_RESTS[threat.layers]}"
-    yield f"- **Open**: {_flat(threat.residual)}"
+        yield f"- **Layers**: {_LAYER_TEXTS[threat.layers]}"
+    yield f"- **Open**: {_join_lines(threat.residual)}"
     if threat.proofs:
         yield f"- **Proved by**: {', '.join(threat.proofs)}"
     if threat.skips:
-        yield f"- **May be skipped**: {_flat(threat.skips)}"
+        yield f"- **May be skipped**: {_join_lines(threat.skips)}"
     if threat.refs:
         yield f"- **See**: {', '.join(threat.refs)}"
     yield f"- **Review by**: {threat.review}"
 
 
-def _coverage():
-    marked = proofs()
+def _write_coverage():
+    marked = load_proofs()
     runs = {(proof.file, proof.function, proof.control) for proof in marked}
     functions, proved = len({(file, name) for file, name, _ in runs}), len({proof.threat for proof in marked})
     yield f"""# Coverage
 
 Generated from the marks of the tests by `{COMMAND}`; edits of this file are lost.
 
-{functions} test functions prove {proved} threats. `pytest --red` runs each without the control
-in the last column, {len(runs)} runs in total, and fails if one of them passes.
+{functions} test functions are proofs against {proved} threats. `pytest --red` runs each without
+its control, {len(runs)} runs in all, and fails if one of them passes.
 
 | threat | proof | fails without |
 |---|---|---|"""
@@ -98,26 +98,26 @@ in the last column, {len(runs)} runs in total, and fails if one of them passes.
     yield """
 ## Controls
 
-A red run disables one control, with the code in [tests/threats/without/](../tests/threats/without/).
+Replacements that a red run applies; [tests/threats/without/](../tests/threats/without/) contains them.
 
-| control | effect of disabling it |
+| control | effect of switching it off |
 |---|---|"""
-    for control in sorted(controls().values(), key=lambda control: control.name):
-        yield f"| {control.name} | {_cell(control.what)} |"
+    for control in sorted(load_controls().values(), key=lambda control: control.name):
+        yield f"| {control.name} | {_escape_cell(control.effect)} |"
 
 
-def _state(threat):
+def _format_status(threat):
     return _STATUS.get(threat.status, threat.status)
 
 
-def _flat(text):
+def _join_lines(text):
     return " ".join(text.split())
 
 
-def _cell(text):
-    return _flat(text).replace("|", r"\|")
+def _escape_cell(text):
+    return _join_lines(text).replace("|", r"\|")
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
+    for path, text in make_pages().items():
         path.write_text(text)

@@ -1,6 +1,6 @@
 """Generate the tables of `threat-model/REVIEW.md` from the sources: `python -m threats.review`.
 
-The promise of a file is the first sentence of its docstring; `READING` lists the tests that attack it. The
+The guarantee of a file is the first sentence of its docstring; the tests that attack it are listed here. The
 reasons of error handlers are in `handlers.toml`.
 """
 
@@ -17,11 +17,11 @@ BEGIN, END = f"<!-- made by `{COMMAND}` -->\n", "<!-- end -->\n"
 BEGIN_PATH = f"<!-- path of a commit, made by `{COMMAND}` -->\n"
 BEGIN_HANDLERS = f"<!-- handlers, made by `{COMMAND}` -->\n"
 REASONS = Path(__file__).with_name("handlers.toml")
-MOST_WORDS = 24
-"""The maximum number of words of one reason."""
+MAX_REASON_WORDS = 24
+"""The maximal number of words of one reason."""
 
-READING = {
-    "names": ("Names and limits.", "units/policy/test_grammar.py"),
+READING_ORDER = {
+    "names": ("Words and limits.", "units/policy/test_grammar.py"),
     "refusal": ("", "surface/library/test_errors.py"),
     "normal_forms": ("", "units/policy/test_grammar.py"),
     "path": ("", "units/policy/test_grammar.py models/test_root.py attacks/test_corpus.py"),
@@ -45,7 +45,7 @@ READING = {
     "commit": ("", "models/test_store.py models/test_hostile_agents.py models/test_hostile_ports.py"),
     "cancel": ("", "units/kernel/test_cancel.py"),
 }
-"""The reading order: the promise if the docstring does not contain it, and the tests that attack it."""
+"""In this order: a guarantee that replaces the docstring, and the tests that attack it."""
 
 COMMIT_PATH = [
     "store/commit.py:commit",
@@ -74,24 +74,24 @@ COMMIT_PATH = [
     "store/commit.py:_update_derived",
     "store/journal.py:LedgerJournal.finish",
 ]
-"""The functions that a commit calls, in this order; `tests/test_commit_path.py` traces one."""
+"""The functions that a commit calls, in order; `tests/test_commit_path.py` traces one."""
 
 STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
 code_lines, LIMITS = STRUCTURE["code_lines"], STRUCTURE["PARTS"]
 
 
-def table():
+def make_table():
     folder = REPOSITORY / "src" / "muniment" / "kernel"
     found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert found == set(READING), "each file of the kernel must be in the reading order"
+    assert found == set(READING_ORDER), "READING_ORDER must list every file of the kernel"
     yield "| file | lines of code | promises | attacked by |\n|---|--:|---|---|\n"
-    for name, (promise, tests) in READING.items():
+    for name, (promise, tests) in READING_ORDER.items():
         text = (folder / f"{name}.py").read_text()
         tree = ast.parse(text)
         count = len(code_lines(text, tree))
-        said = promise or " ".join(ast.get_docstring(tree).split("\n\n")[0].split())
+        summary = promise or " ".join(ast.get_docstring(tree).split("\n\n")[0].split())
         links = ", ".join(f"[{each.split('/')[-1]}](../tests/{each})" for each in tests.split())
-        yield f"| [{name}](../src/muniment/kernel/{name}.py) | {count} | {said} | {links} |\n"
+        yield f"| [{name}](../src/muniment/kernel/{name}.py) | {count} | {summary} | {links} |\n"
     for part, limit in LIMITS.items():
         path = f"src/muniment/{part.replace('.', '/')}"
         count = dict(STRUCTURE["measured"](REPOSITORY / path))["code lines"]
@@ -108,16 +108,16 @@ def functions(text):
     return found
 
 
-def commit_path():
+def make_commit_path():
     """Yield a line for each function on the path of a commit, with the first sentence of its docstring."""
     for number, stop in enumerate(COMMIT_PATH, 1):
         path, name = stop.split(":")
         found = functions((REPOSITORY / "src" / "muniment" / path).read_text())[name]
-        said = " ".join(ast.get_docstring(found).split("\n\n")[0].split())
-        yield f"{number}. [{path}](../src/muniment/{path}) `{name}`: {said}\n"
+        summary = " ".join(ast.get_docstring(found).split("\n\n")[0].split())
+        yield f"{number}. [{path}](../src/muniment/{path}) `{name}`: {summary}\n"
 
 
-def caught(text):
+def count_caught(text):
     """Count the errors that each function of a file catches or suppresses, by its qualified name."""
     found = defaultdict(Counter)
 
@@ -136,51 +136,59 @@ def caught(text):
     return found
 
 
-KEEPERS = ("kernel/*.py", "store/*.py", "fleet/copied.py", "fleet/postgres.py", "transfer/backup.py")
+STORAGE_FILES = ("kernel/*.py", "store/*.py", "fleet/copied.py", "fleet/postgres.py", "transfer/backup.py")
 
 
-def handlers():
-    """Count the errors that each function of the storage code handles, by function."""
+def count_handlers():
+    """Count the errors that each function of the storage code handles, by location."""
     package = REPOSITORY / "src" / "muniment"
-    paths = [path for folder in KEEPERS for path in sorted(package.glob(folder))]
+    paths = [path for folder in STORAGE_FILES for path in sorted(package.glob(folder))]
     return {
         f"{'.'.join(path.relative_to(package).with_suffix('').parts)}.{name}": errors
         for path in paths
-        for name, errors in caught(path.read_text()).items()
+        for name, errors in count_caught(path.read_text()).items()
     }
 
 
-def key_of(error, count):
-    """Return the key of a reason: equal errors of one function share one, with their number."""
+def make_key(error, count):
+    """Return the key of a reason; equal errors of one function share one key with their count."""
     return error if count == 1 else f"{error} ({count} times)"
 
 
-def handler_table(found, reasons):
-    """Yield the lines of the table; fail for an error without a reason and a reason without an error."""
-    wanted = {(place, key_of(*each)) for place, errors in found.items() for each in errors.items()}
-    given = {(place, key): said for place, all_said in reasons.items() for key, said in all_said.items()}
-    assert not wanted - given.keys(), f"handlers without a reason in {REASONS.name}: {wanted - given.keys()}"
-    assert not given.keys() - wanted, f"reasons without a handler: {given.keys() - wanted}"
-    yield "| place | catches | effect, and why it follows the rule |\n|---|---|---|\n"
-    for place, errors in found.items():
+def make_handler_table(found, reasons):
+    """Yield the lines of the table; fail if a handler has no reason or a reason has no handler."""
+    handler_keys = {
+        (location, make_key(*each)) for location, errors in found.items() for each in errors.items()
+    }
+    reason_by_handler = {
+        (location, key): reason for location, texts in reasons.items() for key, reason in texts.items()
+    }
+    assert not handler_keys - reason_by_handler.keys(), (
+        f"handlers without a reason in {REASONS.name}: {handler_keys - reason_by_handler.keys()}"
+    )
+    assert not reason_by_handler.keys() - handler_keys, (
+        f"reasons without a handler: {reason_by_handler.keys() - handler_keys}"
+    )
+    yield "| location | catches | effect, and why the rule is kept |\n|---|---|---|\n"
+    for location, errors in found.items():
         rows = defaultdict(list)
         for each in errors.items():
-            said = given[place, key_of(*each)]
-            assert said.endswith("."), f"not a sentence: {said}"
-            assert len(said.split()) <= MOST_WORDS, f"too long: {said}"
-            rows[said].append(f"`{key_of(*each)}`")
-        yield from (f"| `{place}` | {', '.join(keys)} | {said} |\n" for said, keys in rows.items())
+            reason = reason_by_handler[location, make_key(*each)]
+            assert reason.endswith("."), f"not a sentence: {reason}"
+            assert len(reason.split()) <= MAX_REASON_WORDS, f"too long: {reason}"
+            rows[reason].append(f"`{make_key(*each)}`")
+        yield from (f"| `{location}` | {', '.join(keys)} | {reason} |\n" for reason, keys in rows.items())
 
 
-def page(text):
-    """Return the page with its tables generated from the current sources."""
+def make_page(text):
+    """Return the page with current tables."""
     reasons = tomllib.loads(REASONS.read_text())
-    handled = handler_table(handlers(), reasons)
-    for begin, lines in ((BEGIN, table()), (BEGIN_PATH, commit_path()), (BEGIN_HANDLERS, handled)):
+    handled = make_handler_table(count_handlers(), reasons)
+    for begin, lines in ((BEGIN, make_table()), (BEGIN_PATH, make_commit_path()), (BEGIN_HANDLERS, handled)):
         before, rest = text.split(begin)
         text = before + begin + "".join(lines) + END + rest.split(END, 1)[1]
     return text
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    PAGE.write_text(make_page(PAGE.read_text()))

@@ -1,4 +1,4 @@
-"""The threat model is consistent: files, mitigations, dates, marks and controls match each other."""
+"""The threat model is consistent: files, mitigations, dates, marks and controls match."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
-from threats.catalogue import FOLDER, Threat, read_threat, resolved, threats
-from threats.marks import proofs, proofs_in
-from threats.pages import COMMAND, pages
-from threats.switches import controls
+from threats.catalogue import FOLDER, Threat, load_threats, read_threat, resolve
+from threats.marks import load_proofs, read_proofs
+from threats.pages import COMMAND, make_pages
+from threats.switches import load_controls
 
 GOOD = tomllib.loads((FOLDER / "T-PATH-03.toml").read_text())
 
 
-def test_the_threats_are_all_there_and_every_mitigation_is_in_the_code():
-    assert Counter(threat.group for threat in threats().values()) == {
+def test_every_mitigation_is_in_the_code():
+    assert Counter(threat.group for threat in load_threats().values()) == {
         "PATH": 18, "FENCE": 12, "POL": 11, "RUN": 17, "LEAK": 17, "MEM": 28, "API": 16, "FLT": 15,
         "IDX": 5, "SUP": 3, "LOG": 4, "HUM": 5,
     }  # fmt: skip
-    named = {mitigation for threat in threats().values() for mitigation in threat.mitigations}
-    assert {mitigation for mitigation in named if resolved(mitigation) is None} == set()
+    named = {mitigation for threat in load_threats().values() for mitigation in threat.mitigations}
+    assert {mitigation for mitigation in named if resolve(mitigation) is None} == set()
 
 
-def test_threats_proofs_and_controls_need_each_other():
-    proved = {proof.threat for proof in proofs()}
-    mitigated = {threat.id for threat in threats().values() if threat.status == "mitigated"}
-    assert mitigated <= proved, 'mark one: @pytest.mark.threat("T-…", control="…")'
-    assert {threat.id for threat in threats().values() if threat.proofs} == proved
-    assert set(controls()) == {proof.control for proof in proofs()}
+def test_threats_proofs_and_controls_match():
+    proved = {proof.threat for proof in load_proofs()}
+    mitigated = {threat.id for threat in load_threats().values() if threat.status == "mitigated"}
+    assert mitigated <= proved, 'add a mark: @pytest.mark.threat("T-…", control="…")'
+    assert {threat.id for threat in load_threats().values() if threat.proofs} == proved
+    assert set(load_controls()) == {proof.control for proof in load_proofs()}
 
 
-def test_the_generated_pages_are_what_threats_and_marks_say_now():
-    for path, text in pages().items():
+def test_generated_pages_are_up_to_date():
+    for path, text in make_pages().items():
         assert path.read_text() == text, f"run: {COMMAND}"
 
 
-def test_a_file_that_says_something_else_is_no_threat():
+def test_invalid_threat_is_rejected():
     Threat.model_validate(GOOD)
     for changed in (
         {"id": "T-PATH-3"}, {"id": "T-OTHER-03"}, {"title": "two\nlines"}, {"stride": []},
@@ -52,7 +52,7 @@ def test_a_file_that_says_something_else_is_no_threat():
             pytest.fail(f"{changed}: {Threat.model_validate({**GOOD, **changed})}")
 
 
-def test_a_file_with_another_name_is_refused(tmp_path):
+def test_threat_file_with_another_name_is_rejected(tmp_path):
     path = tmp_path / "T-PATH-04.toml"
     path.write_text((FOLDER / "T-PATH-03.toml").read_text())
     with pytest.raises(ValueError, match=r"T-PATH-04\.toml contains T-PATH-03"):
@@ -62,7 +62,7 @@ def test_a_file_with_another_name_is_refused(tmp_path):
 MARK = '@pytest.mark.threat("T-PATH-03", control="walk_checks")'
 
 
-def test_marks_are_found_on_functions_and_parameters_and_of_another_form_or_place_are_told():
+def test_marks_are_read_and_malformed_ones_rejected():
     source = f"""
 import pytest
 {MARK}
@@ -70,7 +70,7 @@ def test_one(): ...
 @pytest.mark.parametrize("x", [1, pytest.param(2, marks={MARK[1:]})])
 def test_two(x): ...
 """
-    assert [(proof.threat, proof.control, proof.function) for proof in proofs_in(source, "x.py")] == [
+    assert [(proof.threat, proof.control, proof.function) for proof in read_proofs(source, "x.py")] == [
         ("T-PATH-03", "walk_checks", "test_one"),
         ("T-PATH-03", "walk_checks", "test_two"),
     ]
@@ -83,4 +83,4 @@ def test_two(x): ...
         '@pytest.mark.threat("T-PATH-03", control=NAME)\ndef test_one(): ...',
     ):
         with pytest.raises(ValueError, match=r"x\.py:\d"):
-            pytest.fail(f"{source}: {list(proofs_in(source, 'x.py'))}")
+            pytest.fail(f"{source}: {list(read_proofs(source, 'x.py'))}")

@@ -1,4 +1,4 @@
-"""The gate: the runs that it passes and fails, and red runs that detect proofs without effect."""
+"""Tests of the gate: which runs it fails, and that a red run reports proofs that prove nothing."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import pytest
 from hypothesis import settings
 
 from threats import red
-from threats.catalogue import threats
-from threats.gate import complaints, pytest_collection_modifyitems
-from threats.switches import controls, switched_off
+from threats.catalogue import load_threats
+from threats.gate import find_unproved, pytest_collection_modifyitems
+from threats.switches import load_controls, switch_off
 
-MITIGATED = threats()["T-PATH-03"]
+MITIGATED = load_threats()["T-PATH-03"]
 EXCUSED = MITIGATED.model_copy(update={"skips": "Some systems cannot."})
 PARTIAL = MITIGATED.model_copy(update={"status": "partial"})
 
 
-def test_a_run_is_judged_by_its_proofs():
-    for threat, outcomes, is_whole, told in (
+def test_gate_reports_unproved_threats():
+    for threat, outcomes, is_whole, expected in (
         (MITIGATED, ["passed", "passed"], True, None),
         (MITIGATED, [], False, None),
-        (MITIGATED, [], True, "none of its proofs passed"),
-        (MITIGATED, ["passed", "failed"], True, "one of its proofs failed"),
-        (MITIGATED, ["passed", "skipped"], True, "gives no reason"),
-        (MITIGATED, ["skipped"], False, "gives no reason"),
+        (MITIGATED, [], True, "no proof of it passed"),
+        (MITIGATED, ["passed", "failed"], True, "a proof of it failed"),
+        (MITIGATED, ["passed", "skipped"], True, "without a reason"),
+        (MITIGATED, ["skipped"], False, "without a reason"),
         (EXCUSED, ["passed", "skipped"], True, None),
         (EXCUSED, ["skipped", "failed"], True, "one of its proofs failed"),
         (PARTIAL, ["failed", "skipped"], True, None),
     ):
-        found = complaints({threat.id: threat}, {threat.id: outcomes}, is_whole=is_whole)
-        assert len(found) == (told is not None)
-        assert told is None or (threat.id in found[0] and told in found[0])
+        found = find_unproved({threat.id: threat}, {threat.id: outcomes}, is_whole=is_whole)
+        assert len(found) == (expected is not None)
+        assert expected is None or (threat.id in found[0] and expected in found[0])
 
 
 MARK = pytest.mark.threat
@@ -81,7 +81,7 @@ def test_slow():
 
 @pytest.fixture
 def session(tmp_path):
-    """Return a function that runs a session over that suite in this process: exit code and output."""
+    """Run a separate pytest session over that suite in this process; return its exit code and output."""
     option = 'parser.addoption("--slow", action="store_true")'
     conftest = f'pytest_plugins = ["threats.gate"]\ndef pytest_addoption(parser):\n    {option}\n'
     (tmp_path / "proofs").mkdir()
@@ -102,18 +102,18 @@ def session(tmp_path):
     return run
 
 
-def test_a_whole_session_fails_for_what_is_skipped_and_for_what_nothing_proves_and_a_part_does_not(session):
+def test_whole_session_fails_for_unproved_threats(session):
     code, output = session()
     assert code == 1
-    assert "T-PATH-09 is not proved: a proof was skipped, and its file gives no reason" in output
-    assert "T-PATH-03 is marked as mitigated, but none of its proofs passed" in output
+    assert "T-PATH-09 is not proved: a proof was skipped without a reason" in output
+    assert "T-PATH-03 is not proved: no proof of it passed" in output
     assert "T-PATH-07 is" not in output
     assert session("-k", "test_names_differ or test_slow")[0] == 0
 
 
-def test_a_mark_that_names_no_threat_or_control_ends_the_session_before_it_begins():
+def test_unknown_threat_or_control_ends_the_session():
     mark = pytest.mark.threat
-    for marked, told in (
+    for marked, expected in (
         (mark("T-PATH-09", control="folding"), None),
         (mark("T-PATH-99", control="folding"), "unknown threat 'T-PATH-99'"),
         (mark("T-PATH-09", control="hope"), "unknown control 'hope'"),
@@ -122,11 +122,15 @@ def test_a_mark_that_names_no_threat_or_control_ends_the_session_before_it_begin
     ):
         item = SimpleNamespace(nodeid="x.py::test_one", iter_markers=lambda _, mark=marked: [mark.mark])
         config = SimpleNamespace(getoption=lambda _: False)
-        with nullcontext() if told is None else pytest.raises(pytest.UsageError, match=f"test_one.*{told}"):
+        with (
+            nullcontext()
+            if expected is None
+            else pytest.raises(pytest.UsageError, match=f"test_one.*{expected}")
+        ):
             pytest_collection_modifyitems(config, [item])
 
 
-def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch):
+def test_red_run_passes_only_failing_proofs(session, monkeypatch):
     monkeypatch.setattr(red, "SECONDS", 2.0)
     code, output = session("--red", "-v", "-rA")
     assert code == 1
@@ -134,7 +138,7 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch)
         "PASSED proofs/test_suite.py::test_names_differ[without random_names]",
         "FAILED proofs/test_suite.py::test_decoration[without exclusive_staging]",
         "test_decoration passed with its control 'exclusive_staging' switched off",
-        *(f"test_{name} has no valid result" for name in ("broken_without", "lost_worker", "hanging")),
+        *(f"test_{name} is inconclusive" for name in ("broken_without", "lost_worker", "hanging")),
         *("NameError: name 'undefined' is not defined", "still running after 2.0 s"),
         *("SKIPPED [1]", "4 failed, 1 passed, 1 skipped"),
     ):
@@ -143,30 +147,30 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def untouched():
-    """Return the state of Muniment's modules before any control is switched off."""
-    with switched_off("folding"):
-        pass  # Every module is loaded now.
-    return state()
+def original_state():
+    """The contents of Muniment's modules before a control is switched off."""
+    with switch_off("folding"):
+        pass  # This imports every module.
+    return read_state()
 
 
 @pytest.mark.sweep(6)
-@pytest.mark.parametrize("name", controls())
-def test_a_control_that_was_switched_off_is_on_again(name, untouched):
-    with switched_off(name):
+@pytest.mark.parametrize("name", load_controls())
+def test_control_is_restored_after_the_block(name, original_state):
+    with switch_off(name):
         pass
-    assert state() == untouched
+    assert read_state() == original_state
 
 
-def state():
-    """Return the identity of every object in modules of muniment and in their classes."""
+def read_state():
+    """Return all values of Muniment's modules and their classes, by identity."""
     found = {}
     for key, module in list(sys.modules.items()):
         if key.split(".")[0] == "muniment":
             for name, value in vars(module).items():
                 found[key, name] = id(value)
                 if isinstance(value, type):
-                    found |= {(key, name, each): id(held) for each, held in vars(value).items()}
+                    found |= {(key, name, each): id(member) for each, member in vars(value).items()}
                 elif isinstance(value, dict) and not name.startswith("__"):
-                    found |= {(key, name, repr(each)): id(held) for each, held in value.items()}
+                    found |= {(key, name, repr(each)): id(member) for each, member in value.items()}
     return found

@@ -1,10 +1,10 @@
-"""The page for reviewers of the kernel."""
+"""Tests of the generated tables in `threat-model/REVIEW.md`."""
 
 import re
 
 import pytest
 
-from threats.review import COMMAND, LIMITS, PAGE, REPOSITORY, caught, handler_table, page
+from threats.review import COMMAND, LIMITS, PAGE, REPOSITORY, count_caught, make_handler_table, make_page
 
 PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
@@ -13,9 +13,9 @@ PAGES = [
 ]
 
 
-def test_the_tables_are_what_the_sources_say_now():
+def test_generated_tables_are_up_to_date():
     text = PAGE.read_text()
-    assert page(text) == text, f"run: {COMMAND}"
+    assert make_page(text) == text, f"run: {COMMAND}"
 
 
 def test_size_limits_are_in_the_review_table_only():
@@ -44,9 +44,9 @@ ERRORS = {"suppress(KeyError)": 1, "OSError, ValueError": 1, "OSError": 2}
 REASONS = {"suppress(KeyError)": "One.", "OSError, ValueError": "Two.", "OSError (2 times)": "Two."}
 
 
-def test_handlers_are_found_and_told_once_for_each_reason():
-    assert caught(SOURCE) == {"Root.read": ERRORS}
-    rows = list(handler_table({"root.Root.read": ERRORS}, {"root.Root.read": REASONS}))
+def test_handlers_are_grouped_by_reason():
+    assert count_caught(SOURCE) == {"Root.read": ERRORS}
+    rows = list(make_handler_table({"root.Root.read": ERRORS}, {"root.Root.read": REASONS}))
     assert rows[1:] == [
         "| `root.Root.read` | `suppress(KeyError)` | One. |\n",
         "| `root.Root.read` | `OSError, ValueError`, `OSError (2 times)` | Two. |\n",
@@ -54,6 +54,6 @@ def test_handlers_are_found_and_told_once_for_each_reason():
 
 
 @pytest.mark.parametrize("errors", [{**ERRORS, "KeyError": 1}, {**ERRORS, "OSError": 3}, {"OSError": 2}])
-def test_handler_without_a_reason_and_reason_without_a_handler_fail(errors):
+def test_unmatched_handler_or_reason_fails(errors):
     with pytest.raises(AssertionError, match="without a"):
-        list(handler_table({"root.Root.read": errors}, {"root.Root.read": REASONS}))
+        list(make_handler_table({"root.Root.read": errors}, {"root.Root.read": REASONS}))

@@ -46,7 +46,7 @@ def check_model_name(name: str) -> str:
     is_shown_whole = name.isprintable() and name == name.strip() and name == visible(name)
     if not (1 <= len(name) <= MAX_MODEL_CHARS and is_shown_whole):
         raise ConfigInvalid(
-            f"invalid model name {printable(name)!r}: use 1 to {MAX_MODEL_CHARS} printable characters, "
+            f"invalid model name: use 1 to {MAX_MODEL_CHARS} printable characters, "
             "without a space at either end"
         )
     return name

@@ -40,7 +40,7 @@ def main() -> None:
         print("{}")  # If a hook ends with 2, a coding tool blocks its user's prompt.
         sys.exit(0)
     except KeyboardInterrupt:
-        print("cancelled; nothing was written", file=sys.stderr)
+        print("cancelled: nothing was written", file=sys.stderr)
         sys.exit(130)
     except PlatformUnsupported as error:
         from muniment.cli.terminal import print_failure

@@ -1,4 +1,4 @@
-"""Commands run in this process, over temporary roots and a temporary home."""
+"""Fixtures that run every command in this process, over temporary roots and a temporary home."""
 
 import functools
 import gc
@@ -12,29 +12,27 @@ from kit.cli.commands import Commands, invoked
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
 
-typer.testing._get_command = functools.cache(
-    typer.main.get_command
-)  # Six times as fast, because it is built only once.
-WITHOUT_ROOTS = {
+typer.testing._get_command = functools.cache(typer.main.get_command)  # Building it once is six times as fast.
+WITHOUT_WORKSPACE = {
     *("acp", "audit", "completion", "conformance", "doctor", "init", "policy", "projects", "serve", "setup"),
     *("token", "uninstall"),
 }
 
 
 class Muniment(Commands):
-    """Runs commands, with options for the roots and a workspace if they accept these and are `bound`."""
+    """Runs commands. If `bound`, it adds the roots and the workspace to the commands that accept them."""
 
-    def __init__(self, base, roots, *prefix):
-        self.base, self.roots, self.prefix = base, roots, prefix
+    def __init__(self, base, roots, *begin):
+        self.base, self.roots, self.begin = base, roots, begin
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
-        command = [*self.prefix, *map(str, arguments)]
-        if bound and command[0] not in WITHOUT_ROOTS:
+        line = [*self.begin, *map(str, arguments)]
+        if bound and line[0] not in WITHOUT_WORKSPACE:
             (self.base / "workspace").mkdir(exist_ok=True)
-            command += [f"--root={scope}={path}" for scope, path in self.roots.items()]
-            command += [] if command[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
+            line += [f"--root={scope}={path}" for scope, path in self.roots.items()]
+            line += [] if line[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
         env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        return invoked(command, env, stdin)
+        return invoked(line, env, stdin)
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
@@ -56,11 +54,11 @@ policy = pytest.fixture(lambda tmp_path: Muniment(tmp_path, {}, "policy"))
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Make commands detect a terminal."""
+    """Pretend that commands run on a terminal."""
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
-# Writes the policy `own.toml`; returns its path as text.
+# Writes the policy `own.toml` and returns its path as text.
 own = pytest.fixture(
     lambda tmp_path: lambda body, **more: write(tmp_path / "own.toml", None, SCOPES + body, **more)
 )
@@ -68,7 +66,7 @@ own = pytest.fixture(
 
 @pytest.fixture
 def at_work(tmp_path, monkeypatch):
-    """Create a workspace as the current directory; restore process settings that daemons change."""
+    """Change into a workspace, and restore what a daemon changes in its process."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     umask = os.umask(0o022)

@@ -1,4 +1,4 @@
-"""`muniment acp` as the child of a host: real tasks, and every way in which a conversation ends."""
+"""`muniment acp` as a child process of a host: real tasks, and every end of a conversation."""
 
 import json
 import os
@@ -25,14 +25,14 @@ from muniment.server.runner import BACKSTOP_SECONDS
 from muniment.store.state import State
 
 REMEMBER = f"_{BASE}/remember"
-# Seconds, fewer than those for which a process waits for another one's lock.
-SOON = 15
+# Seconds, less than a process waits for the lock of another one.
+LOCK_SECONDS = 15
 
 FACT = "The user prefers dark mode in all editors"
 
 
 class Host:
-    """A host that started the program as its child."""
+    """A host that starts the program as its child process."""
 
     def __init__(self, base, *arguments, **environment):
         self.base = base
@@ -48,14 +48,14 @@ class Host:
         return json.loads(line)
 
     def ask(self, method, number=1, **params):
-        """The result of a request, or its error."""
+        """Send a request and return its result or its error."""
         self.send(id=number, method=method, params=params)
-        answer = self.answer()
-        assert answer["id"] == number
-        return answer.get("result") or answer["error"]
+        reply = self.answer()
+        assert reply["id"] == number
+        return reply.get("result") or reply["error"]
 
     def end(self):
-        """Close its input: exit code, what it still says, its errors."""
+        """Close the input; return the exit code, the remaining output and the errors."""
         out, err = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
 
@@ -78,7 +78,7 @@ def start(tmp_path):
         yield start
 
 
-def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(start, muniment, tmp_path):
+def test_acp_host_remembers_forgets_and_owner_sees_facts(start, muniment, tmp_path):
     host = start("--workspace", str(tmp_path / "work"))
     assert host.ask("initialize", 0, protocolVersion=1)["agentInfo"]["name"] == "muniment"
     assert host.ask(AVAILABILITY) == {"available": True}
@@ -90,7 +90,7 @@ def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(star
     assert saved["enforcement"] == IN_A_WORKER
     origin = muniment.document("why", *host.entries, "--workspace", tmp_path / "work", bound=False)
     assert '"owner"' in json.dumps(origin)
-    for _ in range(20):  # A line without end is refused and costs no more than a line.
+    for _ in range(20):  # An endless line is rejected and uses no more memory than one line.
         host.process.stdin.write(b"x" * MAX_LINE_BYTES)
     host.process.stdin.write(b"\n")
     host.process.stdin.flush()
@@ -105,7 +105,7 @@ def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(star
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "the input ends"])
-def test_a_cancel_and_the_end_cancel_what_runs_answer_it_and_leave_nothing(start, end):
+def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
     with HeldModel() as model:
         model.hold()
         host = start(*model.flags)
@@ -117,11 +117,11 @@ def test_a_cancel_and_the_end_cancel_what_runs_answer_it_and_leave_nothing(start
         assert host.entries == []
         model.release()
         assert host.ask(REMEMBER, content=FACT)["decidedBy"] == "scripted"
-        before, asked = host.entries, len(model.server.requests)
+        before, request_count = host.entries, len(model.server.requests)
         model.hold()
         for number in (1, 2):
             host.send(id=number, method=REMEMBER, params={"content": f"Fact {number} is another one"})
-        model.wait_until_asked(asked + 1)
+        model.wait_until_asked(request_count + 1)
         children = descendants(host.process.pid)
         assert children
         if end.startswith("SIG"):
@@ -138,7 +138,7 @@ def test_a_cancel_and_the_end_cancel_what_runs_answer_it_and_leave_nothing(start
 
 @contextmanager
 def ledger_locked(base):
-    """The ledger, as while another process commits."""
+    """Lock the ledger like a process that commits."""
     (base / "home").mkdir(mode=0o700, exist_ok=True)
     with State(base / "home" / "state"):
         path = base / "home" / "state" / "ledger.db"
@@ -149,17 +149,17 @@ def ledger_locked(base):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "command"), [("SIGTERM", "acp"), ("SIGINT", "serve"), ("SIGINT", "acp")])
-def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, name, command):
+def test_signal_stops_startup_that_waits_for_ledger_lock(tmp_path, name, command):
     with ledger_locked(tmp_path) as path:
         process = launch(tmp_path, command)
         reached(process, lambda: has_open(process.pid, path))
         process.send_signal(getattr(signal, name))
-        assert process.wait(SOON) == -getattr(signal, name)
+        assert process.wait(LOCK_SECONDS) == -getattr(signal, name)
     assert process.communicate() == (b"", b"")
 
 
 @pytest.mark.slow
-def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(start, tmp_path):
+def test_acp_availability_waiting_for_lock_is_cancelled(start, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text("nonsense = 1\n")
     host = start("--policy", str(policy))
@@ -171,13 +171,13 @@ def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(sta
         host.send(method="$/cancel_request", params={"requestId": 1})
         assert host.answer()["error"]["data"]["code"] == "cancelled"
         host.process.terminate()
-        assert host.process.wait(SOON) == 0
+        assert host.process.wait(LOCK_SECONDS) == 0
         assert host.answer()["error"]["data"]["code"] == "cancelled"
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])
-def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(start, tmp_path, also_closed):
+def test_acp_reports_broken_policy_and_stops_without_host(start, tmp_path, also_closed):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     host = start(f"--policy={tmp_path}/broken.toml", **({} if also_closed else {"MUNIMENT_LOG": "INFO"}))
     assert host.ask(AVAILABILITY) == {"available": False}
@@ -194,13 +194,13 @@ def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(sta
         assert '"BrokenPipeError"' in event
 
 
-def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_work, monkeypatch, capfd):
-    for arguments, why in (
+def test_acp_startup_failure_prints_reason_on_stderr(muniment, at_work, monkeypatch, capfd):
+    for arguments, reason in (
         ("--workspace nowhere", "workspace nowhere not found [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
     ):
-        (told,) = muniment.lines("acp", *arguments.split(), code=1)
-        assert told.startswith(f"not started: {why}")
+        (message,) = muniment.lines("acp", *arguments.split(), code=1)
+        assert message.startswith(f"not started: {reason}")
     assert list(at_work.iterdir()) == [at_work / ".git"]
 
     def stray(*_args, **_named):
@@ -212,7 +212,7 @@ def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_
     assert capfd.readouterr() == ("", "stray\n")
 
 
-def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_waited_for_no_longer(monkeypatch):
+def test_acp_stops_for_blocked_output_and_passed_deadline(monkeypatch):
     monkeypatch.setattr(acp, "SEND_SECONDS", 0.05)
     reader, writer = os.pipe()
     with Cancel() as stop:
@@ -226,32 +226,32 @@ def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_wait
         assert stop.is_set()
         os.set_blocking(reader, False)
         assert os.read(reader, 1 << 21).rstrip(b"x") == b"fits\n"
-        output(b"this would stand in the middle of another answer\n")
+        output(b"this would be in the middle of another answer\n")
     os.close(writer)
     assert os.read(reader, 1) == b""
     os.close(reader)
 
 
 @pytest.mark.slow
-def test_what_libraries_print_goes_to_standard_error_also_behind_pythons_back(tmp_path):
+def test_acp_redirects_library_output_to_stderr(tmp_path):
     stray = "Workspace.problem = lambda self: print('stray') or os.write(1, b'stray\\n') and None"
     code = f"import os, sys\nfrom muniment.server.work import Workspace\n{stray}\nsys.argv[1:] = ['acp']\n"
     code += "from muniment.cli.entry import main\nmain()"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}
-    terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
-    asked = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
-    done = subprocess.run([sys.executable, "-c", code], input=asked, check=True, **terms)
+    options = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
+    request = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
+    done = subprocess.run([sys.executable, "-c", code], input=request, check=True, **options)
     assert (json.loads(done.stdout)["id"], done.stderr) == (1, b"stray\nstray\n")
 
 
 @pytest.mark.slow
-def test_the_conversation_of_the_page_is_the_one_that_happens(start):
+def test_acp_docs_conversation_matches_program(start):
     page = (REPOSITORY / "docs" / "acp.md").read_text()
     (conversation,) = re.findall(r"```jsonl\n(.*?)```", page, re.DOTALL)
     host = start()
     for line in conversation.splitlines():
-        who, document = line[0], json.loads(line[2:])
-        if who == ">":
+        sender, document = line[0], json.loads(line[2:])
+        if sender == ">":
             host.send(**document)
             continue
         answer = host.answer()
@@ -259,5 +259,5 @@ def test_the_conversation_of_the_page_is_the_one_that_happens(start):
             assert answer["result"][name]
             answer["result"][name] = document["result"][name]
         assert answer == document
-    told = (f"{BACKSTOP_SECONDS:.0f} seconds", f"{MAX_LINE_BYTES} bytes", f"{MAX_PENDING}")
-    assert [each for each in (*METHODS, AVAILABILITY, *told) if each not in page] == []
+    limits = (f"{BACKSTOP_SECONDS:.0f} seconds", f"{MAX_LINE_BYTES} bytes", f"{MAX_PENDING}")
+    assert [each for each in (*METHODS, AVAILABILITY, *limits) if each not in page] == []

@@ -1,4 +1,4 @@
-"""remember, ls, show, index, tool: exit codes, messages to act on, one document for machines."""
+"""`remember`, `ls`, `show`, `index`, `tool`: exit codes, messages, one JSON document."""
 
 import io
 import json
@@ -30,19 +30,19 @@ from muniment.testing.minds import ScriptedModel, call, calls, say
 
 FACT = "The user prefers dark mode"
 WRITES = (calls(call("write_file", path="user/a.md", content=f"{FACT}\n")), say("Saved."))
-GONE = Mock(side_effect=ModelError("\x1b[2J\u202egone"))
+UNAVAILABLE = Mock(side_effect=ModelError("\x1b[2J\u202egone"))
 LLM = ("--model=m", f"--base-url={URL}")
 
 
-def scripted(monkeypatch, *steps):
-    """In the place of the rules."""
+def use_scripted_model(monkeypatch, *steps):
+    """Replace the rules with a scripted model."""
     real = api.open_model
 
-    def opened(settings, environment):
+    def open_scripted_model(settings, environment):
         is_rules = settings.model == "rules"
         return nullcontext(ScriptedModel(steps)) if is_rules else real(settings, environment)
 
-    monkeypatch.setattr(api, "open_model", opened)
+    monkeypatch.setattr(api, "open_model", open_scripted_model)
 
 
 # -- remember ------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_remember_similar_fact_prints_the_older_path(muniment):
     assert older in [each["path"] for each in document["similar"]]
 
 
-def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
+def test_remember_prints_expiry_or_end_date(muniment, roots):
     for fact, option, key, line in (
         (FACT, ["--expires", "2098-12-31"], "expires", "  expires: hidden after 2098-12-31"),
         (
@@ -69,63 +69,63 @@ def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
             "  ends on 2098-12-31, according to its text; after that date recall",
         ),
     ):
-        saved, *_, ends, _ = muniment.lines("remember", fact, *option)
-        assert ends.startswith(line)
+        saved, *_, date_line, _ = muniment.lines("remember", fact, *option)
+        assert date_line.startswith(line)
         text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
         assert f"\n{key}: 2098-12-31\n" in text
     document = muniment.document("remember", "The user likes kites", "--expires=30d")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["expires"])
-    (told,) = muniment.lines("remember", FACT, "--expires", "soon", code=1)
-    assert told.startswith("not saved: invalid expiry 'soon': use today or a later day (2026-12-31)")
+    (message,) = muniment.lines("remember", FACT, "--expires", "soon", code=1)
+    assert message.startswith("not saved: invalid expiry 'soon': use today or a later day (2026-12-31)")
 
 
-def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
-    saved, how = muniment.lines("remember", FACT)
+def test_remember_prints_saved_path_then_already_known(muniment, roots):
+    saved, detail = muniment.lines("remember", FACT)
     path = saved.removeprefix("saved (new): user/")
     assert FACT in (roots["user"] / path).read_text()
-    assert re.match(rf"  rules, .*enforcement {IN_A_WORKER}", how)
+    assert re.match(rf"  rules, .*enforcement {IN_A_WORKER}", detail)
     assert muniment.lines("remember", "-", stdin=f"  {FACT}\n") == [f"already known: user/{path}"]
 
 
-def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
-    from kit.sandbox.probe import SERVICES  # Here: in `kit.elsewhere` there is no fence.
+def test_remember_with_partial_confinement_names_missing_layer(muniment, monkeypatch):
+    from kit.sandbox.probe import SERVICES  # Imported here: `kit.elsewhere` has no fence.
     from muniment.sandbox.fence.pool import Zygote, import_directories
 
     with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
         monkeypatch.setattr("muniment.sandbox.fence.pool._SHARED", zygote)
-        how = muniment.lines("remember", FACT)[1]
-        assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", how)
+        detail = muniment.lines("remember", FACT)[1]
+        assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", detail)
         document = muniment.document("remember", FACT)
         assert (document["enforcement"], document["missing_layers"][-1]) == ("partial", "seccomp")
         assert muniment.failure("remember", FACT, "--policy", "hardened") == "confinement_unavailable"
 
 
-def test_a_dry_run_says_would_and_a_run_tells_what_it_did_besides(muniment, roots, monkeypatch):
+def test_remember_dry_run_writes_nothing_and_notes_own_index(muniment, roots, monkeypatch):
     index = put(roots["user"], "MEMORY.md", "# Mine\nwritten by hand\n")
     assert muniment.lines("remember", FACT, "--dry-run")[0].startswith("would be saved (new): user/")
     assert list(roots["user"].iterdir()) == [index]
     put(roots["user"], "a.md", "The user likes tea\n")
     edit = call("edit", path="user/a.md", old_string="tea\n", new_string=f"tea\n{FACT}\n")
-    scripted(monkeypatch, calls(edit), say("x"))
+    use_scripted_model(monkeypatch, calls(edit), say("x"))
     saved, *_, note = muniment.lines("remember", FACT)
     assert saved.startswith("saved (changed): user/a.md")
     assert note.startswith("note: user/MEMORY.md was not generated by Muniment")
 
 
-def test_there_is_one_document_with_every_key_also_on_failure(muniment, home, monkeypatch):
+def test_remember_json_has_same_keys_on_failure(muniment, home, monkeypatch):
     done = muniment.document("remember", FACT)
     assert (done["status"], done["error"]) == ("completed", None)
     (home / "config.toml").write_text("colour = 1\n")
     unusable = muniment.document("remember", FACT, code=1)
     (home / "config.toml").unlink()
-    scripted(monkeypatch, say("No."))
+    use_scripted_model(monkeypatch, say("No."))
     failed = muniment.document("remember", FACT, "--on-model-failure=fail", code=1)
     assert (set(unusable), set(failed), failed["status"]) == (set(done), set(done), "failed")
     codes = [each["error"]["code"] for each in (unusable, failed)]
     assert codes == ["config_invalid", "remember_no_update"]
 
 
-def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
+def test_remember_failure_prints_one_line_with_code(muniment):
     for line in (
         *("invalid_scope --scope team", "invalid_scope --root team=/tmp", "policy_invalid --policy absent"),
         *("config_invalid --symlinks follow", "config_invalid --root nothing"),
@@ -137,7 +137,7 @@ def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
         assert re.fullmatch(rf"not saved: .*\[{code}\]\n", done.stderr), arguments
 
 
-def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muniment):
+def test_invalid_command_line_exits_2_with_reason(muniment):
     for row in (
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
@@ -150,86 +150,86 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | unknown target", "conformance --peer mcp= | unknown target"),
-        "conformance --peer muniment | is listed twice",
+        "conformance --peer muniment | is given twice",
         *("conformance --class nonsense | unknown class", "conformance --case x | case 'x' not found"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):
-        line, _, told = row.partition(" | ")
+        line, _, message = row.partition(" | ")
         done = muniment(*line.split(" "), bound=False)
         assert (done.exit_code, done.stdout) == (2, ""), row
-        assert told in " ".join(done.stderr.split()), row
+        assert message in " ".join(done.stderr.split()), row
 
 
 def test_version_and_help(muniment):
     assert muniment("--version", bound=False).stdout.startswith("muniment 0.")
     policy = "lint explain diff test prove show lock sign verify"
     for line, names in (("--help", "remember ls show index tool"), ("policy --help", policy)):
-        shown = " ".join(muniment.lines(*line.split(), bound=False))
-        assert all(f" {name} " in shown for name in names.split())
+        help_text = " ".join(muniment.lines(*line.split(), bound=False))
+        assert all(f" {name} " in help_text for name in names.split())
 
 
-def test_standard_input_that_is_no_fact_is_told_and_never_cut(muniment, roots):
-    for stdin, words in (
+def test_remember_rejects_invalid_standard_input(muniment, roots):
+    for stdin, reason in (
         *((b"", "empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * (MAX_FACT_BYTES + 1), f"{MAX_FACT_BYTES}")),
         (b"the first half" + b" " * (2 * MAX_FACT_BYTES) + b"the second half", "too long"),
         ("é".encode() * MAX_FACT_BYTES + b"x", "too long"),
     ):
         (line,) = muniment.lines("remember", "-", stdin=stdin, code=1)
-        assert (words in line, line.endswith("[invalid_content]")) == (True, True)
+        assert (reason in line, line.endswith("[invalid_content]")) == (True, True)
     assert list(roots["user"].iterdir()) == []
 
 
-def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch):
+def test_ctrl_c_exits_130_and_writes_nothing(muniment, tmp_path, monkeypatch):
     def cancel(_request):
         signal.raise_signal(signal.SIGINT)
         return WRITES[0]
 
-    def memory():
-        """Everything but the state, which records how a task ended."""
-        return {path: seen for path, seen in photograph(tmp_path).items() if "/home/state" not in path}
+    def photograph_memory():
+        """Return everything except the state, which records the end of a task."""
+        return {path: content for path, content in photograph(tmp_path).items() if "/home/state" not in path}
 
     muniment("remember", FACT, "--dry-run")
-    before = memory()
-    scripted(monkeypatch, cancel)
+    before = photograph_memory()
+    use_scripted_model(monkeypatch, cancel)
     assert muniment.lines("remember", FACT, code=130)[0].startswith("cancelled: ")
-    scripted(monkeypatch, cancel)
+    use_scripted_model(monkeypatch, cancel)
     assert muniment.document("remember", FACT, code=130)["status"] == "cancelled"
     monkeypatch.setattr(command, "_read_fact", Mock(side_effect=KeyboardInterrupt))
-    assert muniment.lines("remember", "-", code=130) == ["cancelled; nothing was written [cancelled]"]
+    assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
     assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
-    assert memory() == before
+    assert photograph_memory() == before
     assert muniment("history").stdout == "no changes were committed yet\n"
 
 
-def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_path, monkeypatch):
-    scripted(monkeypatch, GONE)
+def test_output_escapes_model_and_setting_values(muniment, roots, home, tmp_path, monkeypatch):
+    use_scripted_model(monkeypatch, UNAVAILABLE)
     (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
-    told = " ".join(muniment.lines("remember", FACT))
-    assert "note: the model scripted failed: the model failed; the rules stored the fact" in told
+    output = " ".join(muniment.lines("remember", FACT))
+    assert "note: the model scripted failed: the model failed; the rules stored the fact" in output
     for name in ("remember x", "ls", "tool"):
-        told += " ".join(muniment.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
-    told += muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
-    assert not {"\x1b", "\u202e"} & set(failed + told)
+        output += " ".join(muniment.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
+    output += muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
+    assert not {"\x1b", "\u202e"} & set(failed + output)
     with api.open(tmp_path, home=home, roots=roots) as memory:
         result = replace(memory.remember(f"{FACT}s"), decided_by="m\nsaved (new): \x1b[2J\ue000")
     assert list(command._lines(result))[-1].startswith("  m saved (new): [2J\\u{e000}, ")
 
 
-def test_progress_is_for_terminals_and_names_no_tool_that_there_is_not(monkeypatch, capsys):
-    shown, said = [], []
+def test_progress_is_only_on_terminal_and_hides_unknown_tools(monkeypatch, capsys):
+    printed, messages = [], []
     for is_terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
         with command._progress() as observe:
             observe(ToolDecision(1, "\x1b[2Jgrep", Outcome("allow", None, CANARY)))
-        shown.append(capsys.readouterr().err)
-    assert (shown[0], bool(shown[1]), CANARY in shown[1]) == ("", True, False)
+        printed.append(capsys.readouterr().err)
+    assert (printed[0], bool(printed[1]), CANARY in printed[1]) == ("", True, False)
     for tool in ("\x1b[2Jgrep" + CANARY, "grep"):
-        command._telling(said.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
-    assert said == ["turn 2: unknown tool deny", "turn 2: grep deny"]
+        command._telling(messages.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
+    assert messages == ["turn 2: unknown tool deny", "turn 2: grep deny"]
 
 
-def test_events_go_to_standard_error_where_a_level_is_named_and_nowhere_otherwise(muniment):
+def test_events_go_to_stderr_only_if_log_level_is_set(muniment):
     for level in ("INFO", "info"):
         record = json.loads(muniment("remember", FACT, MUNIMENT_LOG=level).stderr.splitlines()[-1])
         assert (record["event"], record["status"]) == ("remember_ended", "completed")
@@ -243,48 +243,48 @@ def test_events_go_to_standard_error_where_a_level_is_named_and_nowhere_otherwis
 key = pytest.fixture(lambda tmp_path: str(put(tmp_path, "key", f"{CANARY}\n")))
 
 
-def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
-    opened = serve(monkeypatch, *WRITES)
-    terms = ("--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail")
-    saved, how, *detail = muniment.lines("remember", FACT, *terms)
+def test_remember_uses_and_names_language_model(muniment, roots, monkeypatch, key):
+    models = serve(monkeypatch, *WRITES)
+    options = ("--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail")
+    saved, summary, *detail = muniment.lines("remember", FACT, *options)
     assert (saved, "Saved." in " ".join(detail)) == ("saved (new): user/a.md", True)
-    assert how.startswith("  org/m, 2 turns, ")
+    assert summary.startswith("  org/m, 2 turns, ")
     assert '"decided_by": "org/m"' in (roots["user"] / "a.md").read_text()
-    (model,) = opened
+    (model,) = models
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
 
 
-def test_a_key_that_was_read_is_in_no_environment_nor_printed_or_logged(muniment, monkeypatch, key):
-    seen = []
+def test_api_key_never_reaches_environment_output_or_log(muniment, monkeypatch, key):
+    environments = []
 
-    def look(_request):
-        seen.append(dict(os.environ))
+    def record_environment(_request):
+        environments.append(dict(os.environ))
         return say("Done.")
 
-    opened = serve(monkeypatch, look)
-    scripted(monkeypatch, look)
-    for terms in ((), LLM):
-        muniment("remember", FACT, *terms, MUNIMENT_API_KEY=CANARY)
-    assert [CANARY in repr(each) for each in seen] == [False, False]
-    assert all("MUNIMENT_HOME" in each for each in seen)
-    assert [model.api_key for model in opened] == [CANARY]
-    for steps in (WRITES, [GONE]):
+    models = serve(monkeypatch, record_environment)
+    use_scripted_model(monkeypatch, record_environment)
+    for options in ((), LLM):
+        muniment("remember", FACT, *options, MUNIMENT_API_KEY=CANARY)
+    assert [CANARY in repr(each) for each in environments] == [False, False]
+    assert all("MUNIMENT_HOME" in each for each in environments)
+    assert [model.api_key for model in models] == [CANARY]
+    for steps in (WRITES, [UNAVAILABLE]):
         for flags, source in ((), {"MUNIMENT_API_KEY": CANARY}), (["--json"], {"MUNIMENT_API_KEY_FILE": key}):
-            opened = serve(monkeypatch, *steps)
+            models = serve(monkeypatch, *steps)
             done = muniment("remember", FACT, *LLM, *flags, MUNIMENT_LOG="DEBUG", **source)
-            assert (opened[0].api_key, "remember_ended" in done.stderr) == (CANARY, True)
+            assert (models[0].api_key, "remember_ended" in done.stderr) == (CANARY, True)
             assert CANARY not in done.output + done.stderr
 
 
 UNUSED = {"--base-url": URL, "--api-key-file": "/key", "--protocol": "json"}
 
 
-def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, roots, monkeypatch):
-    opened = serve(monkeypatch)
+def test_invalid_model_settings_print_one_line_and_write_nothing(muniment, home, roots, monkeypatch):
+    models = serve(monkeypatch)
     path, llm = "need the path of a file", " ".join(LLM)
-    for words, arguments, environment in (
+    for message, arguments, environment in (
         ("give its address: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
-        (": use 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
+        ("invalid model name: use 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
         ("auto, tools, json, text or decide", f"{llm} --protocol=xml", {}),
         *((f"{flag} is for a language model", f"{flag}={value}", {}) for flag, value in UNUSED.items()),
         ("--protocol is for a language model", "--model=rules --protocol=json", {}),
@@ -295,64 +295,70 @@ def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, h
     ):
         done = muniment("remember", "-", *arguments.split(), stdin=CANARY, **environment)
         assert (done.exit_code, done.stdout) == (1, "")
-        assert re.fullmatch(rf"not saved: .*{re.escape(words)}.* \[config_invalid\]\n", done.stderr)
+        assert re.fullmatch(rf"not saved: .*{re.escape(message)}.* \[config_invalid\]\n", done.stderr)
         assert [part for part in (CANARY, "\x1b") if part in done.stderr] == []
-    told = muniment.document("remember", FACT, *arguments.split(), code=1, **environment)
-    assert (told["error"]["code"], told["decided_by"]) == ("config_invalid", None)
-    assert (home.exists(), opened) == (False, [])
+    document = muniment.document("remember", FACT, *arguments.split(), code=1, **environment)
+    assert (document["error"]["code"], document["decided_by"]) == ("config_invalid", None)
+    assert (home.exists(), models) == (False, [])
     monkeypatch.undo()
     for url in ("http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"):
-        (told,) = muniment.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
-        assert re.fullmatch(r"not saved: invalid base URL .*\[config_invalid\]", told)
+        (message,) = muniment.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
+        assert re.fullmatch(r"not saved: invalid base URL .*\[config_invalid\]", message)
     assert list(roots["user"].iterdir()) == []
 
 
-def test_a_root_with_the_key_file_is_bound_by_no_command_and_looking_needs_no_server(muniment, roots):
+def test_root_with_key_file_is_rejected_and_ls_ignores_model(muniment, roots):
     unusable = {"MUNIMENT_MODEL": "m", "MUNIMENT_API_KEY": "no key", "MUNIMENT_API_KEY_FILE": "/nowhere"}
     for line in ("ls", "index rebuild"):
         assert muniment(*line.split(), **unusable).exit_code == 0
     key = put(roots["user"], "key.md", CANARY)
     for line in ("remember x", "ls", "index verify"):
-        (told,) = muniment.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
-        assert f"user: its root contains {key}; bind a directory outside it" in told
-        assert CANARY not in told
+        (message,) = muniment.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
+        assert f"user: its root contains {key}; bind a directory outside it" in message
+        assert CANARY not in message
 
 
 # -- ls, show, index -----------------------------------------------------------------------------------
 
-EVIL = "\x1b]0;owned\x07\x9b2J\u202etxt.md"
+HOSTILE_NAME = "\x1b]0;owned\x07\x9b2J\u202etxt.md"
 FORGED = "user/forged.md Forged"
 
 
 @pytest.fixture
-def evil(roots):
-    """A memory in which names and texts hold what terminals act on."""
+def hostile_names(roots):
+    """Write a memory whose names and texts contain control characters."""
     put(roots["user"], "good.md", "---\nname: Good\ntype: user\n---\nbody \x1b[2J\x9b\u202e\n")
     put(roots["user"], "title.md", '---\nname: "a\\x1b[2Jb\u202e"\n---\nx\n')
-    put(roots["user"], "let-pass.md", "---\nname: a\ue000b\n---\nno gate holds it back\n")
-    put(roots["user"], EVIL, "x")
+    put(roots["user"], "let-pass.md", "---\nname: a\ue000b\n---\nno gate withholds it\n")
+    put(roots["user"], HOSTILE_NAME, "x")
     put(roots["user"], os.fsdecode(b"latin-\xe9.md"), "x")
     return roots
 
 
 @pytest.mark.threat("T-LOG-01", control="visible")
-def test_no_name_or_title_reaches_a_terminal_raw_or_forges_a_line(muniment, evil):
-    for arguments in (["ls"], ["ls", "user"], ["index", "verify"], ["index", "rebuild"], ["ls", EVIL]):
+def test_listing_escapes_names_and_titles_of_entries(muniment, hostile_names):
+    for arguments in (
+        ["ls"],
+        ["ls", "user"],
+        ["index", "verify"],
+        ["index", "rebuild"],
+        ["ls", HOSTILE_NAME],
+    ):
         for flags in ([], ["--json"]):
             done = muniment(*arguments, *flags)
             assert not set("\x1b\x07\x9b\u202e\udce9\ue000") & set(done.output)
             assert not flags or json.loads(done.stdout)
-    put(evil["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
-    put(evil["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
+    put(hostile_names["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
+    put(hostile_names["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
     real = f"  project/a.md  Real {FORGED} {FORGED}", f"  project/b.md  Real {FORGED}"
     assert muniment.lines("ls", "project") == ["project: 2 entries", *real]
 
 
-@pytest.mark.usefixtures("evil")
-def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
+@pytest.mark.usefixtures("hostile_names")
+def test_ls_lists_entries_and_skipped_files(muniment, roots):
     listed = muniment.lines("ls")
-    held = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
-    assert listed[:4] == ["user: 3 entries", held[0], "  user/let-pass.md  a\\u{e000}b", held[1]]
+    withheld = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
+    assert listed[:4] == ["user: 3 entries", withheld[0], "  user/let-pass.md  a\\u{e000}b", withheld[1]]
     assert sum(line.startswith("  skipped: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
     document = muniment.document("ls")
@@ -361,15 +367,15 @@ def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
     assert (len(document["odd"]), document["complete"]) == (2, True)
     for path in ("a.md", "top/b.md", "topic/b.md"):
         put(roots["project"], path)
-    for asked, path in (("topic/", "topic/b.md"), ("topic/b.md", "topic/b.md"), ("top", "top/b.md")):
-        assert muniment.lines("ls", f"project/{asked}") == ["project: 1 entry", f"  project/{path}  b"]
+    for argument, path in (("topic/", "topic/b.md"), ("topic/b.md", "topic/b.md"), ("top", "top/b.md")):
+        assert muniment.lines("ls", f"project/{argument}") == ["project: 1 entry", f"  project/{path}  b"]
     assert "user" not in muniment("ls", "project").stdout
     assert muniment("ls", "/").exit_code == 1
-    told = "not listed: no entries found at user/nope [not_found]"
-    assert muniment.lines("ls", "user/nope", code=1) == [told]
+    message = "not listed: no entries found at user/nope [not_found]"
+    assert muniment.lines("ls", "user/nope", code=1) == [message]
 
 
-def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(muniment, monkeypatch):
+def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(muniment, monkeypatch):
     for line_break in "\n\r\x85\u2028":
         text = f"a{line_break}{FORGED}"
         rest = dict.fromkeys(("description", "type", "expires", "ends", "held"))
@@ -380,9 +386,9 @@ def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(munim
             ),
         )
         odd = (SimpleNamespace(path="c", reason=text),)
-        found = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
-        monkeypatch.setattr(visibility, "view_of", Mock(return_value=found))
-        monkeypatch.setattr(owner, "view_of", Mock(return_value=found))
+        fake_view = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
+        monkeypatch.setattr(visibility, "view_of", Mock(return_value=fake_view))
+        monkeypatch.setattr(owner, "view_of", Mock(return_value=fake_view))
         monkeypatch.setattr(owner, "verify", Mock(return_value=IndexCheck((text,), (text,))))
         first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
         passed = f"  skipped: user/c (a {FORGED})", "  user could not be read completely"
@@ -391,31 +397,37 @@ def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(munim
         assert muniment.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
 
 
-def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(muniment, evil, request):
-    text = put(evil["user"], "no-newline.md", "x") and (evil["user"] / "good.md").read_text()
+def test_show_prints_raw_bytes_to_pipe_and_escapes_on_terminal(muniment, hostile_names, request):
+    text = (
+        put(hostile_names["user"], "no-newline.md", "x") and (hostile_names["user"] / "good.md").read_text()
+    )
     assert muniment("show", "user/good.md").stdout_bytes.decode() == text
     assert muniment.document("show", "user/good.md") == {"path": "user/good.md", "content": text}
     request.getfixturevalue("terminal")
-    shown = muniment("show", "user/good.md").stdout
-    assert (shown.endswith("\n"), set("\x1b\x9b\u202e") & set(shown)) == (True, set())
+    printed = muniment("show", "user/good.md").stdout
+    assert (printed.endswith("\n"), set("\x1b\x9b\u202e") & set(printed)) == (True, set())
     assert muniment("show", "user/no-newline.md").stdout == "x\n"
 
 
-def test_show_leaves_the_memory_for_nobody(muniment, roots, tmp_path):
+def test_show_rejects_paths_outside_memory(muniment, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
     put(roots["user"], "bytes.md", b"\xff")
-    out = "user/../outside/secret.md", "/etc/passwd", "user/link.md"
+    escapes = "user/../outside/secret.md", "/etc/passwd", "user/link.md"
     for path, code in (
-        *((path, "path_escape") for path in out),
+        *((path, "path_escape") for path in escapes),
         *(("user/absent.md", "not_found"), ("", "bad_name"), ("team/a.md", "refused")),
         *(("user", "not_a_file"), ("user/bytes.md", "not_text")),
     ):
-        told = muniment("show", path)
-        assert (told.exit_code, f"[{code}]" in told.stderr, CANARY in told.output) == (1, True, False), path
+        result = muniment("show", path)
+        assert (result.exit_code, f"[{code}]" in result.stderr, CANARY in result.output) == (
+            1,
+            True,
+            False,
+        ), path
     assert muniment.failure("show", path) == code
 
 
-def test_indexes_are_verified_and_rebuilt(muniment, roots):
+def test_index_verify_detects_and_rebuild_repairs(muniment, roots):
     put(roots["user"], "a.md", "x\n")
     (wrong,) = muniment.lines("index", "verify", code=1)
     assert wrong == "user/MEMORY.md is missing; run: muniment index rebuild"
@@ -423,7 +435,7 @@ def test_indexes_are_verified_and_rebuilt(muniment, roots):
     assert muniment.lines("index", "rebuild") == ["the indexes are rebuilt"]
     assert muniment.lines("index", "verify") == ["the indexes are correct"]
     assert muniment.document("index", "verify")["correct"] is True
-    put(roots["user"], EVIL, "x")
+    put(roots["user"], HOSTILE_NAME, "x")
     put(roots["project"], "MEMORY.md", "# Mine\nby hand\n")
     assert "note: project/MEMORY.md was not generated by Muniment" in muniment("index", "rebuild").stderr
     verified = muniment("index", "verify")
@@ -433,75 +445,81 @@ def test_indexes_are_verified_and_rebuilt(muniment, roots):
     assert "user/MEMORY.md cannot be rebuilt" in "".join(muniment.lines("index", "rebuild", code=1))
 
 
-def test_what_cannot_be_opened_is_told(muniment, roots):
+def test_world_writable_root_is_reported_by_read_commands(muniment, roots):
     roots["user"].chmod(0o777)
     for line in ("ls", "show user/a.md", "index verify", "index rebuild"):
-        (told,) = muniment.lines(*line.split(), code=1)
-        assert re.search(r"chmod go-w.*\[managed_memory_unavailable\]$", told)
+        (message,) = muniment.lines(*line.split(), code=1)
+        assert re.search(r"chmod go-w.*\[managed_memory_unavailable\]$", message)
 
 
 # -- tool ----------------------------------------------------------------------------------------------
 
 
-def ask(tool, **arguments):
+def request_line(tool, **arguments):
     return json.dumps({"tool": tool, "args": arguments}) + "\n"
 
 
-def answers(done):
+def read_answers(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_tool_answers_a_line_with_a_line_and_commits_only_when_asked(muniment, roots):
-    lines = ask("write_file", path="user/a.md", content="x\n") + "\n" + ask("ls", path="user")
-    first, second = answers(muniment("tool", stdin=lines))
+def test_tool_answers_each_line_and_commits_only_with_option(muniment, roots):
+    lines = (
+        request_line("write_file", path="user/a.md", content="x\n") + "\n" + request_line("ls", path="user")
+    )
+    first, second = read_answers(muniment("tool", stdin=lines))
     assert set(first) == set(second) == {"verdict", "code", "text"}
     assert second["text"] == "a.md (2 bytes)\n[1 in all]"
     assert list(roots["user"].iterdir()) == []
     done = muniment("tool", "--commit", stdin=lines)
-    assert (done.exit_code, len(answers(done)), done.stderr) == (0, 2, "committed: user/a.md\n")
+    assert (done.exit_code, len(read_answers(done)), done.stderr) == (0, 2, "committed: user/a.md\n")
     assert (roots["user"] / "a.md").read_text() == "x\n"
 
 
-def test_what_is_no_request_is_answered_and_the_next_one_heard(muniment):
+def test_tool_answers_invalid_request_and_continues(muniment):
     bad = ("{", "[]", "null", '"ls"', '{"tool": "ls"}', '{"tool": "ls", "args": {}, "x": 1}')
     bad += ("[" * 100_000, "1" * 5000)
     unknown = [json.dumps({"tool": tool, "args": None}) for tool in (None, [], {}, 7, "bash")]
-    done = muniment("tool", stdin="\n".join((*bad, *unknown, ask("ls", path=""))))
-    codes = [each["code"] for each in answers(done)]
+    done = muniment("tool", stdin="\n".join((*bad, *unknown, request_line("ls", path=""))))
+    codes = [each["code"] for each in read_answers(done)]
     assert codes == ["bad_arguments"] * len(bad) + ["unknown_tool"] * len(unknown) + [None]
 
 
-def test_tool_fails_for_a_line_without_end_and_an_escape(muniment, roots, home, monkeypatch):
-    escape = ask("write_file", path="user/a.md", content="x")
-    escape += ask("edit", path="/etc/x", old_string="a", new_string="b")
+def test_tool_fails_on_oversized_line_and_path_escape(muniment, roots, home, monkeypatch):
+    escape = request_line("write_file", path="user/a.md", content="x")
+    escape += request_line("edit", path="/etc/x", old_string="a", new_string="b")
     done = muniment("tool", "--commit", stdin=escape)
     assert (done.exit_code, "[remember_path_escape]" in done.stderr) == (1, True)
     assert list(roots["user"].iterdir()) == []
     assert "[invalid_scope]" in muniment("tool", bound=False, stdin="").stderr
     assert "[confinement_unavailable]" in muniment.lines("tool", "--in-process", stdin="", code=1)[0]
-    look = rule("allow", "look", ["list", "read"], ["/user/**/*.md"])
-    write(home / "policies" / "own.toml", body=look, extends=["strict"])
-    done = muniment("tool", "--policy=own", stdin=ask("write_file", path="user/a.md", content="x\n"))
-    assert answers(done)[0]["code"] == "refused"
+    list_rule = rule("allow", "look", ["list", "read"], ["/user/**/*.md"])
+    write(home / "policies" / "own.toml", body=list_rule, extends=["strict"])
+    done = muniment("tool", "--policy=own", stdin=request_line("write_file", path="user/a.md", content="x\n"))
+    assert read_answers(done)[0]["code"] == "refused"
     monkeypatch.setattr(command, "MAX_LINE_BYTES", 1000)
-    done = muniment("tool", "--commit", stdin=ask("ls", path="x" * 2000) + ask("ls", path=""))
-    assert (done.exit_code, [each["code"] for each in answers(done)]) == (1, ["too_large"])
+    done = muniment(
+        "tool", "--commit", stdin=request_line("ls", path="x" * 2000) + request_line("ls", path="")
+    )
+    assert (done.exit_code, [each["code"] for each in read_answers(done)]) == (1, ["too_large"])
 
 
-def test_links_are_resolved_if_that_is_asked_for(muniment, roots, monkeypatch):
+def test_symlinks_option_resolves_links(muniment, roots, monkeypatch):
     (roots["user"] / "topic").mkdir()
     (roots["user"] / "t").symlink_to("topic")
-    request = ask("write_file", path="user/t/new.md", content="new\n")
-    assert answers(muniment("tool", stdin=request))[0]["code"] == "path_escape"
+    request = request_line("write_file", path="user/t/new.md", content="new\n")
+    assert read_answers(muniment("tool", stdin=request))[0]["code"] == "path_escape"
     done = muniment("tool", "--symlinks", "beneath", "--commit", stdin=request)
-    assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md points there"
+    assert read_answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md points there"
     assert done.stderr == "committed: user/topic/new.md\n"
-    scripted(monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x"))
+    use_scripted_model(
+        monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x")
+    )
     document = muniment.document("remember", FACT, "--symlinks", "beneath")
     assert document["files_touched"] == ["user/topic/prefers-dark-mode.md"]
 
 
-# -- where the program starts --------------------------------------------------------------------------
+# -- start of the program ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -514,9 +532,9 @@ def main(monkeypatch):
     return main
 
 
-def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch):
+def test_zygote_starts_early_only_for_agent_commands(main, monkeypatch):
     zygote = Mock()
-    zygote.start.side_effect = WorkerLost("no; the command itself will say so")
+    zygote.start.side_effect = WorkerLost("no; the command itself reports it")
     monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
     for line in ("tool --in-process", "remember --help", "ls", ""):
         main(lambda: None, line)
@@ -526,7 +544,7 @@ def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch)
     assert zygote.start.call_count == 3
 
 
-def test_ctrl_c_is_exit_130_anywhere_and_no_character_too_much_for_a_stream(main, monkeypatch, capsys):
+def test_main_handles_ctrl_c_and_unencodable_output(main, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main(lambda: signal.raise_signal(signal.SIGINT), "ls")
     assert caught.value.code == 130

@@ -1,4 +1,4 @@
-"""`muniment completion`: its scripts, in the shells that they are for."""
+"""`muniment completion`: its scripts, run by their shells."""
 
 import shlex
 import shutil
@@ -21,10 +21,10 @@ LINES = {
 
 
 def bash(script, line):
-    """What bash offers at the end of a line, by what it calls."""
-    given = shlex.split(line) + ([""] if line.endswith(" ") else [])
-    words = " ".join(map(shlex.quote, given))
-    call = f"COMP_WORDS=({words}); COMP_CWORD={len(given) - 1}; _muniment"
+    """Return a script that prints the completions of bash at the end of `line`."""
+    arguments = shlex.split(line) + ([""] if line.endswith(" ") else [])
+    quoted = " ".join(map(shlex.quote, arguments))
+    call = f"COMP_WORDS=({quoted}); COMP_CWORD={len(arguments) - 1}; _muniment"
     return f"{script}\n{call}\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
 
 
@@ -37,10 +37,10 @@ def fish(script, line):
 
 
 @pytest.mark.parametrize("shell", [bash, zsh, fish])
-def test_a_shell_offers_commands_options_and_the_values_that_there_are(muniment, shell):
+def test_completion_offers_commands_options_and_values(muniment, shell):
     program = shutil.which(shell.__name__)
     if program is None:
-        pytest.skip(f"there is no {shell.__name__} here")
+        pytest.skip(f"{shell.__name__} is not installed")
     script = muniment("completion", shell.__name__).stdout
     for line, wanted in LINES.items():
         flags = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell.__name__]
@@ -52,11 +52,11 @@ def test_a_shell_offers_commands_options_and_the_values_that_there_are(muniment,
             timeout=30,
         )
         offered = [each.split("\t")[0].strip() for each in done.stdout.splitlines()]
-        if shell is zsh:  # Its editor leaves out what does not begin so.
+        if shell is zsh:  # The editor of zsh filters by prefix.
             offered = [each for each in offered if each.startswith(line.rpartition(" ")[2])]
         assert (sorted(filter(None, offered)), done.stderr) == (wanted, ""), line
 
 
-def test_what_is_no_shell_is_refused(muniment):
+def test_completion_rejects_unknown_shell(muniment):
     done = muniment("completion", "csh")
     assert (done.exit_code, "'bash', 'zsh', 'fish'" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""`muniment conformance`: a table, a document, what escaped and how to see it again, honest exit codes."""
+"""`muniment conformance`: the table, the document, how to repeat a failure, exit codes."""
 
 import shlex
 import signal
@@ -21,67 +21,69 @@ ABSENT = "command=/no/such/tool"
 FEW = ("--case=ok-edit", "--case=sym-write-file", "--case=hard-read", "--case=sym-follow-scope")
 
 
-def finding(outcome, *seen, is_beyond_claims=False):
+def make_finding(outcome, *seen, is_beyond_claims=False):
     return Finding(CORPUS.cases["ok-edit"], outcome, list(seen), is_beyond_claims=is_beyond_claims)
 
 
 @pytest.mark.slow
-def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_see_it_again(muniment):
+def test_conformance_lists_leaks_with_command_to_repeat(muniment):
     lines = muniment.lines("conformance", "--target", WEAK, *FEW, code=1)
     at = lines.index("command: leaked: hard-read (hardlink)")
     assert lines[at + 1] == "  why   hard link to an outside inode: only st_nlink tells"
     assert any("  seen  the canary is in the answer" in line for line in lines[at:])
-    (again,) = (line.removeprefix("  again ") for line in lines if line.startswith("  again "))
-    assert shlex.split(again) == ["muniment", "conformance", "--target", WEAK, "--case", "hard-read"]
+    (repeat_command,) = (line.removeprefix("  rerun ") for line in lines if line.startswith("  rerun "))
+    assert shlex.split(repeat_command) == ["muniment", "conformance", "--target", WEAK, "--case", "hard-read"]
     assert "  1 skipped: no policy for symlinks" in lines
     assert lines[-1] == "command: FAILED: 1 leaked, 1 skipped, 2 held"
-    assert muniment(*shlex.split(again)[1:]).exit_code == 1
+    assert muniment(*shlex.split(repeat_command)[1:]).exit_code == 1
 
 
 @pytest.mark.slow
-def test_peers_are_told_of_and_change_nothing(muniment):
+def test_conformance_reports_peers_without_changing_result(muniment):
     peers = ("--peer", WEAK, "--peer", SERVER, "--peer", ABSENT)
     head, *lines = muniment.lines("conformance", *peers, *FEW)
     assert head.split() == ["class", "muniment", "command", "1", "mcp", "command", "2"]
     for begin, row in (("hardlink", "hardlink 1 held 1 leaked 1 leaked* -"), ("all ", "all 4 held")):
         assert " ".join(next(line for line in lines if line.startswith(begin)).split()).startswith(row)
     assert not any(line.startswith("muniment: leaked") for line in lines)
-    said = "\n".join(lines)
-    for told in (
+    output = "\n".join(lines)
+    for expected in (
         *("mcp: escaped: sym-write-file (symlink)", "mcp: leaked*: hard-read (hardlink)"),
         *("mcp, fake 1.0: claims: All operations are restricted", "command 2: not tried: FileNotFoundError"),
         "  * outside of the claims: Directories that are exchanged",
     ):
-        assert told in said
+        assert expected in output
     assert lines[-1] == "muniment: passed: 4 held"
     document = muniment.document("conformance", "--peer", WEAK, "--peer", ABSENT, *FEW)
     assert (document["passed"], document["cases"]) == (True, 4)
     assert (document["target"]["outcomes"], document["target"]["findings"]) == ({"held": 4}, [])
     weak, absent = document["peers"]
     assert (weak["classes"]["hardlink"], weak["skipped"]) == ({"leaked": 1}, {"no policy for symlinks": 1})
-    (told,) = weak["findings"]
-    assert (told["case"], told["outcome"], told["beyond_claims"]) == ("hard-read", "leaked", False)
-    assert {each["kind"] for each in told["seen"]} >= {"allowed", "canary"}
+    (leak,) = weak["findings"]
+    assert (leak["case"], leak["outcome"], leak["beyond_claims"]) == ("hard-read", "leaked", False)
+    assert {each["kind"] for each in leak["seen"]} >= {"allowed", "canary"}
     assert (absent["classes"], "FileNotFoundError" in absent["unusable"]) == ({}, True)
 
 
-def test_muniment_has_to_hold_every_case_and_another_tool_may_be_stricter_or_laxer(muniment, monkeypatch):
+def test_conformance_requires_every_case_of_muniment_only(muniment, monkeypatch):
     seen = [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
     for outcome in set(CaseOutcome) - {CaseOutcome.HELD}:
-        result = Result(parse_target("muniment"), "muniment", [finding(outcome, *seen)])
+        result = Result(parse_target("muniment"), "muniment", [make_finding(outcome, *seen)])
         monkeypatch.setattr("muniment.testing.conformance.examine", lambda *_, result=result, **__: [result])
         lines = muniment.lines("conformance", "--case=ok-edit", code=1)
         assert {f"muniment: {outcome}: ok-edit (legit)", "  and 2 more; --json has all"} <= set(lines)
         assert "\x1b" not in "".join(lines)
         assert muniment.document("conformance", "--case=ok-edit", code=1)["passed"] is False
-    allowed = [finding(outcome) for outcome in (CaseOutcome.BROKEN, CaseOutcome.DIFFERS, CaseOutcome.SKIPPED)]
+    allowed = [
+        make_finding(outcome) for outcome in (CaseOutcome.BROKEN, CaseOutcome.DIFFERS, CaseOutcome.SKIPPED)
+    ]
     assert Result(parse_target("anthropic"), "", allowed).is_passed
 
 
 @pytest.mark.usefixtures("terminal")
-def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(muniment, monkeypatch):
+def test_conformance_on_terminal_draws_table_and_progress(muniment, monkeypatch):
     result = Result(
-        parse_target("muniment"), "muniment", [finding(CaseOutcome.ESCAPED, is_beyond_claims=True)]
+        parse_target("muniment"), "muniment", [make_finding(CaseOutcome.ESCAPED, is_beyond_claims=True)]
     )
     other = Result(parse_target(SERVER), "mcp", (), "why")
 
@@ -95,18 +97,18 @@ def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(munime
     assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)
 
 
-def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
+def test_conformance_reports_unusable_target_and_environment(muniment, monkeypatch):
     absent = muniment.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
     assert absent[-1] == "command: not tried"
     monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
-    (told,) = muniment.lines("conformance", "--case=ok-edit", code=1)
-    assert "temporary directory" in told
+    (message,) = muniment.lines("conformance", "--case=ok-edit", code=1)
+    assert "temporary directory" in message
     monkeypatch.setattr("muniment.testing.conformance.examine", Mock(side_effect=KeyboardInterrupt))
     assert muniment.document("conformance", code=130)["status"] == "cancelled"
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_every_process_and_leaves_no_directory(tmp_path):
+def test_conformance_interrupt_leaves_no_process_or_directory(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = launch(tmp_path, "conformance", "--class", "race", TMPDIR=str(scratch))

@@ -13,34 +13,34 @@ from muniment.content.entry import parse
 from surface.cli.conftest import Muniment
 
 
-def waiting_texts(muniment):
-    """What pending review, as text."""
+def read_pending_texts(muniment):
+    """Yield the text of every pending review."""
     for each in muniment.document("review", "list")["reviews"]:
-        shown = muniment.document("review", "show", each["review_id"])
-        yield from map(str, shown.values())
+        review = muniment.document("review", "show", each["review_id"])
+        yield from map(str, review.values())
 
 
-def imported(muniment, source, *more):
+def import_json(muniment, source, *more):
     done = muniment("import", source, *more, "--json")
     assert done.exit_code in {0, 1}, done.output
     return json.loads(done.stdout)
 
 
-def lost(base, files, *more):
-    """What an import of some files into an empty memory loses."""
+def find_lost_lines(base, files, *more):
+    """Return the lines that an import of `files` into an empty memory loses."""
     source, roots = base / "source", make_roots(base)
     for name, data in files.items():
         put(source, name, data)
     muniment = Muniment(base, roots)
-    done = imported(muniment, source, *more)
-    return list(lost_lines(files, roots.values(), done, waiting_texts(muniment)))
+    done = import_json(muniment, source, *more)
+    return list(lost_lines(files, roots.values(), done, read_pending_texts(muniment)))
 
 
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(at, marks=pytest.mark.slow) for at in range(4, 100))]
 )
 def test_import_of_generated_tree_loses_no_line(tmp_path, seed):
-    assert lost(tmp_path, trees.tree(seed), *(["--trust=owner"] if seed % 2 else []))[:9] == []
+    assert find_lost_lines(tmp_path, trees.tree(seed), *(["--trust=owner"] if seed % 2 else []))[:9] == []
 
 
 @pytest.mark.parametrize("make", [trees.graph, trees.rows_of_mem0])
@@ -52,29 +52,34 @@ def test_import_of_generated_json_loses_no_fact(tmp_path, make, seed):
     roots = make_roots(tmp_path)
     muniment = Muniment(tmp_path, roots)
     source = put(tmp_path, "rows.jsonl" if seed % 2 else "rows.json", data)
-    done = imported(muniment, source)
-    memory = "\n".join(map(flat, [*bodies_of(roots.values()), *waiting_texts(muniment)]))
-    unsaid = [fact for fact in facts if flat(fact) not in memory]
-    named = sum(1 for each in [*done["refused"], *done["not_taken"]])
-    assert (unsaid if not named else []) == []
-    assert [fact for fact in unsaid if fact.startswith("The team") and not rows_named(data, fact, done)] == []
+    done = import_json(muniment, source)
+    memory = "\n".join(map(flat, [*bodies_of(roots.values()), *read_pending_texts(muniment)]))
+    missing = [fact for fact in facts if flat(fact) not in memory]
+    reported_count = sum(1 for each in [*done["refused"], *done["not_taken"]])
+    assert (missing if not reported_count else []) == []
+    assert [
+        fact for fact in missing if fact.startswith("The team") and not is_row_named(data, fact, done)
+    ] == []
 
 
-def rows_named(data, fact, done):
-    """Whether a report row without a list of values names the row in which a fact stands."""
+def is_row_named(data, fact, done):
+    """Return whether a report row without a list of values names the row that contains `fact`."""
     lines = data.decode("utf-8-sig").splitlines()
-    found = [number for number, line in enumerate(lines, 1) if fact in line]
+    line_numbers = [number for number, line in enumerate(lines, 1) if fact in line]
     starts = [number for number, line in enumerate(lines, 1) if line == "{"]
-    at = {*found, *(max([0, *(start for start in starts if start < each)]) for each in found)}
+    row_numbers = {
+        *line_numbers,
+        *(max([0, *(start for start in starts if start < each)]) for each in line_numbers),
+    }
     with suppress(ValueError):
         whole = json.loads(data.decode("utf-8-sig"))
         listed = whole if isinstance(whole, list) else next(iter(whole.values()))
-        at |= {number for number, row in enumerate(listed, 1) if fact in json.dumps(row)}
+        row_numbers |= {number for number, row in enumerate(listed, 1) if fact in json.dumps(row)}
     rows = [*done["refused"], *done["not_taken"]]
-    return any(each["name"].endswith(f":{number}") for each in rows for number in at)
+    return any(each["name"].endswith(f":{number}") for each in rows for number in row_numbers)
 
 
-# -- the shapes, one by one ----------------------------------------------------------------------------
+# -- front matter and indexes --------------------------------------------------------------------------
 
 DESCRIPTIONS = {
     "The kettle has label: blue": "The kettle has label: blue",
@@ -102,9 +107,9 @@ def test_import_keeps_descriptions_that_are_not_yaml(muniment, tmp_path):
     done = muniment.document("import", tmp_path / "tree")
     assert (done["counts"]["imported"], done["not_taken"]) == (len(DESCRIPTIONS), []), done["held"]
     for each in done["imported"]:
-        kept = DESCRIPTIONS[list(DESCRIPTIONS)[int(each["name"][1:-3])]]
+        expected = DESCRIPTIONS[list(DESCRIPTIONS)[int(each["name"][1:-3])]]
         entry = parse(muniment.document("show", each["path"])["content"])
-        assert kept in entry.description
+        assert expected in entry.description
 
 
 TEXTS = {
@@ -130,8 +135,8 @@ def test_import_keeps_text_that_is_not_front_matter(muniment, tmp_path):
     done = muniment.document("import", tmp_path / "tree")
     paths = {each["name"]: each["path"] for each in done["imported"]}
     assert set(paths) == set(TEXTS)
-    for name, (_, kept) in TEXTS.items():
-        assert kept in parse(muniment.document("show", paths[name])["content"]).body
+    for name, (_, expected) in TEXTS.items():
+        assert expected in parse(muniment.document("show", paths[name])["content"]).body
     blank = parse(muniment.document("show", paths["blank.md"])["content"])
     assert (blank.name, blank.description) == ("B", "Salmon return")
     assert {each["name"] for each in done["not_taken"]} == {"ends.md:2", "never.md:2"}
@@ -152,7 +157,7 @@ def test_import_of_index_keeps_lines_without_file(muniment, tmp_path):
     assert muniment.document("import", alone.parent)["counts"]["imported"] == 1
 
 
-def test_import_takes_added_memories_and_sections_one_by_one(muniment, tmp_path):
+def test_import_splits_added_memories_and_sections(muniment, tmp_path):
     put(
         tmp_path / "a",
         ".gemini/GEMINI.md",
@@ -165,7 +170,7 @@ def test_import_takes_added_memories_and_sections_one_by_one(muniment, tmp_path)
     assert names == ["USER.md:1", "USER.md:3"]
 
 
-def test_import_names_files_and_folders_that_it_does_not_read(muniment, tmp_path):
+def test_import_names_skipped_files_and_folders(muniment, tmp_path):
     for name in ("a.MD", "b.mdc", "c.markdown", "d.txt", ".cursor/rules/e.mdc", ".cursorrules"):
         put(tmp_path / "tree", name, f"The file {name} is read.\n")
     for name in (".git/x.md", "photo.png", "data.json", "LICENSE", "._a.md"):
@@ -179,8 +184,8 @@ def test_import_names_files_and_folders_that_it_does_not_read(muniment, tmp_path
         "LICENSE",
         "._a.md",
     }
-    said = muniment.lines("import", tmp_path / "tree", "--dry-run")
-    assert "skipped: photo.png (not a text or JSON file)" in said
+    lines = muniment.lines("import", tmp_path / "tree", "--dry-run")
+    assert "skipped: photo.png (not a text or JSON file)" in lines
 
 
 def test_import_after_bad_import_names_lost_description(muniment, tmp_path):
@@ -194,42 +199,44 @@ def test_import_after_bad_import_names_lost_description(muniment, tmp_path):
 # -- export and import ---------------------------------------------------------------------------------
 
 
-def exported_and_imported(base, files, kind):
-    """The files of a home that imported the export of another one, and what the export noted."""
+def export_and_import(base, files, kind):
+    """Export a home, import it into another one, and return its files and the notes of the export."""
     roots = [make_roots(base / name) for name in ("from", "to")]
     for name, data in files.items():
         put(roots[0]["user"], name, data)
     homes = [Muniment(base / name, each) for name, each in zip(("from", "to"), roots, strict=True)]
-    noted = homes[0].document("export", "--to", base / f"e.{kind}")["notes"]
-    done = imported(homes[1], base / f"e.{kind}", "--trust=owner")
+    notes = homes[0].document("export", "--to", base / f"e.{kind}")["notes"]
+    done = import_json(homes[1], base / f"e.{kind}", "--trust=owner")
     found = roots[1]["user"].rglob("*.md")
-    kept = {str(path.relative_to(roots[1]["user"])): path.read_bytes() for path in found}
-    return kept, noted, homes[1], done
+    imported_files = {str(path.relative_to(roots[1]["user"])): path.read_bytes() for path in found}
+    return imported_files, notes, homes[1], done
 
 
-def above(name):
-    """A path and those of its folders."""
+def parent_paths(name):
+    """Return a path and the paths of its folders."""
     parts = name.split("/")
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
 @pytest.mark.parametrize("kind", ["tar", "jsonl"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(1, 20))])
-def test_exported_vault_comes_back_or_is_named(tmp_path, seed, kind):
+def test_export_of_vault_restores_or_names_each_file(tmp_path, seed, kind):
     plain, odd = trees.vault(seed)
-    kept, noted, home, done = exported_and_imported(tmp_path, plain | odd, kind)
-    notes = "\n".join(noted).replace(": ", " ")
-    assert [name for name in plain if kept.get(name) != plain[name]] == []
+    files, raw_notes, home, done = export_and_import(tmp_path, plain | odd, kind)
+    notes = "\n".join(raw_notes).replace(": ", " ")
+    assert [name for name in plain if files.get(name) != plain[name]] == []
     assert [name for name in plain if f"user/{name} " in notes] == []
-    lost = [name for name in odd if kept.get(name) != odd[name]]
-    assert [name for name in lost if not any(f"user/{each} " in notes for each in above(name))] == []
-    assert max(name.count("/") for name in plain if name in kept) >= 7
+    missing = [name for name in odd if files.get(name) != odd[name]]
+    assert [
+        name for name in missing if not any(f"user/{each} " in notes for each in parent_paths(name))
+    ] == []
+    assert max(name.count("/") for name in plain if name in files) >= 7
     for task in done["task_ids"]:
         home.document("undo", task)
     assert home.document("ls")["entries"] == []
 
 
-def test_export_names_what_only_a_backup_carries_first(muniment, tmp_path, roots):
+def test_export_lists_files_that_only_backup_includes(muniment, tmp_path, roots):
     put(roots["user"], "pinned/a.md", "Tea is at four.\n")
     (tmp_path / "there.tar").write_text("mine\n")
     failed = muniment("export", "--to", tmp_path / "there.tar")
@@ -251,19 +258,19 @@ def test_import_of_deep_export_keeps_deny_rules_and_gates(muniment, tmp_path, ro
     }
     rows = [json.dumps({"path": path, "text": text, "trust": "owner"}) for path, text in texts.items()]
     export = put(tmp_path, "e.jsonl", "\n".join([head, *rows]))
-    done = imported(muniment, export, "--trust=owner")
+    done = import_json(muniment, export, "--trust=owner")
     assert [each["path"] for each in done["imported"]] == [f"user/{deep}/fine.md"]
     assert {each["name"] for each in done["refused"]} == set(texts) - {f"user/{deep}/fine.md"}
     assert [path.name for path in roots["user"].rglob("*.md") if path.name != "MEMORY.md"] == ["fine.md"]
     plain = put(tmp_path / "tree", f"{deep}/other.md", "The boat is blue.\n")
-    assert [each["path"] for each in imported(muniment, plain.parents[4])["imported"]] != [
+    assert [each["path"] for each in import_json(muniment, plain.parents[4])["imported"]] != [
         f"user/{deep}/other.md"
     ]
 
 
-def test_import_of_export_creates_nothing_where_policy_creates_nothing(muniment, tmp_path, roots):
+def test_import_of_export_respects_policy_without_create(muniment, tmp_path, roots):
     policy, muniment.roots = write(tmp_path / "readonly.toml"), {"user": roots["user"]}
     rows = [json.dumps({"format": "muniment-export/1"}), json.dumps({"path": "user/a/b.md", "text": "Tea\n"})]
     export = put(tmp_path, "e.jsonl", "\n".join(rows))
-    done = imported(muniment, export, "--trust=owner", f"--policy={policy}")
+    done = import_json(muniment, export, "--trust=owner", f"--policy={policy}")
     assert (done["counts"]["imported"], list(roots["user"].rglob("*.md"))) == (0, [])

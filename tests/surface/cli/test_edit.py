@@ -1,4 +1,4 @@
-"""`muniment edit`, and corrections by hand: what code had made of the old text follows."""
+"""`muniment edit` and manual corrections: derived fields are updated."""
 
 import sys
 import tempfile
@@ -7,26 +7,29 @@ import pytest
 
 from muniment.content.entry import parse
 
-WAS, NOW = "The user prefers dark mode in every editor", "The user prefers light mode in every editor"
+OLD_FACT, NEW_FACT = (
+    "The user prefers dark mode in every editor",
+    "The user prefers light mode in every editor",
+)
 
 
-def at(roots, path):
-    """A file by its logical path."""
+def entry_file(roots, path):
+    """Return the file of a logical path."""
     scope, _, rel = path.partition("/")
     return roots[scope] / rel
 
 
 @pytest.fixture
-def saved(muniment):
-    """A fact that was remembered: its path."""
-    return muniment.document("remember", WAS)["files_touched"][0]
+def saved_path(muniment):
+    """Remember a fact and return its path."""
+    return muniment.document("remember", OLD_FACT)["files_touched"][0]
 
 
 @pytest.fixture
 def editor(monkeypatch, tmp_path):
-    """An editor that writes something else in the place of something, and ends with a code."""
+    """Return a function that sets an editor which replaces text and exits with a code."""
 
-    def made(old, new, code=0):
+    def use_editor(old, new, code=0):
         script = tmp_path / "editor.py"
         script.write_text(
             "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\n"
@@ -35,95 +38,91 @@ def editor(monkeypatch, tmp_path):
         monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
         monkeypatch.delenv("VISUAL", raising=False)
 
-    return made
+    return use_editor
 
 
-def test_an_entry_is_corrected_in_an_editor_and_title_description_and_index_follow(
-    muniment, saved, editor, roots
-):
-    editor(f"---\n{WAS}", f"---\n{NOW}")
-    lines = muniment.lines("edit", saved)
-    now = saved.replace("dark", "light")  # Code had made the name of what it said.
-    assert lines[0] == f"saved (changed): {now}"
-    assert not at(roots, saved).exists()
-    entry = parse(at(roots, now).read_bytes())
+def test_edit_updates_title_description_and_index(muniment, saved_path, editor, roots):
+    editor(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}")
+    lines = muniment.lines("edit", saved_path)
+    new_path = saved_path.replace("dark", "light")  # The name is derived from the text.
+    assert lines[0] == f"saved (changed): {new_path}"
+    assert not entry_file(roots, saved_path).exists()
+    entry = parse(entry_file(roots, new_path).read_bytes())
     assert (entry.body, entry.description, entry.name) == (
-        f"{NOW}\n",
-        NOW,
+        f"{NEW_FACT}\n",
+        NEW_FACT,
         "Prefers light mode in every editor",
     )
     assert entry.muniment["decided_by"] == "owner"
-    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     undo = lines[1].partition("muniment ")[2].split()
     muniment.lines(*undo)
-    assert parse(at(roots, saved).read_bytes()).body == f"{WAS}\n"
+    assert parse(entry_file(roots, saved_path).read_bytes()).body == f"{OLD_FACT}\n"
 
 
-def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
-    muniment, saved, editor, roots, monkeypatch, tmp_path
+def test_edit_saves_nothing_if_unchanged_or_editor_fails(
+    muniment, saved_path, editor, roots, monkeypatch, tmp_path
 ):
     (tmp_path / "copies").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    before = at(roots, saved).read_bytes()
+    before = entry_file(roots, saved_path).read_bytes()
     editor("no such words", "x")
-    assert muniment.lines("edit", saved) == ["nothing was changed"]
-    assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
-    editor(WAS, NOW, code=3)
-    (line,) = muniment.lines("edit", saved, code=1)
+    assert muniment.lines("edit", saved_path) == ["nothing was changed"]
+    assert muniment.document("edit", saved_path) == {"task_id": None, "path": saved_path, "notes": []}
+    editor(OLD_FACT, NEW_FACT, code=3)
+    (line,) = muniment.lines("edit", saved_path, code=1)
     assert "exited with 3; nothing was saved; your text is in " in line
-    editor(WAS, "my password is hunter2hunter2")
-    lines = muniment.lines("edit", saved, code=1)
+    editor(OLD_FACT, "my password is hunter2hunter2")
+    lines = muniment.lines("edit", saved_path, code=1)
     assert lines[0].startswith("note: your text is saved in ")
     assert "[remember_refused]" in lines[1]
-    editor(f"---\n{WAS}", "---\n ")
-    assert muniment.failure("edit", saved) == "invalid_content"
+    editor(f"---\n{OLD_FACT}", "---\n ")
+    assert muniment.failure("edit", saved_path) == "invalid_content"
     monkeypatch.setenv("EDITOR", "/bin/rm -r")
-    (line,) = muniment.lines("edit", saved, code=1)
+    (line,) = muniment.lines("edit", saved_path, code=1)
     assert line.endswith("nothing was saved [config_invalid]")
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
-    (line,) = muniment.lines("edit", saved, code=1)
+    (line,) = muniment.lines("edit", saved_path, code=1)
     assert "cannot be used: No such file or directory; nothing was saved" in line
     assert muniment.failure("edit", "user/nothing.md") == "not_found"
-    assert muniment.failure("edit", f"{saved.partition('/')[0]}/MEMORY.md") == "remember_refused"
-    editor(WAS, NOW)
-    done = muniment.document("edit", saved)
-    assert done["path"] == saved.replace("dark", "light")
+    assert muniment.failure("edit", f"{saved_path.partition('/')[0]}/MEMORY.md") == "remember_refused"
+    editor(OLD_FACT, NEW_FACT)
+    done = muniment.document("edit", saved_path)
+    assert done["path"] == saved_path.replace("dark", "light")
     muniment.lines("undo", done["task_id"])
-    for named in ("", "vi '"):
-        monkeypatch.setenv("EDITOR", named)
-        (line,) = muniment.lines("edit", saved, code=1)
+    for value in ("", "vi '"):
+        monkeypatch.setenv("EDITOR", value)
+        (line,) = muniment.lines("edit", saved_path, code=1)
         assert line.startswith("not saved: no editor is configured; set VISUAL or EDITOR")
-    assert at(roots, saved).read_bytes() == before
+    assert entry_file(roots, saved_path).read_bytes() == before
 
 
-def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_chose_stays(
-    muniment, saved, roots
-):
-    path = at(roots, saved)
-    path.write_text(path.read_text().replace(f"---\n{WAS}", f"---\n{NOW}"))
-    assert muniment.lines("history", saved)[0] == f"{saved} was edited by hand since this task"
-    assert muniment.document("history", saved)["edited_by_hand"] is True
+def test_manual_edit_reaches_index_and_recall_but_keeps_name(muniment, saved_path, roots):
+    path = entry_file(roots, saved_path)
+    path.write_text(path.read_text().replace(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}"))
+    assert muniment.lines("history", saved_path)[0] == f"{saved_path} was edited by hand since this task"
+    assert muniment.document("history", saved_path)["edited_by_hand"] is True
     muniment.lines("index", "rebuild")
-    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     (found,) = muniment.document("recall", "which editor mode?")["entries"]
-    assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NOW)
-    chosen = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
-    path.write_text(chosen.replace("light mode", "sepia mode"))
+    assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NEW_FACT)
+    renamed_text = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
+    path.write_text(renamed_text.replace("light mode", "sepia mode"))
     muniment.lines("index", "rebuild")
-    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert "[Looks]" in index
     assert ("sepia mode" in index, "light mode" in index) == (True, False)
 
 
-def test_an_update_says_what_no_longer_holds(muniment):
-    was, now = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
-    path = muniment.document("remember", was)["files_touched"][0]
+def test_update_prints_outdated_fact_and_history(muniment):
+    old, fact = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
+    path = muniment.document("remember", old)["files_touched"][0]
     new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")
-    assert muniment.lines("remember", now, "--dry-run")[0] == f'would be updated: {new} (was: "{was}")'
-    assert muniment.lines("remember", now)[0] == f'updated: {new} (was: "{was}")'
+    assert muniment.lines("remember", fact, "--dry-run")[0] == f'would be updated: {new} (was: "{old}")'
+    assert muniment.lines("remember", fact)[0] == f'updated: {new} (was: "{old}")'
     done = [line.split()[2:4] for line in muniment.lines("history", path)]
     assert done == [["removed", path], ["new", path]]
     assert [line.split()[2:4] for line in muniment.lines("history", new)] == [["new", new]]

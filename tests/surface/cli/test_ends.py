@@ -1,4 +1,4 @@
-"""Ends of facts at the command line: one reading on all ways in, and what a person does afterwards."""
+"""End dates of facts at the command line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PAST = TODAY - timedelta(days=2)
 FACT = f"The gym is closed until {TODAY}"
 
 
-def keys_of(muniment, path):
-    found = parse(muniment.document("show", path)["content"])
-    return found.expires, None if found.ends is None else str(found.ends)
+def read_dates(muniment, path):
+    entry = parse(muniment.document("show", path)["content"])
+    return entry.expires, None if entry.ends is None else str(entry.ends)
 
 
-def paths_in(document):
+def read_paths(document):
     return {each["path"] for each in document["entries"]}
 
 
-def test_today_is_included_however_fact_comes_in(muniment, tmp_path):
-    (told,) = muniment.document("remember", FACT)["files_touched"]
+def test_end_date_includes_today_for_every_source(muniment, tmp_path):
+    (dated,) = muniment.document("remember", FACT)["files_touched"]
     (hidden,) = muniment.document("remember", "The pool is warm", f"--expires={TODAY}")["files_touched"]
     rows = [
         {"id": "1", "memory": f"The sauna is closed until {TODAY}"},
@@ -40,13 +40,13 @@ def test_today_is_included_however_fact_comes_in(muniment, tmp_path):
     shop, yard = muniment.document("import", str(tmp_path / "notes"))["imported"]
     day = str(TODAY)
     for path, keys in (
-        *((told, (None, day)), (hidden, (day, None)), (sauna["path"], (None, day))),
+        *((dated, (None, day)), (hidden, (day, None)), (sauna["path"], (None, day))),
         *((bar["path"], (day, None)), (court["path"], (None, None)), (track["path"], (None, "2026-11-27"))),
         *((shop["path"], (day, None)), (yard["path"], (None, day))),
     ):
-        assert keys_of(muniment, path) == keys, path
-        words = parse(muniment.document("show", path)["content"]).body.strip()
-        found = {each["path"]: each for each in muniment.document("recall", words)["entries"]}
+        assert read_dates(muniment, path) == keys, path
+        query = parse(muniment.document("show", path)["content"]).body.strip()
+        found = {each["path"]: each for each in muniment.document("recall", query)["entries"]}
         assert path in found, path
         assert ("ended" in found[path]) == (path == track["path"] and date(2026, 11, 27) < TODAY)
 
@@ -55,9 +55,9 @@ def test_ls_lists_ended_entry_and_expired_one_only_with_all(muniment, roots):
     put(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
     put(roots["user"], "gone.md", f"---\nexpires: {PAST}\n---\nThe bar is closed\n")
     listing = muniment.document("ls")
-    assert (paths_in(listing), listing["expired"]) == ({"user/over.md"}, 1)
-    assert paths_in(muniment.document("ls", "--all")) == {"user/over.md", "user/gone.md"}
-    assert paths_in(muniment.document("ls", "user/gone.md")) == set()
+    assert (read_paths(listing), listing["expired"]) == ({"user/over.md"}, 1)
+    assert read_paths(muniment.document("ls", "--all")) == {"user/over.md", "user/gone.md"}
+    assert read_paths(muniment.document("ls", "user/gone.md")) == set()
     text = muniment("ls").output
     assert f"ended on {PAST}" in text
     assert "1 expired" in text
@@ -69,14 +69,14 @@ def test_ls_lists_ended_entry_and_expired_one_only_with_all(muniment, roots):
 
 def test_dream_names_ended_entry_and_undo_restores_expired_one(muniment, roots):
     put(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
-    gone = f"---\nexpires: {PAST}\n---\nThe bar is closed\n"
-    put(roots["user"], "gone.md", gone)
-    told = muniment("dream").output
-    assert "ended, according to its text: user/over.md" in told
-    assert "muniment forget user/over.md --yes" in told
+    expired = f"---\nexpires: {PAST}\n---\nThe bar is closed\n"
+    put(roots["user"], "gone.md", expired)
+    output = muniment("dream").output
+    assert "ended, according to its text: user/over.md" in output
+    assert "muniment forget user/over.md --yes" in output
     done = muniment.document("dream", "--yes")
     assert (done["ended_entries"], done["expired_entries"]) == (["user/over.md"], ["user/gone.md"])
     assert (roots["user"] / "over.md").read_text() == f"---\nends: {PAST}\n---\nThe gym is closed\n"
     assert not (roots["user"] / "gone.md").exists()
     muniment.document("undo", done["task_id"])
-    assert (roots["user"] / "gone.md").read_text() == gone
+    assert (roots["user"] / "gone.md").read_text() == expired

@@ -1,4 +1,4 @@
-"""history, why, show, undo, review, audit, erase: exit codes, messages, one document for machines."""
+"""`history`, `why`, `show`, `undo`, `review`, `audit`, `erase`: exit codes, messages, one JSON document."""
 
 import json
 from contextlib import nullcontext
@@ -27,29 +27,29 @@ FACT = "The user prefers dark mode in every editor there is"
 
 
 @pytest.fixture
-def saved(muniment):
-    """A fact that was remembered: (task id, path)."""
+def saved_fact(muniment):
+    """Remember a fact and return (task id, path)."""
     document = muniment.document("remember", FACT)
     return document["task_id"], document["files_touched"][0]
 
 
-def held(roots, home, text="waits\n"):
-    """Something that waits for the owner; its review and the digest that it is shown with."""
+def make_pending_review(roots, home, text="waits\n"):
+    """Create a pending review and return its id and its digest."""
     with State(home / "state") as state:
         place = Place(load_policy("strict"), bind_all(roots), state)
-        whole = trusted(
+        pending_changes = trusted(
             change_set([Proposed("user/n.md", None, text.encode())]), {"user/n.md": Trust.EXTERNAL}
         )
-        terms = {"policy": place.policy.digest, "roots": place.roots}
-        review = hold(state, by(), whole, ("it comes from outside",), **terms)
+        bindings = {"policy": place.policy.digest, "roots": place.roots}
+        review = hold(state, by(), pending_changes, ("it comes from outside",), **bindings)
         return review, show(review, place).digest
 
 
-# -- history, why, show, undo ----------------------------------------------------------------------------
+# -- history, why, show, undo --------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("at_work")
-def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home):
+def test_read_commands_create_nothing_before_first_commit(muniment, home):
     for bound in (True, False):
         assert muniment.lines("history", bound=bound) == ["no changes were committed yet"]
         assert muniment.lines("audit", "verify")[0].startswith("0 records")
@@ -62,8 +62,8 @@ def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home
     assert not home.exists()
 
 
-def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, saved, roots):
-    task, path = saved
+def test_why_prints_origin_and_manual_edit(muniment, saved_fact, roots):
+    task, path = saved_fact
     lines = muniment.lines("why", path)
     assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
@@ -73,10 +73,10 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
     file.write_bytes(b"by hand\n")
     assert "was edited by hand since this task; trust owner" in muniment("why", path).stdout
     before = photograph(*roots.values())
-    overlap = (
+    message = (
         f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
     )
-    assert muniment.lines("undo", task, code=1) == [f"not undone: {overlap}"]
+    assert muniment.lines("undo", task, code=1) == [f"not undone: {message}"]
     assert photograph(*roots.values()) == before
     file.unlink()
     assert muniment.document("why", path)["state"] == "missing"
@@ -88,24 +88,24 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
         assert muniment.failure(*line.split()) == "not_found"
 
 
-def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots, monkeypatch):
-    task, path = saved
+def test_show_and_why_print_versions_and_removals(muniment, saved_fact, roots, monkeypatch):
+    task, path = saved_fact
     before = (roots["user"] / path.removeprefix("user/")).read_text()
     light = FACT.replace("dark", "light")
     edit = call("edit", path=path, old_string=f"---\n{FACT}", new_string=f"---\n{light}")
     steps = calls(call("read_file", path=path)), calls(edit), say("done")
     monkeypatch.setattr(api, "open_model", lambda *_: nullcontext(ScriptedModel(steps)))
-    again = muniment.document("remember", light)["task_id"]
+    second_task = muniment.document("remember", light)["task_id"]
     assert muniment("show", f"{path}@{task}").stdout == before
     assert "light mode" in muniment("show", path.replace("dark", "light")).stdout
-    told = {"path": path, "content": before, "task": task}
-    assert muniment.document("show", f"{path}@{task}") == told
+    output = {"path": path, "content": before, "task": task}
+    assert muniment.document("show", f"{path}@{task}") == output
     for shown, code in ((f"{path}@other", "not_found"), (f"team/x.md@{task}", "refused")):
         assert muniment.failure("show", shown) == code
-    muniment("undo", again)
+    muniment("undo", second_task)
     undone = muniment.document("undo", task)["task_id"]
-    told = muniment("why", path).stdout
-    assert told.startswith(f"{path} was removed by this task\n  task {undone} (undo)")
+    output = muniment("why", path).stdout
+    assert output.startswith(f"{path} was removed by this task\n  task {undone} (undo)")
     assert muniment.lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
     assert muniment.document("show", f"{path}@{undone}")["content"] is None
     monkeypatch.setattr(ledger, "MAX_STEPS", 1)
@@ -113,22 +113,22 @@ def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots
     assert muniment.document("history")["complete"] is False
 
 
-# -- review ----------------------------------------------------------------------------------------------
+# -- review --------------------------------------------------------------------------------------------
 
 
-def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, home):
-    review, bound_to = held(roots, home)
+def test_review_is_listed_shown_and_approved_by_digest(muniment, roots, home):
+    review, review_digest = make_pending_review(roots, home)
     one, two = muniment.lines("review", "list")
     assert one.startswith(f"{review}: edit of user/n.md, ")
     assert two == "  reason: it comes from outside"
     (listed,) = muniment.document("review", "list")["reviews"]
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
-    assert muniment("review", "show", review).stdout.endswith(f"digest {bound_to}\n")
-    assert muniment.document("review", "show", review)["digest"] == bound_to
+    assert muniment("review", "show", review).stdout.endswith(f"digest {review_digest}\n")
+    assert muniment.document("review", "show", review)["digest"] == review_digest
     assert muniment.failure("review", "approve", review, "--digest", "0" * 64) == "review_changed"
-    back = f"  to undo it: muniment undo approve:{review}"
-    told = muniment.lines("review", "approve", review, "--digest", bound_to)
-    assert told == ["approved (new): user/n.md", back]
+    undo_line = f"  to undo it: muniment undo approve:{review}"
+    lines = muniment.lines("review", "approve", review, "--digest", review_digest)
+    assert lines == ["approved (new): user/n.md", undo_line]
     assert (roots["user"] / "n.md").read_text() == "waits\n"
     assert muniment.failure("review", "approve", review, "--yes") == "review_closed"
     assert muniment("undo", f"approve:{review}").exit_code == 0
@@ -136,49 +136,54 @@ def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, ho
 
 
 @pytest.mark.usefixtures("terminal")
-def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, home, monkeypatch):
-    review, _ = held(roots, home)
-    shows = []
+def test_review_approval_on_terminal_uses_shown_version(muniment, roots, home, monkeypatch):
+    review, _ = make_pending_review(roots, home)
+    shown_reviews = []
     monkeypatch.setattr(
-        "muniment.operations.review.show", lambda *asked: shows.append(show(*asked)) or shows[-1]
+        "muniment.operations.review.show",
+        lambda *arguments: shown_reviews.append(show(*arguments)) or shown_reviews[-1],
     )
     for number, stdin in enumerate((None, "\n", "N\n", "y\n"), 1):
         code = 0 if stdin == "y\n" else 130
         assert muniment("review", "approve", review, stdin=stdin).exit_code == code
-        assert ((roots["user"] / "n.md").exists(), len(shows)) == (code == 0, number)
+        assert ((roots["user"] / "n.md").exists(), len(shown_reviews)) == (code == 0, number)
 
 
-def test_a_review_is_approved_unseen_only_with_yes_and_elsewhere_counted(muniment, roots, home, tmp_path):
-    held(make_roots(tmp_path / "other"), home)
+def test_review_approval_without_terminal_requires_yes(muniment, roots, home, tmp_path):
+    make_pending_review(make_roots(tmp_path / "other"), home)
     assert muniment.lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
     assert muniment.document("review", "list") == {"reviews": [], "elsewhere": 1}
-    review, _ = held(roots, home)
-    asked = muniment("review", "approve", review, stdin="y\n")
-    assert (asked.exit_code, "--digest" in asked.stderr, "--yes" in asked.stderr) == (2, True, True)
+    review, _ = make_pending_review(roots, home)
+    unconfirmed = muniment("review", "approve", review, stdin="y\n")
+    assert (unconfirmed.exit_code, "--digest" in unconfirmed.stderr, "--yes" in unconfirmed.stderr) == (
+        2,
+        True,
+        True,
+    )
     assert not (roots["user"] / "n.md").exists()
     done = muniment.document("review", "approve", review, "--yes")
     assert (done["status"], done["changes"]) == ("approved", [{"path": "user/n.md", "kind": "create"}])
-    review, _ = held(roots, home, "other\n")
+    review, _ = make_pending_review(roots, home, "other\n")
     assert muniment.lines("review", "reject", review) == [f"rejected: {review}; nothing was written"]
     assert muniment.failure("review", "reject", review) == "review_closed"
     assert muniment.failure("review", "show", "rzzzzzz") == "not_found"
 
 
-# -- audit -----------------------------------------------------------------------------------------------
+# -- audit ---------------------------------------------------------------------------------------------
 
 
-def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tmp_path):
-    task, path = saved
-    whole = muniment.lines("audit", "verify")
-    assert whole[0] == "1 records; none was edited, removed or added without the key"
-    assert "--head-file" in " ".join(whole)
-    kept = put(tmp_path, "head", muniment("audit", "head").stdout)
-    told = muniment.document("audit", "verify", "--head-file", kept)
-    assert (told["whole"], told["head"]) == (True, kept.read_text().strip())
-    assert muniment("audit", "verify", "--head-file", "-", stdin=kept.read_text()).exit_code == 0
-    assert muniment.document("audit", "head") == {"head": told["head"], "records": 1}
-    shown = muniment("audit", "show").stdout
-    assert (shown.startswith("1 20"), f" commit {task} " in shown, path in shown) == (True, True, True)
+def test_audit_verifies_chain_and_stored_head(muniment, saved_fact, home, tmp_path):
+    task, path = saved_fact
+    lines = muniment.lines("audit", "verify")
+    assert lines[0] == "1 records; none was edited, removed or added without the key"
+    assert "--head-file" in " ".join(lines)
+    head_file = put(tmp_path, "head", muniment("audit", "head").stdout)
+    document = muniment.document("audit", "verify", "--head-file", head_file)
+    assert (document["whole"], document["head"]) == (True, head_file.read_text().strip())
+    assert muniment("audit", "verify", "--head-file", "-", stdin=head_file.read_text()).exit_code == 0
+    assert muniment.document("audit", "head") == {"head": document["head"], "records": 1}
+    output = muniment("audit", "show").stdout
+    assert (output.startswith("1 20"), f" commit {task} " in output, path in output) == (True, True, True)
     assert muniment("audit", "show", "--task", "task-9").stdout.startswith("no records of this task")
     (record,) = muniment.document("audit", "show", "--task", task)["records"]
     assert (record["kind"], record["task"]) == ("commit", task)
@@ -194,23 +199,24 @@ def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tm
     with State(home / "state") as state, state.ledger.transaction() as connection:
         for table in ("record", "head", "change_set"):
             connection.execute(f"DELETE FROM {table}")
-    assert muniment("audit", "verify").exit_code == 0  # A whole ledger put back shows only with the head.
-    cut = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
-    assert muniment.lines("audit", "verify", "--head-file", kept, code=1) == [cut]
+    # A complete old ledger is detected only with the stored head.
+    assert muniment("audit", "verify").exit_code == 0
+    message = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
+    assert muniment.lines("audit", "verify", "--head-file", head_file, code=1) == [message]
 
 
-# -- erase -----------------------------------------------------------------------------------------------
+# -- erase ---------------------------------------------------------------------------------------------
 
 
-def test_erase_shows_its_plan_and_applies_it_only_with_yes(muniment, saved, roots, home):
-    task, path = saved
+def test_erase_shows_plan_and_applies_it_only_with_yes(muniment, saved_fact, roots, home):
+    task, path = saved_fact
     with State(home / "state") as state:
         Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
     before = photograph(*roots.values())
-    first, second, third, *_, open_, last = told = muniment.lines("erase", path)
+    first, second, third, *_, open_, last = lines = muniment.lines("erase", path)
     assert [first, second] == [f"would be erased permanently: {path}", f"  the file {path}"]
     assert third == "  1 versions in the history; undo and show will report them as erased"
-    assert "  requests and results of 1 daemon tasks; waiting tasks will fail" in told
+    assert "  requests and results of 1 daemon tasks; waiting tasks will fail" in lines
     assert last == f"nothing was erased; to erase it: muniment erase {path} --yes"
     assert "not covered: " in open_
     assert photograph(*roots.values()) == before
@@ -229,40 +235,40 @@ def test_erase_shows_its_plan_and_applies_it_only_with_yes(muniment, saved, root
         assert muniment.failure("erase", "user/none.md", *more) == "not_found"
 
 
-def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
-    task, path = saved
+def test_erase_lists_reviews_copies_and_older_versions(muniment, saved_fact, roots, home):
+    task, path = saved_fact
     (home / "state" / "ledger.db.version-1").write_bytes(b"")
-    held(roots, home, FACT + "\n")
-    again = muniment.document("remember", FACT + ", and in terminals")
-    (other,) = again["files_touched"]
-    muniment("undo", again["task_id"])
-    told = muniment("erase", task).stdout
-    assert "  review r" in told
-    assert "  the copy ledger.db.version-1, " in told
-    assert other == path or f"  including older versions of {other} that contain part of the text" in told
+    make_pending_review(roots, home, FACT + "\n")
+    second = muniment.document("remember", FACT + ", and in terminals")
+    (other,) = second["files_touched"]
+    muniment("undo", second["task_id"])
+    output = muniment("erase", task).stdout
+    assert "  review r" in output
+    assert "  the copy ledger.db.version-1, " in output
+    assert other == path or f"  including older versions of {other} that contain part of the text" in output
     receipt = muniment.document("erase", task, "--yes")
     assert (receipt["status"], receipt["reviews"]) == ("erased", 1)
     assert path not in json.dumps(receipt)
 
 
-def test_what_is_left_of_a_text_is_named_and_then_it_is_gone(muniment, saved, roots, tmp_path):
-    _, path = saved
+def test_erase_verify_lists_remains_until_none_are_left(muniment, saved_fact, roots, tmp_path):
+    _, path = saved_fact
     text = put(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
-    found = " ".join(muniment.lines("erase", "--verify", text, code=1))
-    assert ("ledger.db" in found, "delete your copies" in found) == (True, True)
+    output = " ".join(muniment.lines("erase", "--verify", text, code=1))
+    assert ("ledger.db" in output, "delete your copies" in output) == (True, True)
     assert muniment.document("erase", "--verify", text, code=1)["left"]
     assert muniment("erase", path, "--yes").exit_code == 0
-    gone = muniment.lines("erase", "--verify", "-", stdin=FACT)
-    assert gone[0] == "no remains found, except in existing entries"
+    lines = muniment.lines("erase", "--verify", "-", stdin=FACT)
+    assert lines[0] == "no remains found, except in existing entries"
     assert muniment.document("erase", "--verify", text)["left"] == {}
     assert muniment.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
 
 
-def test_the_library_offers_the_same(tmp_path, roots, home, saved):
-    task, path = saved
-    review, bound_to = held(roots, home)
-    other, _ = held(roots, home, "other\n")
+def test_library_offers_ledger_operations(tmp_path, roots, home, saved_fact):
+    task, path = saved_fact
+    review, review_digest = make_pending_review(roots, home)
+    other, _ = make_pending_review(roots, home, "other\n")
     with api.open(tmp_path, roots=roots, home=home) as memory:
         assert [step.task for step in memory.history(path)] == [task]
         assert memory.why(path).state == "committed"
@@ -270,6 +276,6 @@ def test_the_library_offers_the_same(tmp_path, roots, home, saved):
         with pytest.raises(MunimentError, match="was undone by"):
             memory.undo(task)
         assert undone.changes[0].sha256_before is not None
-        assert memory.review(review).digest == bound_to
-        assert memory.approve(review, bound_to).changes[0].sha256_after == digest(b"waits\n")
+        assert memory.review(review).digest == review_digest
+        assert memory.approve(review, review_digest).changes[0].sha256_after == digest(b"waits\n")
         assert memory.reject(other).task_id is None

@@ -1,4 +1,4 @@
-"""`muniment export`, `backup`, `restore`: the same bytes again, one moment, nothing of a file that lies."""
+"""`muniment export`, `backup`, `restore`: identical bytes, one moment, no trust in forged files."""
 
 import io
 import json
@@ -27,17 +27,17 @@ FACTS = ["The user prefers dark mode in all editors", "The project pins pnpm to 
 
 
 class Home:
-    """A home of its own, with a workspace that is a repository, by the command line."""
+    """Runs commands in its own home, with a repository as workspace."""
 
     def __init__(self, base, name):
         self.path, self.work = base / name, base / "work"
         (self.work / ".git").mkdir(parents=True, exist_ok=True)
 
     def __call__(self, *arguments, code=0, **environment):
-        placed = arguments[0] not in {"backup", "restore", "audit"}
-        given = [*map(str, arguments), *([f"--workspace={self.work}"] if placed else [])]
+        has_workspace = arguments[0] not in {"backup", "restore", "audit"}
+        line = [*map(str, arguments), *([f"--workspace={self.work}"] if has_workspace else [])]
         env = {"MUNIMENT_HOME": str(self.path), **environment}
-        done = invoked(given, env)
+        done = invoked(line, env)
         assert done.exit_code == code, done.output
         return done
 
@@ -45,14 +45,14 @@ class Home:
         return json.loads(self(*arguments, "--json", **more).stdout)
 
     def tree(self):
-        """The bytes of every file of the memory, by its path in the home."""
+        """Return the bytes of every file of the memory, by its path in the home."""
         files = [path for top in ("user", "projects") for path in (self.path / top).rglob("*.md")]
         return {str(path.relative_to(self.path)): path.read_bytes() for path in files}
 
 
 @pytest.fixture
 def home(tmp_path):
-    """A home that knows some facts, one of them by hand and one of an agent."""
+    """Create a home with facts: of the owner, of an agent, and one written manually."""
     made = Home(tmp_path, "home")
     for fact in FACTS:
         made("remember", fact)
@@ -71,7 +71,7 @@ def other(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tar", "jsonl"])
-def test_an_export_that_is_imported_and_exported_again_is_the_same_to_the_byte(home, other, tmp_path, kind):
+def test_export_import_roundtrip_is_identical(home, other, tmp_path, kind):
     first, second = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
     assert home.document("export", "--to", first)["entries"] == 7
     assert first.stat().st_mode & 0o777 == 0o600
@@ -80,7 +80,10 @@ def test_an_export_that_is_imported_and_exported_again_is_the_same_to_the_byte(h
     other("export", "--to", second)
     assert second.read_bytes() == first.read_bytes()
     assert other.tree() == home.tree(), "the generated indexes too"
-    trusts = [{each["path"]: each["trust"] for each in at.document("ls")["entries"]} for at in (home, other)]
+    trusts = [
+        {each["path"]: each["trust"] for each in each_home.document("ls")["entries"]}
+        for each_home in (home, other)
+    ]
     assert trusts[0] == trusts[1]
     assert other.document("import", first, "--trust=owner")["counts"]["known"] == 7
     assert kind == "tar" or home("export", "--to", "-").stdout.encode() == first.read_bytes()
@@ -88,23 +91,23 @@ def test_an_export_that_is_imported_and_exported_again_is_the_same_to_the_byte(h
     assert other.document("ls")["entries"] == []
 
 
-def test_an_export_of_the_owner_comes_as_an_agents_unless_the_operator_says_otherwise(home, other, tmp_path):
+def test_import_of_owner_export_has_agent_trust_by_default(home, other, tmp_path):
     home("export", "--to", tmp_path / "a.tar")
-    said = other("import", tmp_path / "a.tar").stdout
-    assert "4 entries claim more trust than agent" in said
+    output = other("import", tmp_path / "a.tar").stdout
+    assert "4 entries claim more trust than agent" in output
     assert {each["trust"] for each in other.document("ls")["entries"]} == {"agent"}
     path = next(each["path"] for each in other.document("ls")["entries"] if "dark" in each["path"])
     assert '"trust": "agent"' in other.document("show", path)["content"]
 
 
-def test_an_export_never_takes_the_place_of_a_file_and_says_what_it_takes(home, tmp_path):
-    there = put(tmp_path, "there.tar", "mine\n")
-    for target in (there, tmp_path / "a.zip", tmp_path / "missing" / "a.tar"):
+def test_export_overwrites_nothing_and_names_skipped_files(home, tmp_path):
+    existing = put(tmp_path, "there.tar", "mine\n")
+    for target in (existing, tmp_path / "a.zip", tmp_path / "missing" / "a.tar"):
         assert home.document("export", "--to", target, code=1)["error"]["code"] == "config_invalid"
-    assert there.read_text() == "mine\n"
+    assert existing.read_text() == "mine\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "mem0.json", "there.tar", "work"]
     (home.path / "user" / "latin.md").write_bytes(b"\xe9t\xe9\n")
-    (home.path / "user" / "link.md").symlink_to(there)
+    (home.path / "user" / "link.md").symlink_to(existing)
     notes = " ".join(home.document("export", "--to", tmp_path / "a.jsonl")["notes"])
     assert "user/latin.md" in notes
     assert "user/link.md" in notes
@@ -118,9 +121,7 @@ def test_an_export_never_takes_the_place_of_a_file_and_says_what_it_takes(home, 
 # -- backup --------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_is_configured(
-    home, other, tmp_path
-):
+def test_backup_restores_history_trust_and_configuration(home, other, tmp_path):
     outside = tmp_path / "team"
     outside.mkdir(mode=0o700)
     put(home.path, "config.toml", f'# mine\npolicy = "strict"\n[roots]\nuser = "{outside}"  # shared\n')
@@ -138,8 +139,8 @@ def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_i
     assert (done["head"], done["files"]) == (made["head"], made["files"])
     assert other.document("audit", "verify")["whole"]
     assert other.document("index", "verify")["correct"]
-    here, there = home.document("ls")["entries"], other.document("ls")["entries"]
-    assert here == there != []
+    entries, restored_entries = home.document("ls")["entries"], other.document("ls")["entries"]
+    assert entries == restored_entries != []
     assert (other.path / "restored" / "user" / "MEMORY.md").exists()
     assert (other.path / "config.toml").read_text() == (
         f'# mine\npolicy = "strict"\n[roots]\nuser = "{other.path}/restored/user"  # shared\n'
@@ -151,11 +152,11 @@ def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_i
     assert modes == {0}
     assert other.document("history")["steps"] == home.document("history")["steps"]
     other("undo", task)
-    assert len(other.document("ls")["entries"]) == len(here) - 1
-    assert outside.joinpath("MEMORY.md").exists(), "where it was, it stays as it is"
+    assert len(other.document("ls")["entries"]) == len(entries) - 1
+    assert outside.joinpath("MEMORY.md").exists(), "the original is unchanged"
 
 
-def test_a_restored_home_finds_its_project_by_a_checkout_that_was_renamed_meanwhile(tmp_path):
+def test_restored_home_finds_renamed_checkout(tmp_path):
     home, other = Home(tmp_path, "home"), Home(tmp_path, "other")
     home.work = repository(tmp_path / "project")
     home("remember", "The project pins pnpm to version 9", "--scope=project")
@@ -166,7 +167,7 @@ def test_a_restored_home_finds_its_project_by_a_checkout_that_was_renamed_meanwh
     assert entry.startswith("project/")
 
 
-def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_path):
+def test_backup_includes_root_bound_inside_home(home, other, tmp_path):
     (home.path / "mine").mkdir(mode=0o700)
     put(home.path, "config.toml", f"roots = {{user = '{home.path}/mine'}}\n")
     home("remember", "Likes green tea", "--scope=user")
@@ -176,98 +177,92 @@ def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_
     assert other.document("index", "verify")["correct"]
 
 
-def test_a_project_that_comes_while_a_backup_begins_is_in_it_with_its_commit(
-    home, other, tmp_path, monkeypatch
-):
-    copied, second = backing._copy_ledger, Home(tmp_path / "second", "unused")
+def test_backup_includes_project_created_at_start(home, other, tmp_path, monkeypatch):
+    real_copy, second = backing._copy_ledger, Home(tmp_path / "second", "unused")
 
-    def slowly(state, path):
-        monkeypatch.setattr(backing, "_copy_ledger", copied)
+    def copy_after_new_project(state, path):
+        monkeypatch.setattr(backing, "_copy_ledger", real_copy)
         second.path = home.path
         second("remember", "The project pins node to version 22", "--scope=project")
-        copied(state, path)
+        real_copy(state, path)
 
-    monkeypatch.setattr(backing, "_copy_ledger", slowly)
+    monkeypatch.setattr(backing, "_copy_ledger", copy_after_new_project)
     home("backup", tmp_path / "a")
     other("restore", tmp_path / "a")
     assert len(list((other.path / "projects").iterdir())) == 2
     assert other.tree() == home.tree()
 
 
-def test_what_cannot_be_read_ends_a_backup_and_what_goes_meanwhile_does_not(
-    home, other, tmp_path, monkeypatch
-):
-    added = backing._Archive._add_plain
+def test_backup_fails_on_unreadable_file_but_not_on_missing(home, other, tmp_path, monkeypatch):
+    real_add = backing._Archive._add_plain
 
-    def failing(problem):
+    def fail_with(problem):
         def add(self, shown, name, folder):
             if name == "by-hand.md":
                 raise problem
-            added(self, shown, name, folder)
+            real_add(self, shown, name, folder)
 
         return add
 
-    monkeypatch.setattr(backing._Archive, "_add_plain", failing(PermissionError(13, "Permission denied")))
-    told = home.document("backup", tmp_path / "a", code=1)["error"]
-    assert "by-hand.md" in told["message"]
-    monkeypatch.setattr(backing._Archive, "_add_plain", failing(FileNotFoundError(2, "gone")))
+    monkeypatch.setattr(backing._Archive, "_add_plain", fail_with(PermissionError(13, "Permission denied")))
+    error = home.document("backup", tmp_path / "a", code=1)["error"]
+    assert "by-hand.md" in error["message"]
+    monkeypatch.setattr(backing._Archive, "_add_plain", fail_with(FileNotFoundError(2, "gone")))
     home("backup", tmp_path / "a")
     other("restore", tmp_path / "a")
     assert not (other.path / "user" / "by-hand.md").exists()
 
 
-def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, monkeypatch):
+def test_restore_on_full_disk_leaves_no_home(home, other, tmp_path, monkeypatch):
     home("backup", tmp_path / "a")
 
-    def full(*_):
+    def fail_to_write(*_):
         raise OSError(28, "No space left on device")
 
-    def no_folder(path):
+    def fail_to_create(path):
         if path.name == "user":
             raise ManagedMemoryUnavailable(str(path), "No space left on device")
-        made(path)
+        real_create(path)
 
-    made = backing.create_private_directory
+    real_create = backing.create_private_directory
 
-    for name, fails in (("_put", full), ("create_private_directory", no_folder)):
-        with monkeypatch.context() as filled:
-            filled.setattr(backing, name, fails)
-            told = other.document("restore", tmp_path / "a", code=1)["error"]
-        assert told["code"] == "managed_memory_unavailable"
-        assert "No space left on device" in told["message"]
+    for name, fails in (("_put", fail_to_write), ("create_private_directory", fail_to_create)):
+        with monkeypatch.context() as patch:
+            patch.setattr(backing, name, fails)
+            error = other.document("restore", tmp_path / "a", code=1)["error"]
+        assert error["code"] == "managed_memory_unavailable"
+        assert "No space left on device" in error["message"]
         assert not other.path.exists()
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "expected"),
     [
         (sqlite3.SQLITE_FULL, "/a cannot be written: No space left on device"),
         (sqlite3.SQLITE_IOERR, "/home/state/ledger.db: "),
     ],
 )
-def test_a_disk_that_is_full_beside_a_backup_is_not_said_to_be_that_of_the_state(
-    home, tmp_path, monkeypatch, code, told
-):
+def test_backup_on_full_disk_names_target_not_ledger(home, tmp_path, monkeypatch, code, expected):
     class Failing(sqlite3.Connection):
         def execute(self, *_):
             error = sqlite3.OperationalError("it fails")
             error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE"
             raise error
 
-    def connected(path, **more):
-        return connect(path, **(more or {"factory": Failing}))
+    def fake_connect(path, **more):
+        return real_connect(path, **(more or {"factory": Failing}))
 
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", connected)
+    real_connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", fake_connect)
     message = home.document("backup", tmp_path / "a", code=1)["error"]["message"]
-    assert message.startswith(f"{tmp_path}{told}")
+    assert message.startswith(f"{tmp_path}{expected}")
 
 
 @pytest.mark.parametrize(
     "config",
     ['["roots"]\n"user" = """{}"""\n', "[roots]\nuser = '{}'\n[x]\nuser = '{}'\n", "roots = 3\n"],
 )
-def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_path, config):
+def test_restore_leaves_ambiguous_config_binding_to_user(tmp_path, config):
     (tmp_path / "team").mkdir(mode=0o700)
     put(tmp_path / "beside", "config.toml", config.format(tmp_path / "team", "y"))
     done = backing.BackedUp()
@@ -277,7 +272,7 @@ def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_pat
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 
 
-def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
+def test_backup_skips_and_names_special_files(home, other, tmp_path):
     (home.path / "user" / "link").symlink_to("/etc/passwd")
     os.mkfifo(home.path / "user" / "pipe")
     os.link(home.path / "user" / "by-hand.md", tmp_path / "second-name")
@@ -288,7 +283,7 @@ def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
 
 
 @pytest.mark.parametrize("target", [".", "/", ""])
-def test_a_backup_without_a_name_is_refused_in_a_line(home, target):
+def test_backup_without_file_name_is_rejected(home, target):
     assert home.document("backup", target, code=1)["error"]["code"] == "config_invalid"
 
 
@@ -303,8 +298,8 @@ def test_restore_replaces_nothing(home, other, tmp_path):
     assert home.document("backup", tmp_path / "a", code=1)["error"]["code"] == "config_invalid"
 
 
-def remade(source, target, change):
-    """A backup with other members: `change` is given what there are, by name, with their bytes."""
+def rewrite_backup(source, target, change):
+    """Copy a backup with changed members: `change` receives the members and their bytes."""
     with tarfile.open(source) as archive:
         members = [(member, archive.extractfile(member).read()) for member in archive]
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -314,7 +309,7 @@ def remade(source, target, change):
     return target
 
 
-def named(name, kind=tarfile.REGTYPE, **more):
+def make_member(name, kind=tarfile.REGTYPE, **more):
     member = tarfile.TarInfo(name)
     member.type = kind
     for key, value in more.items():
@@ -322,69 +317,71 @@ def named(name, kind=tarfile.REGTYPE, **more):
     return member
 
 
-def with_manifest(members):
-    """Members with a manifest that tells of them, as somebody would make one who wants them in."""
+def add_manifest(members):
+    """Add a manifest that lists all members, as an attacker would."""
     import hashlib
 
-    *others, (last, content) = members
-    told = json.loads(content)
-    told["files"] = {
-        member.name: [len(data), hashlib.sha256(data).hexdigest()]
-        for member, data in others
-        if member.isreg()
+    *files, (last, content) = members
+    manifest = json.loads(content)
+    manifest["files"] = {
+        member.name: [len(data), hashlib.sha256(data).hexdigest()] for member, data in files if member.isreg()
     }
-    return [*others, (last, json.dumps(told).encode())]
+    return [*files, (last, json.dumps(manifest).encode())]
 
 
-def adding(*more):
-    return lambda members: with_manifest([*members[:-1], *more, members[-1]])
+def add_members(*more):
+    return lambda members: add_manifest([*members[:-1], *more, members[-1]])
 
 
-def changed(name, content):
+def replace_content(name, content):
     return lambda members: [(m, content if m.name == name else data) for m, data in members]
 
 
 HOSTILE = {
-    "traversal": adding((named("home/user/../../../evil.md"), b"x")),
-    "absolute": adding((named("/home/user/evil.md"), b"x")),
-    "elsewhere": adding((named("state/token"), b"x")),
-    "no-known-place": adding((named("home/state/ledger.db"), b"x")),
-    "empty-name": adding((named("home/user//a.md"), b"x")),
-    "link": adding((named("home/user/l.md", tarfile.SYMTYPE, linkname="/etc/passwd"), b"")),
-    "link-folder": adding(
-        (named("home/user/d", tarfile.SYMTYPE, linkname="/"), b""), (named("home/user/d/x"), b"")
+    "traversal": add_members((make_member("home/user/../../../evil.md"), b"x")),
+    "absolute": add_members((make_member("/home/user/evil.md"), b"x")),
+    "elsewhere": add_members((make_member("state/token"), b"x")),
+    "no-known-place": add_members((make_member("home/state/ledger.db"), b"x")),
+    "empty-name": add_members((make_member("home/user//a.md"), b"x")),
+    "link": add_members((make_member("home/user/l.md", tarfile.SYMTYPE, linkname="/etc/passwd"), b"")),
+    "link-folder": add_members(
+        (make_member("home/user/d", tarfile.SYMTYPE, linkname="/"), b""), (make_member("home/user/d/x"), b"")
     ),
-    "hard-link": adding((named("home/user/h.md", tarfile.LNKTYPE, linkname="state/audit.key"), b"")),
-    "device": adding((named("home/user/dev", tarfile.CHRTYPE, devmajor=1, devminor=3), b"")),
-    "fifo": adding((named("home/user/fifo", tarfile.FIFOTYPE), b"")),
-    "folder": adding((named("home/user/folder", tarfile.DIRTYPE), b"")),
-    "broken-projects": lambda members: with_manifest(changed("home/projects.json", b"[]")(members)),
-    "twice": adding((named("home/user/by-hand.md"), b"other")),
-    "below-a-file": adding((named("home/user/by-hand.md/x.md"), b"x")),
-    "above-a-file": adding((named("home/user"), b"x")),
-    "sparse": adding(
-        (named("home/user/s", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "1" * 9}), b"x")
+    "hard-link": add_members(
+        (make_member("home/user/h.md", tarfile.LNKTYPE, linkname="state/audit.key"), b"")
     ),
-    "long-header": adding((named("home/user/p", pax_headers={"comment": "x" * 200_000}), b"x")),
-    "deep": adding((named("home/user/" + "d/" * 80 + "x.md"), b"x")),
-    "changed-bytes": changed("home/user/by-hand.md", b"The kettle is red!!\n"),
-    "changed-ledger": changed("state/ledger.db", b"SQLite format 3\0" + b"x" * 4_000),
-    "empty-ledger": lambda members: with_manifest(changed("state/ledger.db", b"")(members)),
+    "device": add_members((make_member("home/user/dev", tarfile.CHRTYPE, devmajor=1, devminor=3), b"")),
+    "fifo": add_members((make_member("home/user/fifo", tarfile.FIFOTYPE), b"")),
+    "folder": add_members((make_member("home/user/folder", tarfile.DIRTYPE), b"")),
+    "broken-projects": lambda members: add_manifest(replace_content("home/projects.json", b"[]")(members)),
+    "twice": add_members((make_member("home/user/by-hand.md"), b"other")),
+    "below-a-file": add_members((make_member("home/user/by-hand.md/x.md"), b"x")),
+    "above-a-file": add_members((make_member("home/user"), b"x")),
+    "sparse": add_members(
+        (make_member("home/user/s", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "1" * 9}), b"x")
+    ),
+    "long-header": add_members((make_member("home/user/p", pax_headers={"comment": "x" * 200_000}), b"x")),
+    "deep": add_members((make_member("home/user/" + "d/" * 80 + "x.md"), b"x")),
+    "changed-bytes": replace_content("home/user/by-hand.md", b"The kettle is red!!\n"),
+    "changed-ledger": replace_content("state/ledger.db", b"SQLite format 3\0" + b"x" * 4_000),
+    "empty-ledger": lambda members: add_manifest(replace_content("state/ledger.db", b"")(members)),
     "half-a-character": lambda members: [
         *members[:-1],
         (members[-1][0], json.dumps(json.loads(members[-1][1]) | {"home": "\ud800"}).encode()),
     ],
-    "lying-ledger": lambda members: with_manifest(changed("state/ledger.db", b"x" * 9_000)(members)),
-    "other-key": lambda members: with_manifest(changed("state/audit.key", b"k" * 32)(members)),
-    "no-ledger": lambda members: with_manifest(
+    "lying-ledger": lambda members: add_manifest(replace_content("state/ledger.db", b"x" * 9_000)(members)),
+    "other-key": lambda members: add_manifest(replace_content("state/audit.key", b"k" * 32)(members)),
+    "no-ledger": lambda members: add_manifest(
         [each for each in members if each[0].name != "state/ledger.db"]
     ),
     "one-less": lambda members: [each for each in members if each[0].name != "home/user/by-hand.md"],
     "no-manifest": lambda members: members[:-1],
-    "behind": lambda members: [*members, (named("home/user/evil.md"), b"x")],
-    "no-json": changed(backing.MANIFEST, b"[" * 100_000),
-    "list": changed(backing.MANIFEST, b"[]"),
-    "files-none": changed(backing.MANIFEST, json.dumps({"format": backing.FORMAT, "files": 7}).encode()),
+    "behind": lambda members: [*members, (make_member("home/user/evil.md"), b"x")],
+    "no-json": replace_content(backing.MANIFEST, b"[" * 100_000),
+    "list": replace_content(backing.MANIFEST, b"[]"),
+    "files-none": replace_content(
+        backing.MANIFEST, json.dumps({"format": backing.FORMAT, "files": 7}).encode()
+    ),
     "roots-outside": lambda members: [
         *members[:-1],
         (members[-1][0], json.dumps(json.loads(members[-1][1]) | {"roots": {"../x": "/tmp"}}).encode()),
@@ -394,21 +391,23 @@ HOSTILE = {
 
 @pytest.mark.threat("T-PATH-18", control="restored_names")
 @pytest.mark.threat("T-PATH-18", control="restored_digests")
-def test_a_backup_that_lies_is_refused_and_nothing_is_left_behind(home, other, tmp_path):
+def test_restore_rejects_forged_backup_and_leaves_nothing(home, other, tmp_path):
     home("backup", tmp_path / "a")
     (tmp_path / "elsewhere").mkdir()
-    before, told = photograph(tmp_path / "elsewhere", tmp_path / "home").keys(), {}
+    before, results = photograph(tmp_path / "elsewhere", tmp_path / "home").keys(), {}
     for name, change in HOSTILE.items():
-        remade(tmp_path / "a", tmp_path / "b", change)
+        rewrite_backup(tmp_path / "a", tmp_path / "b", change)
         error = other.document("restore", tmp_path / "b", code=1)["error"]
         assert photograph(tmp_path / "elsewhere", tmp_path / "home").keys() == before, name
-        told[name] = error["code"], error["message"].endswith("nothing was restored")
-    assert told == dict.fromkeys(HOSTILE, ("config_invalid", True))
-    honest = remade(tmp_path / "a", tmp_path / "b", adding((named("home/user/more.md"), b"More.\n")))
-    assert other.document("restore", honest)["files"] > 0, "they are refused for what they do"
+        results[name] = error["code"], error["message"].endswith("nothing was restored")
+    assert results == dict.fromkeys(HOSTILE, ("config_invalid", True))
+    honest = rewrite_backup(
+        tmp_path / "a", tmp_path / "b", add_members((make_member("home/user/more.md"), b"More.\n"))
+    )
+    assert other.document("restore", honest)["files"] > 0, "only the forged part is the reason"
 
 
-def test_a_backup_that_was_cut_anywhere_is_refused(home, other, tmp_path):
+def test_restore_rejects_truncated_backup(home, other, tmp_path):
     home("backup", tmp_path / "a")
     whole = (tmp_path / "a").read_bytes()
     for size in (0, 1, 511, 512, 513, len(whole) // 2, len(whole) - 11_000):
@@ -425,12 +424,12 @@ with muniment.open(sys.argv[1], policy=sys.argv[2], in_process=True) as memory:
     for number in range(10_000):
         path = memory.remember(f"Service {number} listens on port {number}").files_touched[0]
         print(f"{time.time_ns()} {path}", flush=True)
-        time.sleep(max(0, 0.05 * (number + 1) - (time.monotonic() - began)))  # Twenty in a second.
+        time.sleep(max(0, 0.05 * (number + 1) - (time.monotonic() - began)))  # Twenty per second.
 """
 
 
 @pytest.mark.slow
-def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_before(home, other, tmp_path):
+def test_backup_during_writes_contains_acknowledged_commits(home, other, tmp_path):
     env = os.environ | {"MUNIMENT_HOME": str(home.path)}
     text = (Path(muniment.__file__).with_name("policies") / "strict.toml").read_text()
     text = text.replace('name = "strict"', 'name = "none"').replace('require = "partial"', 'require = "none"')
@@ -438,13 +437,15 @@ def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_be
     writer = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     try:
         lines = [writer.stdout.readline() for _ in range(40)]
-        moment = time.time_ns()
+        backup_time = time.time_ns()
         made = home.document("backup", tmp_path / "a")
         later = [writer.stdout.readline() for _ in range(5)]
     finally:
         writer.send_signal(signal.SIGKILL)
         lines += writer.communicate()[0].splitlines()
-    acknowledged = {line.split()[1] for line in [*lines, *later] if line and int(line.split()[0]) < moment}
+    acknowledged = {
+        line.split()[1] for line in [*lines, *later] if line and int(line.split()[0]) < backup_time
+    }
     assert len(acknowledged) >= 40
     other("restore", tmp_path / "a")
     assert other.document("audit", "verify")["whole"]
@@ -453,71 +454,74 @@ def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_be
     assert acknowledged <= paths
     assert made["notes"] == []
     committed = {each["path"] for each in other.document("history")["steps"]}
-    assert committed == paths - {"user/by-hand.md"}, "no file without its commit, no commit without its file"
+    assert committed == paths - {"user/by-hand.md"}, "every file has a commit and every commit its file"
 
 
-def test_the_end_of_the_records_that_is_told_is_that_of_the_backup(home, other, tmp_path, monkeypatch):
-    """Though somebody else's task is put on record while it is made."""
-    finish = backing._Archive.finish
+def test_backup_prints_head_of_its_own_ledger(home, other, tmp_path, monkeypatch):
+    """Another task commits while the backup is made."""
+    real_finish = backing._Archive.finish
 
-    def later(*arguments):
+    def finish_after_commit(*arguments):
         home("remember", "The user whistles")
-        return finish(*arguments)
+        return real_finish(*arguments)
 
-    monkeypatch.setattr(backing._Archive, "finish", later)
+    monkeypatch.setattr(backing._Archive, "finish", finish_after_commit)
     made = home.document("backup", tmp_path / "a")
     assert other.document("restore", tmp_path / "a")["head"] == made["head"]
 
 
-def test_a_backup_goes_where_sqlite_can_have_no_write_ahead_log(home, tmp_path, monkeypatch):
-    """As to a share: beside the target nothing is asked of SQLite that such a file system refuses."""
-    asked, connect = [], sqlite3.connect
+def test_backup_target_needs_no_write_ahead_log(home, tmp_path, monkeypatch):
+    """On a share, SQLite must not need features that the file system lacks."""
+    statements, real_connect = [], sqlite3.connect
 
-    def noting(path, *arguments, **more):
-        connection = connect(path, *arguments, **more)
+    def tracing_connect(path, *arguments, **more):
+        connection = real_connect(path, *arguments, **more)
         if str(tmp_path / "share") in str(path):
-            connection.set_trace_callback(asked.append)
+            connection.set_trace_callback(statements.append)
         return connection
 
     (tmp_path / "share").mkdir()
-    monkeypatch.setattr(sqlite3, "connect", noting)
+    monkeypatch.setattr(sqlite3, "connect", tracing_connect)
     home("backup", tmp_path / "share" / "a")
-    assert asked
-    assert [each for each in asked if "wal" in each.lower()] == []
+    assert statements
+    assert [each for each in statements if "wal" in each.lower()] == []
 
 
-def test_what_is_left_of_one_that_was_killed_is_named(home, other, tmp_path):
-    left = [tmp_path / ".a[1]**.bak.0badcafe.unfinished", other.path.parent / ".other.0badcafe.restoring"]
-    for each in left:
+def test_backup_and_restore_name_leftovers_of_killed_runs(home, other, tmp_path):
+    leftovers = [
+        tmp_path / ".a[1]**.bak.0badcafe.unfinished",
+        other.path.parent / ".other.0badcafe.restoring",
+    ]
+    for each in leftovers:
         each.mkdir(parents=True)
     made = home.document("backup", tmp_path / "a[1]**.bak")
     restored = other.document("restore", tmp_path / "a[1]**.bak")
     assert [len(each["notes"]) for each in (made, restored)] == [1, 1]
-    assert str(left[0]) in made["notes"][0]
-    assert str(left[1]) in restored["notes"][0]
-    assert all(each.exists() for each in left)
+    assert str(leftovers[0]) in made["notes"][0]
+    assert str(leftovers[1]) in restored["notes"][0]
+    assert all(each.exists() for each in leftovers)
 
 
-def test_a_restore_that_is_cancelled_leaves_nothing(home, other, tmp_path, monkeypatch):
+def test_cancelled_restore_leaves_nothing(home, other, tmp_path, monkeypatch):
     home("backup", tmp_path / "a")
-    put_down = backing._put
+    real_put = backing._put
 
-    def interrupted(*arguments):
+    def put_and_interrupt(*arguments):
         signal.raise_signal(signal.SIGINT)
-        return put_down(*arguments)
+        return real_put(*arguments)
 
-    monkeypatch.setattr(backing, "_put", interrupted)
+    monkeypatch.setattr(backing, "_put", put_and_interrupt)
     assert other.document("restore", tmp_path / "a", code=130)["error"]["code"] == "cancelled"
     assert list(other.path.parent.iterdir()) == []
 
 
-def test_a_backup_that_is_interrupted_leaves_nothing_under_its_name(home, tmp_path, monkeypatch):
-    def full(*_):
+def test_interrupted_backup_leaves_no_file(home, tmp_path, monkeypatch):
+    def fail_to_finish(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(backing._Archive, "finish", full)
-    told = home.document("backup", tmp_path / "a", code=1)["error"]
-    assert "No space left on device" in told["message"]
+    monkeypatch.setattr(backing._Archive, "finish", fail_to_finish)
+    error = home.document("backup", tmp_path / "a", code=1)["error"]
+    assert "No space left on device" in error["message"]
     monkeypatch.setattr(backing._Archive, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     home("backup", tmp_path / "a", code=130)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "mem0.json", "work"]

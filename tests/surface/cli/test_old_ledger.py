@@ -1,6 +1,6 @@
-"""A ledger that an older revision wrote is opened, and nothing of it is lost; see `facts/ledgers/record.py`.
+"""A ledger of an older version is opened and nothing is lost; see `facts/ledgers/record.py`.
 
-What it has to say is read from the dump by `kit.store.ledgers.Recorded`, which knows nothing of Muniment.
+The expected values are read from the dump by `kit.store.ledgers.Recorded`, which does not use Muniment.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ def old(tmp_path):
 
 
 @pytest.fixture
-def recorded(opened):
+def recording(opened):
     found = Recorded()
     opened.callback(found.close)
     return found
 
 
 @pytest.fixture
-def opening(old, memory):
-    """Opens the memory, in this process; entries never expire, however long ago they were recorded."""
+def open_memory(old, memory):
+    """Return a function that opens the memory in this process; entries never expire, even old ones."""
     lines = {"require": '"none"', "untrusted": '"never"', "max_scope_share": "1.0"}
     policy = policy_file(old.base, **lines)
-    return lambda **terms: memory(policy=policy, in_process=True, **terms)
+    return lambda **options: memory(policy=policy, in_process=True, **options)
 
 
 @pytest.fixture
-def ask(old):
-    """Runs a command over the memory; its document."""
+def run_json(old):
+    """Return a function that runs a command over the memory and returns its document."""
 
-    def run(*arguments, code=0, given=None):
-        unplaced = arguments[0] in {"audit", "token"}
-        where = [] if unplaced else [f"--workspace={old.base / 'work'}"]
+    def run(*arguments, code=0, stdin=None):
+        has_no_workspace = arguments[0] in {"audit", "token"}
+        workspace = [] if has_no_workspace else [f"--workspace={old.base / 'work'}"]
         env = {"MUNIMENT_HOME": str(old.home)}
-        said = invoked([*arguments, *where, "--json"], env, given)
-        assert said.exit_code == code, said.output
-        return json.loads(said.stdout)
+        result = invoked([*arguments, *workspace, "--json"], env, stdin)
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
 
     return run
 
 
-def steps(recorded, *roots):
-    """History as the dump has it, the newest first."""
+def expected_steps(recording, *roots):
+    """Return the history of the dump, newest first."""
     found = []
-    for commit, change in recorded.changes(*roots):
+    for commit, change in recording.changes(*roots):
         sides = change["before_digest"], change["after_digest"]
         kind = "new" if sides[0] is None else "removed" if sides[1] is None else "changed"
         of_commit = [commit[name] for name in ("done", "task", "kind", "decided_by", "policy", "undoes")]
@@ -85,146 +85,148 @@ def steps(recorded, *roots):
     return [each[2:] for each in sorted(found, key=lambda each: each[:2], reverse=True)]
 
 
-def told(memory, path=None):
+def read_steps(memory, path=None):
     return [
         ([s.at, s.task, s.asked, s.decided_by, s.policy, s.undoes], s.path, s.kind, s.trust, s.is_erased)
         for s in memory.history(path)
     ]
 
 
-def is_in_state(old, *texts):
-    """The names of files of the state directory in which one of some texts stands."""
+def find_in_state(old, *texts):
+    """Return the names of files in the state directory that contain one of `texts`."""
     files = [path for path in (old.home / "state").rglob("*") if path.is_file()]
     return [path.name for path in files if any(text.encode() in path.read_bytes() for text in texts)]
 
 
-# -- what was ----------------------------------------------------------------------------------------------
+# -- recorded history ----------------------------------------------------------------------------------
 
 
-def test_the_recording_holds_all_that_a_ledger_can(recorded):
-    commits, changes = recorded.rows("change_set"), list(recorded.changes(*HERE, *OTHER))
+def test_recording_covers_every_ledger_feature(recording):
+    commits, changes = recording.rows("change_set"), list(recording.changes(*HERE, *OTHER))
     kinds = {"remember", "forget", "dream", "undo", "edit", "approve", "erase"}
     assert {row["kind"] for row in commits} == kinds
     trusts = {"owner", "workspace", "agent", "external"}
     assert {change["trust"] for _, change in changes} == {*trusts, None}
-    assert {row["trust"] for row in recorded.rows("token")} == trusts
-    assert {row["trust"] for row in recorded.rows("provenance")} == trusts
+    assert {row["trust"] for row in recording.rows("token")} == trusts
+    assert {row["trust"] for row in recording.rows("provenance")} == trusts
     assert [row["task"] for row in commits if row["done"] is None] == ["all-applied", "half-applied"]
     assert any(row["notes"] != "[]" for row in commits)
     assert any(not change["path"].isascii() for _, change in changes)
-    assert {row["state"] for row in recorded.rows("review")} == {"pending", "approved", "rejected"}
+    assert {row["state"] for row in recording.rows("review")} == {"pending", "approved", "rejected"}
     statuses = {"queued", "running", "completed", "failed", "cancelled"}
-    assert {row["status"] for row in recorded.rows("task")} == statuses
+    assert {row["status"] for row in recording.rows("task")} == statuses
     records = {"accepted", "approved", "commit", "ended", "erase", "recovery", "rejected", "review", "token"}
-    assert {row["kind"] for row in recorded.rows("record")} == records
-    assert {row["type"] for row in recorded.rows("event")} == {"memory_changed", "task"}
-    assert recorded.rows("forgotten")
-    waiting = recorded.reviews().values()
+    assert {row["kind"] for row in recording.rows("record")} == records
+    assert {row["type"] for row in recording.rows("event")} == {"memory_changed", "task"}
+    assert recording.rows("forgotten")
+    waiting = recording.reviews().values()
     assert all(any(each[part] for each in waiting) for part in ("texts", "removals", "claims"))
 
 
-def test_a_copy_of_it_as_it_was_stands_beside_it(opening, recorded, old):
-    opening()
+def test_migration_keeps_copy_of_old_ledger(open_memory, recording, old):
+    open_memory()
     (copy,) = (old.home / "state").glob("ledger.db.version-*")
     with closing(sqlite3.connect(copy)) as found:
-        assert found.execute("PRAGMA user_version").fetchone() == (recorded.version,)
+        assert found.execute("PRAGMA user_version").fetchone() == (recording.version,)
         for table in ("change_set", "change", "provenance", "review", "forgotten", "record", "head", "token"):
             rows = Counter(found.execute(f"SELECT * FROM {table}"))
-            assert rows == Counter(tuple(row.values()) for row in recorded.rows(table)), table
+            assert rows == Counter(tuple(row.values()) for row in recording.rows(table)), table
 
 
-def test_history_is_what_it_was_in_each_memory_and_of_each_path(opening, recorded, old):
-    memory = opening()
-    expected = steps(recorded, *HERE)
-    assert told(memory) == expected
+def test_old_history_is_complete_per_memory_and_path(open_memory, recording, old):
+    memory = open_memory()
+    expected = expected_steps(recording, *HERE)
+    assert read_steps(memory) == expected
     for path in {path for _, path, *_ in expected if "erased" not in path}:
-        assert told(memory, path) == [each for each in expected if each[1] == path], path
-    assert told(opening(roots=old.other)) == steps(recorded, *OTHER)
+        assert read_steps(memory, path) == [each for each in expected if each[1] == path], path
+    assert read_steps(open_memory(roots=old.other)) == expected_steps(recording, *OTHER)
 
 
-def test_each_version_of_a_file_is_shown_as_its_task_left_it(opening, recorded):
-    memory, seen = opening(), Counter()
-    for commit, change in recorded.changes(*HERE):
+def test_old_versions_are_shown_as_committed(open_memory, recording):
+    memory, counts = open_memory(), Counter()
+    for commit, change in recording.changes(*HERE):
         is_erased = "erased" in {change["before_digest"], change["after_digest"]}
-        seen["erased" if is_erased else "removed" if change["after"] is None else "kept"] += 1
+        counts["erased" if is_erased else "removed" if change["after"] is None else "kept"] += 1
         if not is_erased:
             assert content_of(memory.place, change["path"], commit["task"]) == change["after"]
-    assert min(seen["erased"], seen["removed"], seen["kept"]) > 2
+    assert min(counts["erased"], counts["removed"], counts["kept"]) > 2
 
 
-def test_what_was_erased_before_is_known_to_be_erased(opening, old):
-    memory, erased = opening(), old.told["erased"]
+def test_old_erased_entries_are_still_erased(open_memory, old):
+    memory, erased = open_memory(), old.told["erased"]
     raised(Erased, content_of, memory.place, erased["path"], erased["tasks"][0])
     raised(Erased, memory.why, erased["path"])
     for task in erased["tasks"]:
         raised(Erased, memory.undo, task)
 
 
-def test_why_says_of_every_file_what_the_ledger_said(opening, recorded, old):
-    memory, states = opening(), Counter()
+def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
+    memory, states = open_memory(), Counter()
     last = {
         change["path"]: (commit, change)
-        for commit, change in recorded.changes(*HERE)
+        for commit, change in recording.changes(*HERE)
         if "erased" not in change["rel"]
     }
-    present = {f"user/{rel}": data for rel, data in old.files("user").items()}
-    present |= {f"project/{rel}": data for rel, data in old.files("project of work").items()}
-    sources = {(row["rel"], row["digest"]): row for row in recorded.rows("provenance")}
-    for path in {*last, *present}:
+    files = {f"user/{rel}": data for rel, data in old.files("user").items()}
+    files |= {f"project/{rel}": data for rel, data in old.files("project of work").items()}
+    sources = {(row["rel"], row["digest"]): row for row in recording.rows("provenance")}
+    for path in {*last, *files}:
         why = memory.why(path)
         states[why.state] += 1
         if path not in last:
             assert (why.state, why.task) == ("foreign", None)
             continue
         commit, change = last[path]
-        is_kept = present.get(path) == change["after"]
-        gone = "removed" if change["after"] is None else "missing"
-        expected = gone if path not in present else "committed" if is_kept else "edited"
+        is_unchanged = files.get(path) == change["after"]
+        missing_state = "removed" if change["after"] is None else "missing"
+        expected = missing_state if path not in files else "committed" if is_unchanged else "edited"
         assert why.state == expected, path
-        if is_kept and path in present:
+        if is_unchanged and path in files:
             source = sources[change["rel"], change["after_digest"]]
-            known = (why.request_trust, why.task, why.decided_by, why.policy)
-            assert known == (source["trust"], source["task"], source["decided_by"], source["policy"])
+            provenance = (why.request_trust, why.task, why.decided_by, why.policy)
+            assert provenance == (source["trust"], source["task"], source["decided_by"], source["policy"])
             assert (why.trust, why.at) == (source["trust"], source["at"])
-            (of_task,) = {row["fact"] for row in recorded.rows("change_set") if row["task"] == source["task"]}
+            (of_task,) = {
+                row["fact"] for row in recording.rows("change_set") if row["task"] == source["task"]
+            }
             assert why.fact == of_task
         else:
             assert why.task == commit["task"]
     assert set(states) == {"committed", "edited", "foreign", "removed", "missing"}
 
 
-def test_the_chain_is_whole_and_goes_on_from_the_head_that_was_kept(opening, recorded, old, ask):
-    records = recorded.rows("record")
+def test_audit_chain_of_old_ledger_is_intact_and_continues(open_memory, recording, old, run_json):
+    records = recording.rows("record")
     head = old.base / "head"
     head.write_text(f"{records[-1]['seq']}:{records[-1]['mac'].hex()}\n")
-    opening()
-    found = ask("audit", "verify", f"--head-file={head}")
-    assert (found["whole"], found["problems"]) == (True, [])
-    assert found["records"] > len(records)  # Of what was taken back.
-    shown = ask("audit", "show")["records"][: len(records)]
+    open_memory()
+    document = run_json("audit", "verify", f"--head-file={head}")
+    assert (document["whole"], document["problems"]) == (True, [])
+    assert document["records"] > len(records)  # The migration records its rollbacks.
+    records_shown = run_json("audit", "show")["records"][: len(records)]
     bodies = [None if row["body"] is None else json.loads(row["body"]) for row in records]
-    assert [(each["kind"], each["task"], each["body"]) for each in shown] == [
+    assert [(each["kind"], each["task"], each["body"]) for each in records_shown] == [
         (row["kind"], row["task"], body) for row, body in zip(records, bodies, strict=True)
     ]
     assert None in bodies
 
 
-# -- what waits --------------------------------------------------------------------------------------------
+# -- pending reviews -----------------------------------------------------------------------------------
 
 
-def test_what_waits_is_listed_and_shown_with_its_text_and_reasons(opening, recorded, ask):
-    memory, waiting = opening(), recorded.reviews()
+def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recording, run_json):
+    memory, waiting = open_memory(), recording.reviews()
     here = {each: row for each, row in waiting.items() if set(row["roots"].values()) <= set(HERE)}
-    found = ask("review", "list")
-    assert found["elsewhere"] == len(waiting) - len(here) > 0
-    assert [each["review_id"] for each in found["reviews"]] == [*here]
-    for each in found["reviews"]:
+    document = run_json("review", "list")
+    assert document["elsewhere"] == len(waiting) - len(here) > 0
+    assert [each["review_id"] for each in document["reviews"]] == [*here]
+    for each in document["reviews"]:
         row = here[each["review_id"]]
-        asked = (row["at"], row["kind"], row["task"], row["reasons"], [*row["texts"], *row["removals"]])
-        assert tuple(each[name] for name in ("at", "kind", "task_id", "reasons", "paths")) == asked
-        shown = memory.review(row["id"])
-        lines = shown.text.splitlines()
-        assert lines[-1] == f"digest {shown.digest}"
+        expected = (row["at"], row["kind"], row["task"], row["reasons"], [*row["texts"], *row["removals"]])
+        assert tuple(each[name] for name in ("at", "kind", "task_id", "reasons", "paths")) == expected
+        review = memory.review(row["id"])
+        lines = review.text.splitlines()
+        assert lines[-1] == f"digest {review.digest}"
         assert all(f"waits because {reason}" in lines for reason in row["reasons"])
         for path, text in row["texts"].items():
             assert any(line.startswith(f"{path} (") and row["trusts"][path] in line for line in lines)
@@ -233,65 +235,65 @@ def test_what_waits_is_listed_and_shown_with_its_text_and_reasons(opening, recor
         assert all(any(line.startswith(f"depends on {path}: ") for line in lines) for path in row["claims"])
 
 
-def test_what_waits_rests_on_all_that_it_did_however_a_worker_had_spelled_it(opening, recorded, old):
-    """Paths of claims were kept in the words of the worker: `/user/x.md` and `/memories/user/x.md` alike."""
+def test_pending_reviews_normalize_claim_paths(open_memory, recording, old):
+    """Old workers wrote paths of claims as `/user/x.md` or `/memories/user/x.md`."""
     with closing(sqlite3.connect(old.home / "state" / "ledger.db")) as ledger:
-        for review, row in recorded.reviews().items():
+        for review, row in recording.reviews().items():
             proposal = json.loads(row["proposal"])
             for (path, *_), start in zip(proposal["claims"], cycle(("/", "/memories/", "")), strict=False):
                 row["proposal"] = row["proposal"].replace(f'["{path}"', f'["{start}{path}"')
             ledger.execute("UPDATE review SET proposal = ? WHERE id = ?", (row["proposal"], review))
         ledger.commit()
-    waiting = {each.id: each for each in pending(opening().place.state)}
-    for review, row in recorded.reviews().items():
+    waiting = {each.id: each for each in pending(open_memory().place.state)}
+    for review, row in recording.reviews().items():
         assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
 
-def test_what_waits_is_approved_as_it_was_shown_and_only_then(opening, recorded, old):
-    memory, waiting = opening(), recorded.reviews()
+def test_pending_review_is_approved_only_with_shown_digest(open_memory, recording, old):
+    memory, waiting = open_memory(), recording.reviews()
     reviews = [old.told["reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")]
     for review in (*reviews, old.told["reviews"]["removal"]):
-        row, shown = waiting[review], memory.review(review)
-        raised(ReviewChanged, memory.approve, review, shown.digest[::-1])
+        row, review_shown = waiting[review], memory.review(review)
+        raised(ReviewChanged, memory.approve, review, review_shown.digest[::-1])
         raised(ReviewChanged, memory.approve, review, row["digest"][::-1])
-        assert memory.approve(review, shown.digest).task_id == f"approve:{review}"
+        assert memory.approve(review, review_shown.digest).task_id == f"approve:{review}"
         for path, text in row["texts"].items():
             assert memory.place.roots[path.partition("/")[0]].root.read_bytes(at(*path.split("/", 1))) == text
             why = memory.why(path)
             assert (why.state, why.trust, why.asked) == ("committed", row["trusts"][path], "approve")
         assert all(memory.why(path).state == "removed" for path in row["removals"])
         assert memory.history()[0].task == f"approve:{review}"
-        raised(ReviewClosed, memory.approve, review, shown.digest)
+        raised(ReviewClosed, memory.approve, review, review_shown.digest)
         raised(ReviewClosed, memory.reject, review)
 
 
-def test_what_waits_is_rejected_and_then_nothing_of_it_can_be_approved(opening, old, ask):
-    memory, review = opening(), old.told["reviews"]["external"]
+def test_rejected_review_cannot_be_approved(open_memory, old, run_json):
+    memory, review = open_memory(), old.told["reviews"]["external"]
     before, digest = old.files("project of work"), memory.review(review).digest
     memory.reject(review)
     raised(ReviewClosed, memory.approve, review, digest)
     assert old.files("project of work") == before
-    assert review not in {each["review_id"] for each in ask("review", "list")["reviews"]}
+    assert review not in {each["review_id"] for each in run_json("review", "list")["reviews"]}
 
 
-def test_what_was_decided_before_stays_so_also_where_its_end_was_not_noted(opening, old):
-    memory = opening()
+def test_closed_reviews_stay_closed_without_end_record(open_memory, old):
+    memory = open_memory()
     for name in ("approved", "approved, undone", "approved, not closed", "rejected"):
         error = raised(ReviewClosed, memory.review, old.told["reviews"][name])
         assert name.partition(",")[0] in str(error), name
     raised(NotFound, memory.review, old.told["reviews"]["erased"])
 
 
-def test_a_review_is_bound_to_the_roots_that_it_was_asked_for(opening, old):
+def test_review_is_bound_to_its_roots(open_memory, old):
     here, review = old.told["reviews"]["external"], old.told["reviews"]["elsewhere"]
-    raised(InvalidScope, opening().review, review)
-    other = opening(roots=old.other)
+    raised(InvalidScope, open_memory().review, review)
+    other = open_memory(roots=old.other)
     raised(InvalidScope, other.review, here)
     assert other.approve(review, other.review(review).digest).touched_scopes == ("project",)
 
 
-def test_a_review_of_a_file_that_changed_since_is_not_approved(opening, old):
-    memory, review = opening(), old.told["reviews"]["lower trust"]
+def test_review_of_changed_file_is_not_approved(open_memory, old):
+    memory, review = open_memory(), old.told["reviews"]["lower trust"]
     digest = memory.review(review).digest
     memory.undo("light")
     with pytest.raises(Exception, match="changed") as caught:
@@ -300,20 +302,20 @@ def test_a_review_of_a_file_that_changed_since_is_not_approved(opening, old):
     assert memory.review(review).digest == digest
 
 
-# -- what was interrupted ----------------------------------------------------------------------------------
+# -- interrupted commits -------------------------------------------------------------------------------
 
 
-def test_commits_that_were_interrupted_are_taken_back_and_may_be_made_again(opening, recorded, old):
-    begun = {commit["task"]: [] for commit, _ in recorded.changes(*HERE, *OTHER, done=False)}
-    for commit, change in recorded.changes(*HERE, *OTHER, done=False):
-        begun[commit["task"]].append((change["path"], change["before"]))
-    assert (len(begun["half-applied"]), len(begun["all-applied"])) == (3, 1)
+def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recording, old):
+    interrupted = {commit["task"]: [] for commit, _ in recording.changes(*HERE, *OTHER, done=False)}
+    for commit, change in recording.changes(*HERE, *OTHER, done=False):
+        interrupted[commit["task"]].append((change["path"], change["before"]))
+    assert (len(interrupted["half-applied"]), len(interrupted["all-applied"])) == (3, 1)
     for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other, OTHER)):
         assert any(".muniment-" in path for path in old.files("user")) == (task == "half-applied")
-        memory = opening(roots=roots)
+        memory = open_memory(roots=roots)
         assert any(note.startswith(f"rolled back {task}") for note in memory.place.notes)
         files = {"user": old.files(names[0]), "project": old.files(names[1])}
-        for path, before in begun[task]:
+        for path, before in interrupted[task]:
             scope, _, rel = path.partition("/")
             assert files[scope].get(rel) == before, path
         assert not [path for each in files.values() for path in each if ".muniment-" in path]
@@ -324,140 +326,142 @@ def test_commits_that_were_interrupted_are_taken_back_and_may_be_made_again(open
     assert not (old.roots["other user"] / "half").exists()
 
 
-def test_a_task_that_committed_before_is_not_committed_again(opening, recorded, old):
-    memory = opening()
-    before = told(memory)
-    again = [
+def test_committed_task_is_not_committed_twice(open_memory, recording, old):
+    memory = open_memory()
+    before = read_steps(memory)
+    repeated = [
         memory.remember("The user prefers dark mode in all editors", task_id="dark"),
         memory.remember("The garage key hangs behind the kitchen door", task_id="stays"),
         memory.forget("bicycle mender's", task_id="forgotten"),
         memory.dream(task_id="merged"),
     ]
-    assert all(each.repeated for each in again)
-    (first,) = [change for commit, change in recorded.changes(*HERE) if commit["task"] == "dark"]
-    assert again[0].files_touched == (first["path"],)
-    assert told(memory) == before
-    other = opening(roots=old.other).remember("The other memory knows the tide table", task_id="other")
-    (notes,) = [row["notes"] for row in recorded.rows("change_set") if row["task"] == "other"]
+    assert all(each.repeated for each in repeated)
+    (first,) = [change for commit, change in recording.changes(*HERE) if commit["task"] == "dark"]
+    assert repeated[0].files_touched == (first["path"],)
+    assert read_steps(memory) == before
+    other = open_memory(roots=old.other).remember("The other memory knows the tide table", task_id="other")
+    (notes,) = [row["notes"] for row in recording.rows("change_set") if row["task"] == "other"]
     assert (other.repeated, [*other.notes]) == (True, json.loads(notes))
     assert other.notes
 
 
-def test_a_task_that_waits_for_its_owner_waits_once_also_when_it_is_asked_again(opening, old):
-    memory, review = opening(), old.told["reviews"]["removal"]
+def test_task_with_pending_review_creates_no_second_review(open_memory, old):
+    memory, review = open_memory(), old.told["reviews"]["removal"]
     error = raised(PendingReview, memory.dream, attended=False, task_id="unattended")
     assert error.review_id == review
 
 
-# -- what goes ---------------------------------------------------------------------------------------------
+# -- undo and erase ------------------------------------------------------------------------------------
 
 
-def test_tasks_are_undone_to_the_bytes_that_were_there(opening, recorded, old):
-    memory, approved = opening(), f"approve:{old.told['reviews']['approved']}"
+def test_undo_restores_original_bytes(open_memory, recording, old):
+    memory, approved = open_memory(), f"approve:{old.told['reviews']['approved']}"
     for task in ("light", "forgotten", "merged", "item", approved):
         memory.undo(task)
         files = {"user": old.files("user"), "project": old.files("project of work")}
-        for change in [change for commit, change in recorded.changes(*HERE) if commit["task"] == task]:
+        for change in [change for commit, change in recording.changes(*HERE) if commit["task"] == task]:
             assert files[change["scope"]].get(change["rel"]) == change["before"], task
     raised(AlreadyUndone, memory.undo, "taken-back")
     raised(AlreadyUndone, memory.undo, f"approve:{old.told['reviews']['approved, undone']}")
-    (edit, *_) = [row["task"] for row in recorded.rows("change_set") if row["kind"] == "edit"]
-    raised(UndoOverlap, memory.undo, edit)  # Its files were changed by hand, and by a later one.
+    (edit, *_) = [row["task"] for row in recording.rows("change_set") if row["kind"] == "edit"]
+    raised(UndoOverlap, memory.undo, edit)  # Its files were changed manually and by a later task.
     raised(NotFound, memory.undo, "half-applied")
-    memory.undo("undone")  # Whose undo was undone.
+    memory.undo("undone")  # The undo of this task was undone.
 
 
-def test_what_is_erased_now_is_nowhere_any_more(opening, recorded, old, ask):
-    opening().close()
+def test_erase_removes_every_trace(open_memory, recording, old, run_json):
+    open_memory().close()
     drinks, letters = "user/drinks.md", "project/the-letter-box-is-emptied-at-five.md"
-    waiting = recorded.reviews()[old.told["reviews"]["external"]]
+    waiting = recording.reviews()[old.told["reviews"]["external"]]
     ((path, text),) = waiting["texts"].items()
     texts = ("coffee after lunch", "tea in the morning", "letter box is emptied", "øresund-bridge")
     texts = (*texts, base64.b64encode(text).decode())
-    assert all(is_in_state(old, each) for each in texts)
+    assert all(find_in_state(old, each) for each in texts)
     for target in (drinks, letters, path):
-        assert ask("erase", target, "--yes")["status"] == "erased"
-    assert is_in_state(old, *texts) == []
-    assert waiting["id"] not in {each["review_id"] for each in ask("review", "list")["reviews"]}
-    for said in ("The user drinks coffee after lunch", "The letter box is emptied at five"):
-        assert ask("erase", "--verify", "-", given=said)["left"] == {}
-    assert ask("audit", "verify")["whole"]
-    assert ask("why", drinks, code=1)["error"]["code"] == "erased"
+        assert run_json("erase", target, "--yes")["status"] == "erased"
+    assert find_in_state(old, *texts) == []
+    assert waiting["id"] not in {each["review_id"] for each in run_json("review", "list")["reviews"]}
+    for fact in ("The user drinks coffee after lunch", "The letter box is emptied at five"):
+        assert run_json("erase", "--verify", "-", stdin=fact)["left"] == {}
+    assert run_json("audit", "verify")["whole"]
+    assert run_json("why", drinks, code=1)["error"]["code"] == "erased"
 
 
-def test_what_was_erased_is_left_nowhere_and_no_dream_writes_it_again(opening, old, ask):
-    memory = opening()
-    assert is_in_state(old, *old.told["erased"]["texts"]) == []
+def test_dream_does_not_rewrite_erased_facts(open_memory, old, run_json):
+    memory = open_memory()
+    assert find_in_state(old, *old.told["erased"]["texts"]) == []
     for text in old.told["erased"]["texts"]:
-        assert ask("erase", "--verify", "-", given=text)["left"] == {}
-    kept = "The boiler of the old mill was mended by the carpenter from Visby. Ask Ann. Ask Ben."
-    for number, text in enumerate((*old.told["erased"]["texts"], kept)):
+        assert run_json("erase", "--verify", "-", stdin=text)["left"] == {}
+    other_fact = "The boiler of the old mill was mended by the carpenter from Visby. Ask Ann. Ask Ben."
+    for number, text in enumerate((*old.told["erased"]["texts"], other_fact)):
         fact, *names = text.removesuffix(".").split(". ")
         for name in names:
             path = old.roots["user"] / f"{number} {name}.md"
             path.write_text(f"---\nname: {number} {name}\n---\n{fact}. {name}.\n", encoding="utf-8")
 
     def merge(request):
-        asked = "".join(message.text for message in request.messages)
-        said = [text for text in (*old.told["erased"]["texts"], kept) if text.partition(".")[0] in asked]
-        merges = [{"ids": ["c1", "c2"], "keep": "c1", "text": text} for text in said]
+        prompt = "".join(message.text for message in request.messages)
+        matching = [
+            text for text in (*old.told["erased"]["texts"], other_fact) if text.partition(".")[0] in prompt
+        ]
+        merges = [{"ids": ["c1", "c2"], "keep": "c1", "text": text} for text in matching]
         return say(json.dumps({"merges": merges}))
 
-    result = opening(model=ScriptedModel([merge] * 9)).dream(scope="user")
+    result = open_memory(model=ScriptedModel([merge] * 9)).dream(scope="user")
     assert result.counts.rewritten == 1
     assert sum("was erased" in note for note in result.notes) == len(old.told["erased"]["texts"])
     assert memory.recall("boiler of the old mill").entries
-    assert is_in_state(old, *(f"{text}\n" for text in old.told["erased"]["texts"])) == []
+    assert find_in_state(old, *(f"{text}\n" for text in old.told["erased"]["texts"])) == []
 
 
-# -- lanes -------------------------------------------------------------------------------------------------
+# -- lanes ---------------------------------------------------------------------------------------------
 
 
-def is_in(old, new):
-    """Whether a document has all of an older one, which had fewer fields."""
+def has_all_members(old, new):
+    """Return whether `new` contains all members of `old`, which had fewer fields."""
     if isinstance(old, dict):
-        return all(is_in(each, new[name]) for name, each in old.items())
+        return all(has_all_members(each, new[name]) for name, each in old.items())
     if isinstance(old, list):
-        return len(old) == len(new) and all(map(is_in, old, new))
+        return len(old) == len(new) and all(map(has_all_members, old, new))
     return old == new
 
 
-def test_tokens_are_known_as_they_were_and_see_their_tasks(old, http, recorded, ask):
-    listed = {each["name"]: each for each in ask("token", "list")["tokens"]}
-    daemon, tasks = http(), {row["id"]: row for row in recorded.rows("task")}
+def test_old_tokens_work_and_see_their_tasks(old, http, recording, run_json):
+    listed = {each["name"]: each for each in run_json("token", "list")["tokens"]}
+    daemon, tasks = http(), {row["id"]: row for row in recording.rows("task")}
     for name, each in old.told["tokens"].items():
         answer = daemon.ask("GET", f"{BASE}/tasks", token=each["token"])
         assert (answer.status == 200) == (name in listed), name
         if name in listed:
             assert (listed[name]["trust"], listed[name]["clients"]) == (each["trust"], each["clients"])
-    assert set(listed) == {row["name"] for row in recorded.rows("token")}
+    assert set(listed) == {row["name"] for row in recording.rows("token")}
     assert daemon.token == old.told["token"]
     for task, row in tasks.items():
         if row["status"] in {"queued", "running"} or row["workspace"] != "work":
             continue
         for token in ("owner", *old.told["tokens"]):
-            sent = daemon.token if token == "owner" else old.told["tokens"][token]["token"]
-            answer = daemon.ask("GET", path_of(task), token=sent)
-            seen = token in listed and token == row["token"]
-            assert (answer.status == 200) == (seen or token == "owner"), (token, answer.body)
+            token_value = daemon.token if token == "owner" else old.told["tokens"][token]["token"]
+            answer = daemon.ask("GET", path_of(task), token=token_value)
+            is_visible = token in listed and token == row["token"]
+            assert (answer.status == 200) == (is_visible or token == "owner"), (token, answer.body)
         for client in old.told["tokens"][row["token"]]["clients"] if row["client"] else ():
-            sent, header = old.told["tokens"][row["token"]]["token"], f"X-Muniment-Client-Id: {client}"
-            answer = daemon.ask("GET", path_of(task), header, token=sent)
+            token_value, header = old.told["tokens"][row["token"]]["token"], f"X-Muniment-Client-Id: {client}"
+            answer = daemon.ask("GET", path_of(task), header, token=token_value)
             assert (answer.status == 200) == (client == row["client"])
-        shown = daemon.ask("GET", path_of(task)).json
-        assert (shown["status"], shown["createdAt"]) == (row["status"], row["created"])
+        document = daemon.ask("GET", path_of(task)).json
+        assert (document["status"], document["createdAt"]) == (row["status"], row["created"])
         result = {} if row["result"] is None else json.loads(row["result"])
-        told = {name: value for name, value in result.items() if value is not None}
-        assert is_in(told, shown.get("result", {}))
+        old_result = {name: value for name, value in result.items() if value is not None}
+        assert has_all_members(old_result, document.get("result", {}))
         error = None if row["error"] is None else json.loads(row["error"])["code"]
-        assert shown.get("error", {}).get("code") == error
+        assert document.get("error", {}).get("code") == error
 
 
-def test_tasks_of_lanes_go_on_and_one_that_had_committed_commits_no_more(old, http, recorded, ask):
+def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, http, recording, run_json):
     lane = old.told["lane"]
     work, work2 = old.base / "work", old.base / "work2"
     daemon = http(workspaces=(work, work2))
-    commits = [change for commit, change in recorded.changes(*HERE) if commit["task"] == lane["committed"]]
+    commits = [change for commit, change in recording.changes(*HERE) if commit["task"] == lane["committed"]]
     with (
         Client(daemon.url, token=daemon.token, workspace=work) as here,
         Client(daemon.url, token=daemon.token, workspace=work2) as there,
@@ -467,19 +471,19 @@ def test_tasks_of_lanes_go_on_and_one_that_had_committed_commits_no_more(old, ht
         here.handle(lane["queued"]).wait(60)
         (path,) = here.handle(lane["queued, of a client"]).wait(60).files_touched
         assert there.handle(lane["begun"]).wait(60).files_touched
-    assert ask("why", path)["trust"] == "agent"
-    tasks = [step["task"] for step in ask("history")["steps"]]
+    assert run_json("why", path)["trust"] == "agent"
+    tasks = [step["task"] for step in run_json("history")["steps"]]
     assert [tasks.count(lane[name]) for name in ("committed", "queued, of a client")] == [1, 1]
 
 
 @pytest.mark.usefixtures("old")
-def test_events_are_told_from_the_first_on(http, recorded):
-    daemon, expected = http(), list(recorded.events("work", *HERE))
+def test_old_events_are_streamed_from_the_start(http, recording):
+    daemon, expected = http(), list(recording.events("work", *HERE))
     with daemon.follow(cursor=daemon.cursor(0)) as follower:
         found = [next(follower) for _ in expected]
-    words = ("source", "kind", "status", "attempt", "code")
-    assert [(each.number, each.type, each.data["taskId"], *map(each.data.get, words)) for each in found] == [
-        (row["number"], row["type"], row["task"], *map(row["data"].get, words)) for row in expected
-    ]
+    members = ("source", "kind", "status", "attempt", "code")
+    assert [
+        (each.number, each.type, each.data["taskId"], *map(each.data.get, members)) for each in found
+    ] == [(row["number"], row["type"], row["task"], *map(row["data"].get, members)) for row in expected]
     for row, event in zip(expected, found, strict=True):
         assert event.data.get("touchedScopes", []) == row["scopes"]

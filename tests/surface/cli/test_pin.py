@@ -12,42 +12,42 @@ FACT = "The user prefers dark mode in every editor"
 
 
 @pytest.fixture
-def saved(muniment):
-    """The path of an entry."""
+def entry_path(muniment):
+    """Return the path of an entry."""
     (path,) = muniment.document("remember", FACT, "--scope", "user")["files_touched"]
     return path
 
 
-def test_pin_moves_entry_and_pin_again_restores_it(muniment, saved, roots):
-    pinned = saved.replace("user/", "user/pinned/")
-    line, how = muniment.lines("pin", saved)
+def test_pin_moves_entry_and_pin_again_restores_it(muniment, entry_path, roots):
+    pinned = entry_path.replace("user/", "user/pinned/")
+    line, how = muniment.lines("pin", entry_path)
     assert line == f"pinned: {pinned}"
-    assert not (roots["user"].parent / saved).exists()
+    assert not (roots["user"].parent / entry_path).exists()
     assert FACT in (roots["user"].parent / pinned).read_text()
     task = how.removeprefix("  to undo it: muniment undo ")
     assert task in muniment.lines("history", pinned)[0]
     document = muniment.document("pin", pinned)
     assert document.pop("task_id").startswith("edit-")
-    assert document == {"path": saved, "previous_path": pinned, "pinned": False, "notes": []}
-    assert FACT in (roots["user"].parent / saved).read_text()
+    assert document == {"path": entry_path, "previous_path": pinned, "pinned": False, "notes": []}
+    assert FACT in (roots["user"].parent / entry_path).read_text()
 
 
-def test_pin_undo_moves_entry_back(muniment, saved, roots):
-    task = muniment.document("pin", saved)["task_id"]
+def test_pin_undo_moves_entry_back(muniment, entry_path, roots):
+    task = muniment.document("pin", entry_path)["task_id"]
     muniment.document("undo", task)
-    assert FACT in (roots["user"].parent / saved).read_text()
-    assert not (roots["user"].parent / saved.replace("user/", "user/pinned/")).exists()
+    assert FACT in (roots["user"].parent / entry_path).read_text()
+    assert not (roots["user"].parent / entry_path.replace("user/", "user/pinned/")).exists()
 
 
-def test_pin_dry_run_writes_nothing(muniment, saved, roots):
+def test_pin_dry_run_writes_nothing(muniment, entry_path, roots):
     before = photograph(roots["user"])
-    pinned = saved.replace("user/", "user/pinned/")
-    assert muniment.lines("pin", saved, "--dry-run") == [f"would be pinned: {pinned}"]
-    document = muniment.document("pin", saved, "--dry-run")
+    pinned = entry_path.replace("user/", "user/pinned/")
+    assert muniment.lines("pin", entry_path, "--dry-run") == [f"would be pinned: {pinned}"]
+    document = muniment.document("pin", entry_path, "--dry-run")
     assert document == {
         "task_id": None,
         "path": pinned,
-        "previous_path": saved,
+        "previous_path": entry_path,
         "pinned": True,
         "notes": [],
     }

@@ -1,4 +1,4 @@
-"""`muniment policy …` as a program: terminals and pipes, exit codes, what is refused."""
+"""`muniment policy …` as a program: terminals, pipes, exit codes and rejections."""
 
 import os
 import re
@@ -10,7 +10,7 @@ CHECK = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "{}"\n'
 RED, GREEN, DIM, PLAIN = "\x1b[31;1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
-def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, tmp_path, request):
+def test_policy_output_is_coloured_only_on_terminal_and_escaped(policy, tmp_path, request):
     bodies = {"own": SCOPES + READS + DENY, "wide": SCOPES + READS, "bad": "colour = 1\n"}
     files = {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
     plain = policy.lines("diff", files["own"], files["wide"], code=1)
@@ -18,23 +18,23 @@ def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, t
     request.getfixturevalue("terminal")
     assert policy.lines("diff", files["own"], files["wide"], code=1, NO_COLOR="1") == plain
     assert "".join(policy.lines("diff", files["own"], files["wide"], code=1)).count(RED) == 3
-    shown = "".join(policy.lines("diff", files["wide"], files["own"]))
-    assert (shown.startswith(f"{GREEN}proved: "), RED in shown) == (True, False)
-    shown = policy.lines("lint", files["bad"], code=1)
-    assert (shown[0].startswith(RED), shown[1].startswith(f"{DIM}    fix: ")) == (True, True)
-    assert all(line.endswith(PLAIN) for line in shown)
+    output = "".join(policy.lines("diff", files["wide"], files["own"]))
+    assert (output.startswith(f"{GREEN}proved: "), RED in output) == (True, False)
+    output = policy.lines("lint", files["bad"], code=1)
+    assert (output[0].startswith(RED), output[1].startswith(f"{DIM}    fix: ")) == (True, True)
+    assert all(line.endswith(PLAIN) for line in output)
     assert policy.document("lint", files["bad"], code=1)["status"] == "unfit"
-    asked = "user/a\x1b[2J\r\n\x1b]0;title\x07\u202e.md"
-    for arguments in (("explain", files["own"], "read", asked), ("lint", f"./{asked}")):
-        bare = re.sub(r"\x1b\[(31;1|32|2|0)m", "", policy(*arguments).output)
-        assert all(line.isprintable() for line in bare.split("\n"))
+    hostile_path = "user/a\x1b[2J\r\n\x1b]0;title\x07\u202e.md"
+    for arguments in (("explain", files["own"], "read", hostile_path), ("lint", f"./{hostile_path}")):
+        plain_output = re.sub(r"\x1b\[(31;1|32|2|0)m", "", policy(*arguments).output)
+        assert all(line.isprintable() for line in plain_output.split("\n"))
 
 
-# -- bad input -------------------------------------------------------------------------------------------
+# -- bad input -----------------------------------------------------------------------------------------
 
 
-def test_a_mistake_has_a_code_and_neither_loads_nor_is_shown(policy, tmp_path):
-    """All of them, of files and of families, stand in `tests/units/policy`."""
+def test_policy_error_has_code_and_policy_is_not_shown(policy, tmp_path):
+    """`tests/units/policy` covers every error."""
     path = str(tmp_path / "own.toml")
     for code, body in (("E401", SCOPES + READS + CHECK.format("deny")), ("E102", "x = = 1\n")):
         write(tmp_path / "own.toml", body=body)

@@ -1,4 +1,4 @@
-"""`muniment policy diff`: what is wider is told with its place, and only a known widening is let through."""
+"""`muniment policy diff`: reports widenings with their place and accepts only known ones."""
 
 from pathlib import Path
 
@@ -16,19 +16,19 @@ KEYS = {"status", "verdict", "accepted", "entry", "old", "new", *CHANGES}
 
 
 @pytest.fixture
-def pair(tmp_path):
-    """Writes an old and a new policy; their paths."""
+def write_pair(tmp_path):
+    """Return a function that writes an old and a new policy and returns their paths."""
 
-    def pair(old, new, **more):
+    def write_pair(old, new, **more):
         before = write(tmp_path / "old" / "own.toml", body=SCOPES + old)
         return before, write(tmp_path / "new" / "own.toml", body=more.pop("scopes", SCOPES) + new, **more)
 
-    return pair
+    return write_pair
 
 
 @pytest.fixture
 def diff(policy):
-    """What it says, or its exit code where that is all that is asked for."""
+    """Return a function that runs the diff and returns its lines, or its exit code if `code` is None."""
 
     def diff(old, new, accepted=None, *, code=None):
         arguments = ("diff", old, new, *([] if accepted is None else ["--accepted", accepted]))
@@ -40,13 +40,13 @@ def diff(policy):
 accepted = pytest.fixture(lambda tmp_path: tmp_path / "WIDENINGS.md")
 
 
-def entry(old, new):
+def heading_line(old, new):
     before, after = load_policy(old), load_policy(new)
     return f"## {after.name} {before.digest[:32]} → {after.digest[:32]}"
 
 
-def test_what_is_narrower_is_proved_and_what_is_wider_told_with_the_rule_and_how_to_accept_it(pair, diff):
-    old, new = pair(READS, READS + DENY)
+def test_diff_proves_narrowing_and_explains_widening(write_pair, diff):
+    old, new = write_pair(READS, READS + DENY)
     small, large = load_policy(new).label, load_policy(old).label
     first, path, why = diff(old, new, code=0)
     assert first == f"proved: {small} allows nothing that {large} denies"
@@ -61,36 +61,38 @@ def test_what_is_narrower_is_proved_and_what_is_wider_told_with_the_rule_and_how
         how
         == "to accept it, add this heading to a file given with --accepted, with the approver and the reason:"
     )
-    assert heading == entry(new, old)
+    assert heading == heading_line(new, old)
 
 
-def test_each_cause_is_told_in_the_direction_of_the_change_with_its_line(pair, diff, tmp_path):
-    old, new = pair(READS, READS.replace('"r"', '"s"').replace("/user/**", "/user/a/*"))
+def test_diff_names_cause_and_line_for_each_direction(write_pair, diff, tmp_path):
+    old, new = write_pair(READS, READS.replace('"r"', '"s"').replace("/user/**", "/user/a/*"))
     cause = f"the allow rule 'r', pattern '/user/**' ({old}:9)"
     assert f"{cause}, no longer allows it" in diff(old, new, code=0)[2]
     assert f"{cause}, now allows it" in diff(new, old, code=1)[2]
     everywhere = READS.replace("/user", "/*")
-    old, new = pair(everywhere, everywhere, scopes="[scopes]\nuser = {}\nteam = {}\n")
+    old, new = write_pair(everywhere, everywhere, scopes="[scopes]\nuser = {}\nteam = {}\n")
     assert f"            the scope 'team' ({new}:6) is now declared" in diff(old, new, code=1)
     assert f"            the scope 'team' ({new}:6) is no longer declared" in diff(new, old, code=1)
     mother = write(tmp_path / "new" / "mother.toml", body=SCOPES + READS.replace("/user/**", "/user/a"))
-    old, new = pair(READS, READS, extends=["./mother.toml"])
+    old, new = write_pair(READS, READS, extends=["./mother.toml"])
     cause = f"            the file 'mother' ({mother}), which denies it, is"
     assert f"{cause} no longer part of the policy" in diff(new, old, code=1)
     assert diff(old, new, code=0)[2] == f"{cause} now part of the policy"
-    old, new = pair(
+    old, new = write_pair(
         READS + "[limits]\nturns = 3\nseconds = 9\n", READS + "[limits]\nturns = 4\nseconds = 8\n"
     )
     lines = diff(old, new, code=1)
     assert {"  LOOSER    limits.turns: 3 → 4", "  stricter  limits.seconds: 9 → 8"} <= set(lines)
 
 
-# -- what was agreed on ----------------------------------------------------------------------------------
+# -- accepted widenings --------------------------------------------------------------------------------
 
 
-def test_a_widening_that_is_agreed_on_passes_and_for_that_change_alone(pair, diff, policy, accepted):
-    old, new = pair(READS.replace("/user/**", "/user/a"), READS.replace("/user/**", "/user/b"))
-    accepted.write_text(f"# Widenings\n\nnothing yet\n\n{entry(old, new)}\n\nAlice, since it is needed.\n")
+def test_diff_accepts_agreed_widening_for_that_change_only(write_pair, diff, policy, accepted):
+    old, new = write_pair(READS.replace("/user/**", "/user/a"), READS.replace("/user/**", "/user/b"))
+    accepted.write_text(
+        f"# Widenings\n\nnothing yet\n\n{heading_line(old, new)}\n\nAlice, since it is needed.\n"
+    )
     lines = diff(old, new, accepted, code=0)
     assert (lines[0].startswith("WIDER: "), lines[-1]) == (True, f"accepted in {accepted}")
     assert not any(line.startswith("##") for line in lines)
@@ -98,14 +100,14 @@ def test_a_widening_that_is_agreed_on_passes_and_for_that_change_alone(pair, dif
     assert [diff(old, new), diff(new, old, accepted)] == [1, 1]
     Path(new).write_text(Path(new).read_text().replace("/user/b", "/user/c"))
     assert diff(old, new, accepted) == 1
-    old, new = pair(READS, READS + DENY)
-    accepted.write_text(entry(old, new))  # Nothing has to be accepted where all is proved.
+    old, new = write_pair(READS, READS + DENY)
+    accepted.write_text(heading_line(old, new))  # A proved narrowing needs no acceptance.
     assert policy.document("diff", old, new, "--accepted", accepted)["accepted"] is False
 
 
-def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, accepted):
-    old, new = pair(READS + DENY, READS)
-    line = entry(old, new)
+def test_diff_accepts_only_exact_headings(write_pair, diff, accepted):
+    old, new = write_pair(READS + DENY, READS)
+    line = heading_line(old, new)
     bare = line.removeprefix("## ")
     other = line[:-1] + ("1" if line[-1] == "0" else "0")
     for text in (
@@ -124,10 +126,10 @@ def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, acc
         assert diff(old, new, accepted) == 0, around
 
 
-def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair, diff, policy, tmp_path):
-    old, new = pair(READS + DENY, READS)
+def test_diff_rejects_unreadable_files_and_escapes_names(write_pair, diff, policy, tmp_path):
+    old, new = write_pair(READS + DENY, READS)
     huge, hostile = tmp_path / "huge.md", tmp_path / f"{HOSTILE}.toml"
-    huge.write_text(f"{entry(old, new)}\n" + "x" * command.MAX_ACCEPTED_BYTES)
+    huge.write_text(f"{heading_line(old, new)}\n" + "x" * command.MAX_ACCEPTED_BYTES)
     for accepted in (tmp_path / "nothing.md", tmp_path, huge, tmp_path / HOSTILE):
         (line,) = diff(old, new, accepted, code=1)
         assert (line.startswith("not compared: "), line.endswith(" [config_invalid]")) == (True, True)
@@ -138,30 +140,37 @@ def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair,
     for code, paths in ((1, (hostile, new)), (0, (new, hostile))):
         lines = diff(*paths, tmp_path / HOSTILE, code=code)
         assert all(line.isprintable() and not line.startswith("proved: forged") for line in lines)
-    old, new = pair(READS, "colour = 1\n")
+    old, new = write_pair(READS, "colour = 1\n")
     assert diff(old, new, code=1)[0].startswith(f"not compared: E104 {new} scopes.colour: ")
     assert set(policy.document("diff", "nobody", old, code=1)) == {"status", "error"}
 
 
-def test_what_nobody_can_decide_counts_as_wider(pair, diff, policy, accepted, monkeypatch):
-    monkeypatch.setattr("muniment.lab.proofs.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
-    old, new = pair(READS, READS + DENY)
+def test_diff_counts_undecided_as_wider(write_pair, diff, policy, accepted, monkeypatch):
+    monkeypatch.setattr(
+        "muniment.lab.proofs.Prover", lambda *args, **options: Prover(*args, **options, work=1)
+    )
+    old, new = write_pair(READS, READS + DENY)
     lines = diff(old, new, code=1)
     assert lines[0].startswith("UNDECIDED, which counts as wider: ")
     assert any(line.startswith("  undecided read: ") for line in lines)
-    assert lines[-1] == entry(old, new)
-    accepted.write_text(entry(old, new))
+    assert lines[-1] == heading_line(old, new)
+    accepted.write_text(heading_line(old, new))
     assert policy.document("diff", old, new, "--accepted", accepted)["verdict"] == "undecided"
 
 
-# -- documents and failures ------------------------------------------------------------------------------
+# -- documents and failures ----------------------------------------------------------------------------
 
 
-def test_the_difference_is_one_document_with_the_place_of_each_cause(pair, policy):
-    old, new = pair(READS + DENY, READS.replace('"read"', '"read", "list"') + DENY.replace("secret", "other"))
+def test_diff_json_names_place_of_each_cause(write_pair, policy):
+    old, new = write_pair(
+        READS + DENY, READS.replace('"read"', '"read", "list"') + DENY.replace("secret", "other")
+    )
     found = policy.document("diff", old, new, code=1)
     assert (set(found), found["verdict"], found["accepted"]) == (KEYS, "wider", False)
-    assert (f"## {found['entry']}", found["new"]["digest"]) == (entry(old, new), load_policy(new).digest)
+    assert (f"## {found['entry']}", found["new"]["digest"]) == (
+        heading_line(old, new),
+        load_policy(new).digest,
+    )
     by_acts = {tuple(each["acts"]): each for each in found["widenings"]}
     assert by_acts["read",]["at"] == f"{old}:13"
     assert by_acts["read",]["cause"] == {"kind": "deny", "layer": "own", "rule": "d", "pattern": "secret/"}

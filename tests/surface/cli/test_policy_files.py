@@ -15,7 +15,7 @@ NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two policies and something that is none."""
+    """Write two policies and one other file."""
     write(tmp_path / "policies" / "base.toml")
     write(tmp_path / "policies" / "own.toml", extends=["./base.toml", "strict"])
     (tmp_path / "policies" / "invariants.toml").write_text('schema = "muniment-invariants/1"\n')
@@ -26,15 +26,15 @@ def digest(folder, name):
     return load_files(str(folder / f"{name}.toml"), unlocked=folder).policy.digest
 
 
-# -- lock ------------------------------------------------------------------------------------------------
+# -- lock ----------------------------------------------------------------------------------------------
 
 
-def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folder, policy, tmp_path):
+def test_lock_names_every_policy_and_skipped_file(folder, policy, tmp_path):
     path = folder / LOCK_NAME
     base, own = digest(folder, "base"), digest(folder, "own")
-    shown = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
-    told = ["skipped invariants.toml: not a policy", *shown, f"locked 2 policies: {path}"]
-    assert policy.lines("lock", folder) == told
+    table = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
+    expected = ["skipped invariants.toml: not a policy", *table, f"locked 2 policies: {path}"]
+    assert policy.lines("lock", folder) == expected
     assert read_lock(path) == {"base": base, "own": own}
     assert [path.name for path in folder.iterdir() if path.suffix != ".toml"] == [LOCK_NAME]
     assert policy.lines("lock", folder)[-1] == f"locked 2 policies, unchanged: {path}"
@@ -42,15 +42,15 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
     (folder / "own.toml").unlink()
     now = digest(folder, "base")
     changes = [{"name": "base", "old": base, "new": now}, {"name": "own", "old": own, "new": None}]
-    told = {"status": "locked", "lock": str(path), "policies": {"base": now}, "changes": changes}
-    assert policy.document("lock", folder) == told | {"skipped": ["invariants.toml"]}
+    expected = {"status": "locked", "lock": str(path), "policies": {"base": now}, "changes": changes}
+    assert policy.document("lock", folder) == expected | {"skipped": ["invariants.toml"]}
     path.write_text("rubbish")
     assert policy.lines("lock", folder)[-1] == f"locked 1 policy: {path}"
     assert read_lock(path) == {"base": now}
     assert policy.lines("lock", tmp_path) == [f"locked 0 policies: {tmp_path / LOCK_NAME}"]
 
 
-def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(folder, policy):
+def test_lock_check_writes_nothing_and_stale_lock_blocks_show(folder, policy):
     path, run = folder / LOCK_NAME, f"check the changes, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()
@@ -69,7 +69,7 @@ def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(
     assert policy("lint", base).exit_code == policy("diff", base, base).exit_code == 0
 
 
-def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, tmp_path):
+def test_lock_rejects_invalid_policy_and_unwritable_file(folder, policy, tmp_path):
     policy("lock", folder)
     new, before = folder / "new.toml", (folder / LOCK_NAME).read_bytes()
     for make, code in (
@@ -88,17 +88,17 @@ def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, t
     assert "is not a folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
 
 
-# -- sign and verify -------------------------------------------------------------------------------------
+# -- sign and verify -----------------------------------------------------------------------------------
 
 
-def test_a_policy_is_signed_beside_its_file_and_verified(folder, policy, tmp_path):
+def test_policy_signature_is_created_and_verified(folder, policy, tmp_path):
     key, own, signers = tmp_path / "key", str(folder / "own.toml"), tmp_path / "signers"
-    making = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
-    subprocess.run(making, check=True, capture_output=True)
+    keygen_command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
+    subprocess.run(keygen_command, check=True, capture_output=True)
     signers.write_text(f"alice {key.with_suffix('.pub').read_text()}")
     sign, verify = ("sign", own, "--key", key), ("verify", own, "--signers", signers)
-    told = policy.document(*verify, code=1)["error"]
-    assert (told["code"], "E141" in told["message"]) == ("policy_invalid", True)
+    error = policy.document(*verify, code=1)["error"]
+    assert (error["code"], "E141" in error["message"]) == ("policy_invalid", True)
     label = load_policy(own).label
     assert policy.lines(*sign) == [f"signed {label}: {own}.sig"]
     assert Path(f"{own}.sig").read_text().startswith("-----BEGIN SSH SIGNATURE-----\n")
@@ -107,26 +107,26 @@ def test_a_policy_is_signed_beside_its_file_and_verified(folder, policy, tmp_pat
     assert policy("verify", own, MUNIMENT_POLICY_SIGNERS=str(signers)).exit_code == 0
     write(folder / "base.toml", body=NARROW)
     assert policy.lines(*verify, code=1)[0].startswith(f"not verified: E140 {own}: ")
-    named = {"name": "own", "path": own, "digest": load_policy(own).digest}
-    assert policy.document(*sign) == {"status": "signed", **named, "signature": f"{own}.sig"}
-    assert policy.document(*verify) == {"status": "verified", **named, "signer": "alice"}
+    expected = {"name": "own", "path": own, "digest": load_policy(own).digest}
+    assert policy.document(*sign) == {"status": "signed", **expected, "signature": f"{own}.sig"}
+    assert policy.document(*verify) == {"status": "verified", **expected, "signer": "alice"}
     assert "E143" in policy.lines("sign", "strict", "--key", key, code=1)[0]
     assert "E142" in policy.lines("sign", own, "--key", signers, code=1)[0]
 
 
-# -- show ------------------------------------------------------------------------------------------------
+# -- show ----------------------------------------------------------------------------------------------
 
 
-def test_a_policy_is_shown_as_it_stands_in_its_file(folder, policy):
+def test_policy_show_prints_the_file(folder, policy):
     own = folder / "own.toml"
     own.write_text(own.read_text() + "# \u202e\n")
     assert policy.lines("show", own) == [*own.read_text().splitlines()[:-1], "# \\u{202e}"]
-    told = {"name": "own", "path": str(own), "digest": digest(folder, "own"), "text": own.read_text()}
-    assert policy.document("show", own) == told
+    expected = {"name": "own", "path": str(own), "digest": digest(folder, "own"), "text": own.read_text()}
+    assert policy.document("show", own) == expected
     assert "E120" in policy.lines("show", "nobody", code=1)[0]
 
 
-def test_the_normal_form_is_printed_to_the_byte_and_its_sha_256_is_the_digest(folder, policy):
+def test_policy_normal_form_hash_is_the_digest(folder, policy):
     own = folder / "own.toml"
     own.write_text(own.read_text() + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["日本/"]\n')
     for name in (own, "strict"):
@@ -148,27 +148,27 @@ PARENT += '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/*.md"]\n'
 PARENT += '[limits]\nturns = 5\ntool_calls = 7\n[content]\nreject = ["ansi"]\n'
 
 
-def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(policy, tmp_path):
+def test_effective_policy_names_source_of_every_value(policy, tmp_path):
     write(tmp_path / "parent.toml", body=PARENT)
     family = write(tmp_path / "child.toml", body=CHILD, extends=["./parent.toml"])
-    shown = policy.document("show", family, "--effective")
-    assert (shown["label"], shown["digest"]) == (load_policy(family).label, load_policy(family).digest)
-    assert [file["name"] for file in shown["files"]] == ["child", "parent"]
-    child, parent = shown["layers"]
+    document = policy.document("show", family, "--effective")
+    assert (document["label"], document["digest"]) == (load_policy(family).label, load_policy(family).digest)
+    assert [file["name"] for file in document["files"]] == ["child", "parent"]
+    child, parent = document["layers"]
     assert (child["name"], child["allow"], parent["deny"]) == ("child", [], [])
     (deny,) = child["deny"]
     assert (deny["id"], deny["line"], deny["why"]) == ("no", 6, "not\nhere")
     assert parent["allow"][0]["paths"] == ["/user/*.md"]
     user = {"name": "user", "trust": "workspace", "trust_from": "child", "commit": "review"}
-    assert shown["scopes"] == [user | {"commit_from": "parent"}]
-    quotas = [(quota["id"], quota["from"], quota["line"]) for quota in shown["quotas"]]
+    assert document["scopes"] == [user | {"commit_from": "parent"}]
+    quotas = [(quota["id"], quota["from"], quota["line"]) for quota in document["quotas"]]
     assert quotas == [("default", "default", None), ("few", "child", 16)]
-    terms = {term["key"]: (term["value"], term["from"], term["line"]) for term in shown["terms"]}
-    assert (terms["limits.turns"], terms["limits.tool_calls"]) == ((2, "child", 13), (7, "parent", 12))
-    assert terms["limits.seconds"] == (295, "default", None)
-    assert terms["content.reject"] == (["ansi", "bidi"], "child, parent", None)
+    values = {term["key"]: (term["value"], term["from"], term["line"]) for term in document["terms"]}
+    assert (values["limits.turns"], values["limits.tool_calls"]) == ((2, "child", 13), (7, "parent", 12))
+    assert values["limits.seconds"] == (295, "default", None)
+    assert values["content.reject"] == (["ansi", "bidi"], "child, parent", None)
     lines = policy.lines("show", family, "--effective")
-    assert lines[0] == f"{shown['label']}  {shown['digest']}"
+    assert lines[0] == f"{document['label']}  {document['digest']}"
     rule = {"  deny   no: create delete list modify read  (child:6)", "         # not here"}
     scope = "  user  trust workspace (child)  commit review (parent)"
     assert {"layer child: every layer must allow a request", "         secret/", *rule, scope} <= set(lines)
@@ -180,8 +180,8 @@ def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(po
     assert any(" none " in line and "content.reject" in line for line in lines)
 
 
-def test_every_value_of_a_shipped_policy_has_a_line(policy):
+def test_packaged_policies_have_a_line_for_every_value(policy):
     for name in ("strict", "hardened", "clean"):
-        shown = policy.document("show", name, "--effective")
-        assert all(term["line"] for term in shown["terms"])
-        assert all(rule["line"] for layer in shown["layers"] for rule in (*layer["allow"], *layer["deny"]))
+        document = policy.document("show", name, "--effective")
+        assert all(term["line"] for term in document["terms"])
+        assert all(rule["line"] for layer in document["layers"] for rule in (*layer["allow"], *layer["deny"]))

@@ -1,4 +1,4 @@
-"""`muniment policy lint`, `explain`, `test` and `prove`, to a person and as a document."""
+"""`muniment policy lint`, `explain`, `test` and `prove`, as text and as JSON."""
 
 import json
 
@@ -20,42 +20,43 @@ NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing;
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 
-# -- lint ------------------------------------------------------------------------------------------------
+# -- lint ----------------------------------------------------------------------------------------------
 
 
-def test_lint_says_place_code_problem_and_fix_and_exits_by_whether_the_file_is_fit(own, policy):
+def test_lint_prints_place_code_problem_and_fix(own, policy):
     path = own(TESTED)
     assert policy.lines("lint", path) == [f"{path}: no findings"]
     own(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
     assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is not used by any inline test", fix]
     own(READ.replace("/user/**", "*.md"))
-    told = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
-    assert policy.lines("lint", path, code=1)[0].startswith(told)
+    problem = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
+    assert policy.lines("lint", path, code=1)[0].startswith(problem)
     own("= 3\n")
     assert policy.lines("lint", path, code=1)[0].startswith(f"{path}:6: E102 not TOML: ")
 
 
-def test_lint_tells_the_file_of_a_parent_with_its_line(own, policy, home, tmp_path):
+def test_lint_names_parent_file_and_line(own, policy, home, tmp_path):
     mother = tmp_path / "own.toml.d" / "a b.toml"
     path = own("", extends=["own.toml.d/a b.toml"])
     write(mother, "mother", body=SCOPES + "colour = 1\n[limits]\nx = 1")
     assert policy.lines("lint", path, code=1)[0].startswith(f"{mother}:6: E104 scopes.colour: ")
     write(mother, "mother", body="= 3")
     assert policy.lines("lint", path, code=1)[0].startswith(f"{mother}:4: E102 not TOML")
-    write(home / "policies" / "own.toml", body="", extends=["own-mother"])  # A parent with a longer name.
+    # The name of this parent is longer.
+    write(home / "policies" / "own.toml", body="", extends=["own-mother"])
     write(home / "policies" / "own-mother.toml", body="[scopes]\nuser = 3\n")
     assert policy.lines("lint", "own", code=1)[0].startswith("own-mother:5: E104 scopes.user: ")
 
 
-def test_lint_gives_one_document_with_the_findings_of_each_policy(own, policy, home, tmp_path):
+def test_lint_json_groups_findings_by_policy(own, policy, home, tmp_path):
     good, path = write(tmp_path / "good.toml", body=SCOPES + TESTED), own("[limits]\nturns = 9\n")
     found = policy.document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
-    place = {"code": "E110", "where": f"{path} limits.turns", "line": 7}
+    location = {"code": "E110", "where": f"{path} limits.turns", "line": 7}
     bounds = {"problem": "should be less than or equal to 6", "fix": "choose a number within the bounds"}
-    assert found["findings"][path] == [place | bounds]
+    assert found["findings"][path] == [location | bounds]
     assert [each["code"] for each in found["findings"]["nobody"]] == ["E120"]
     assert policy.document("lint", good) == {"status": "fit", "findings": {good: []}}
     home.mkdir()
@@ -64,7 +65,7 @@ def test_lint_gives_one_document_with_the_findings_of_each_policy(own, policy, h
         assert policy.document(name, good, code=1)["status"] == "failed"
 
 
-def test_lint_of_a_hostile_file_prints_nothing_that_steers_and_a_line_for_each_thing(own, policy, tmp_path):
+def test_lint_of_hostile_file_escapes_output(own, policy, tmp_path):
     hostile = "\\u001b[2J\\nE999 forged\\u202e"
     path = own(f'[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["{hostile}"]\n')
     lines = policy.lines("lint", path, tmp_path / HOSTILE, code=1)
@@ -72,10 +73,10 @@ def test_lint_of_a_hostile_file_prints_nothing_that_steers_and_a_line_for_each_t
     assert not any(line.startswith(("E999", "WIDER")) for line in lines)
 
 
-# -- explain ---------------------------------------------------------------------------------------------
+# -- explain -------------------------------------------------------------------------------------------
 
 
-def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, policy, tmp_path):
+def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     path = own(READ + DENY)
     grants = f"  allow r                        matches '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
@@ -86,10 +87,10 @@ def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, 
         *(grants, denies.format("matches 'secret/'", path)),
     ]
     verdict = "ALLOW  read user/a.md: every layer allows it"
-    shown = [verdict, grants, denies.format("does not match", path)]
-    assert policy.lines("explain", path, "read", "user/a.md") == shown
-    told = policy.lines("explain", path, "list", "user/a.md")[0]
-    assert told == "DENY  list user/a.md: no rule of the layer 'own' allows it"
+    expected = [verdict, grants, denies.format("does not match", path)]
+    assert policy.lines("explain", path, "read", "user/a.md") == expected
+    line = policy.lines("explain", path, "list", "user/a.md")[0]
+    assert line == "DENY  list user/a.md: no rule of the layer 'own' allows it"
     escape, model, operator, *_ = policy.lines("explain", path, "read", "../a.md")
     assert escape.startswith("DENY  read ../a.md: by the rule 'name' of the layer 'grammar'")
     assert model == "  the model       receives no message: the run ends"
@@ -99,7 +100,7 @@ def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, 
     assert denies.format("matches 'x'", mother) in lines
 
 
-def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, monkeypatch):
+def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
     path = own(READ + DENY)
     found = policy.document("explain", path, "read", "user/x")
     assert (found["policy"], found["digest"]) == ("own", load_policy(path).digest)
@@ -119,35 +120,44 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
     assert command.place_of([], "request", "deny", "r", None) == "request"
 
 
-def test_explain_prints_whatever_is_asked_on_one_line_and_steers_no_terminal(own, policy):
+def test_explain_escapes_any_input_on_one_line(own, policy):
     path = own(READ)
-    for asked in (f"user/{HOSTILE}", HOSTILE, "user/\udcff.md", "-rf", "", " ", "user/ä.md", "a" * 9_000):
-        lines = policy.lines("explain", path, "read", "--", asked)
+    for path_argument in (
+        f"user/{HOSTILE}",
+        HOSTILE,
+        "user/\udcff.md",
+        "-rf",
+        "",
+        " ",
+        "user/ä.md",
+        "a" * 9_000,
+    ):
+        lines = policy.lines("explain", path, "read", "--", path_argument)
         assert all(line.isprintable() for line in lines)
         assert [line for line in lines if not line.startswith("  ")] == lines[:1]
-        found = json.loads(policy("explain", "--json", path, "read", "--", asked).stdout)
-        assert found["asked"] == asked
-    told = "use one of list, read, create, modify, delete, removal [config_invalid]"
+        found = json.loads(policy("explain", "--json", path, "read", "--", path_argument).stdout)
+        assert found["asked"] == path_argument
+    message = "use one of list, read, create, modify, delete, removal [config_invalid]"
     for verb in ("write", "*", "", "READ", HOSTILE, "\udcff"):
         (line,) = policy.lines("explain", path, verb, "user/a.md", code=1)
-        assert (line.startswith("not explained: "), line.endswith(told)) == (True, True)
+        assert (line.startswith("not explained: "), line.endswith(message)) == (True, True)
 
 
-# -- test ------------------------------------------------------------------------------------------------
+# -- test ----------------------------------------------------------------------------------------------
 
 
-def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, policy, monkeypatch):
+def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeypatch):
     tally = "2 weakened variants: {} caught, 0 equivalent, {} survived, 0 undecided"
     path = own(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
     assert policy.lines("test", path) == [f"{path}: 2 tests, all passed; {tally.format(2, 0)}"]
     own(READ + SECRET)
     lines = policy.lines("test", path, code=1)
-    notices = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
-    assert lines[:2] == [notices, "    fix: correct the rule if it has no effect, or add"]
+    notice = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
+    assert lines[:2] == [notice, "    fix: correct the rule if it has no effect, or add"]
     assert lines[-1].endswith(f"0 tests, all passed; {tally.format(0, 2)}")
-    pasted = "\n".join(lines[2:6]) + "\n"
-    assert pasted.split()[0] == "[[test]]"
-    own(READ + SECRET + pasted)
+    suggestion = "\n".join(lines[2:6]) + "\n"
+    assert suggestion.split()[0] == "[[test]]"
+    own(READ + SECRET + suggestion)
     assert policy("test", path).exit_code == 0
     own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
     assert policy.lines("test", path, code=1) == [
@@ -159,7 +169,7 @@ def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, po
     assert policy.lines("test", path, code=1)[0].startswith(f"{path}: test 1 expects deny")
 
 
-def test_the_results_are_one_document(own, policy, tmp_path):
+def test_policy_test_json_lists_results(own, policy, tmp_path):
     path = own(READ + SECRET)
     bad = write(tmp_path / "bad.toml", body=SCOPES + READ + CHECK.format("read", "user/a.md", "deny"))
     found = policy.document("test", path, bad, code=1)
@@ -167,68 +177,74 @@ def test_the_results_are_one_document(own, policy, tmp_path):
     assert (found["status"], good["policy"], good["tests"], good["failed"]) == ("failed", path, 0, [])
     mutant = good["mutants"][0]
     assert mutant["path"].startswith("user/secret/")
-    told = f'[[test]]\nverb = "read"\npath = "/{mutant["path"]}"\nexpect = "deny"'
-    said = {"act": "read", "status": "survived", "rule": "d", "pattern": "secret/", "suggestion": told}
-    assert said.items() <= mutant.items()
+    suggestion = f'[[test]]\nverb = "read"\npath = "/{mutant["path"]}"\nexpect = "deny"'
+    expected = {
+        "act": "read",
+        "status": "survived",
+        "rule": "d",
+        "pattern": "secret/",
+        "suggestion": suggestion,
+    }
+    assert expected.items() <= mutant.items()
     assert (failed["failed"][0]["line"], failed["mutants"]) == (11, [])
     assert policy.document("test", own(TESTED))["status"] == "passed"
     assert policy.failure("test", path, "nobody") == "policy_invalid"
 
 
-# -- prove -----------------------------------------------------------------------------------------------
+# -- prove ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def sentences(tmp_path):
-    def sentences(body, schema="muniment-invariants/1", name="invariants.toml"):
+def write_invariants(tmp_path):
+    def write_invariants(body, schema="muniment-invariants/1", name="invariants.toml"):
         path = tmp_path / name
         path.write_text(f'schema = "{schema}"\n{body}')
         return str(path)
 
-    return sentences
+    return write_invariants
 
 
 NEVER = '[[never]]\nid = "no-x"\nverbs = ["read"]\npaths = ["x"]\nwhy = """because\n\\u001bso"""\n'
-APART = '[[apart]]\nid = "apart"\none = { verbs = ["read"], paths = ["/user/*"] }\n'
-APART += 'other = { verbs = ["read"], paths = ["/user/a/*"] }\n'
+SEPARATE = '[[apart]]\nid = "apart"\none = { verbs = ["read"], paths = ["/user/*"] }\n'
+SEPARATE += 'other = { verbs = ["read"], paths = ["/user/a/*"] }\n'
 
 
-def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(own, sentences, policy):
-    asked, path = sentences(NEVER), own(READ + DENY)
-    assert policy.lines("prove", asked, path) == [f"proved    {path}: never[no-x]"]
-    assert policy.document("prove", asked, path)["status"] == "proved"
+def test_prove_reports_proof_or_counterexample(own, write_invariants, policy):
+    invariants, path = write_invariants(NEVER), own(READ + DENY)
+    assert policy.lines("prove", invariants, path) == [f"proved    {path}: never[no-x]"]
+    assert policy.document("prove", invariants, path)["status"] == "proved"
     own(READ)
-    found = policy.document("prove", asked, path, code=1)
+    found = policy.document("prove", invariants, path, code=1)
     assert found["status"] == "not proved"
     never = {"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""}
     assert found["findings"][path] == [never | {"witnesses": [{"act": "read", "path": "user/x"}]}]
-    never, why, apart = policy.lines("prove", sentences(NEVER + APART), path, code=1)
+    never, why, separate_line = policy.lines("prove", write_invariants(NEVER + SEPARATE), path, code=1)
     assert never == f"broken    {path}: never[no-x]: allows read user/x"
     assert why == "          because so"
-    assert " and read user/a/" in apart
+    assert " and read user/a/" in separate_line
 
 
-def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy, monkeypatch):
-    monkeypatch.setattr(proofs, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
+def test_undecided_proof_fails(own, write_invariants, policy, monkeypatch):
+    monkeypatch.setattr(proofs, "Prover", lambda *args, **options: Prover(*args, **options, work=1))
     path = own(READ + DENY)
-    assert policy.lines("prove", sentences(NEVER), path, code=1)[0].startswith("undecided ")
+    assert policy.lines("prove", write_invariants(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.lines("test", path, code=1)
     assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
     assert lines[-1].endswith("3 undecided")
 
 
-def test_nothing_is_proved_without_good_sentences_or_without_a_policy(own, sentences, policy, tmp_path):
+def test_prove_rejects_invalid_sentences_and_policies(own, write_invariants, policy, tmp_path):
     path, schema = own(READ), "muniment-invariants/1"
-    for code, asked in (
+    for code, invariants in (
         *(
-            ("E102", sentences("= 3", schema, HOSTILE)),
-            ("E150", sentences("", "muniment-policy/1", "policy")),
+            ("E102", write_invariants("= 3", schema, HOSTILE)),
+            ("E150", write_invariants("", "muniment-policy/1", "policy")),
         ),
         *(("E100", tmp_path), ("E100", tmp_path / f"no{HOSTILE}")),
-        ("E150", sentences('"\\u001b\\nE999" = 1\n')),
-        ("E203", sentences(NEVER.replace('["x"]', '["x["]'), schema, "pattern")),
+        ("E150", write_invariants('"\\u001b\\nE999" = 1\n')),
+        ("E203", write_invariants(NEVER.replace('["x"]', '["x["]'), schema, "pattern")),
     ):
-        (line,) = policy.lines("prove", asked, path, code=1)
+        (line,) = policy.lines("prove", invariants, path, code=1)
         assert (line.startswith(f"not proved: {code} "), line.isprintable()) == (True, True)
-    assert policy.document("prove", asked, path, code=1)["error"]["message"].startswith("E203 ")
-    assert "E120" in policy.lines("prove", sentences(NEVER), "nobody", code=1)[0]
+    assert policy.document("prove", invariants, path, code=1)["error"]["message"].startswith("E203 ")
+    assert "E120" in policy.lines("prove", write_invariants(NEVER), "nobody", code=1)[0]

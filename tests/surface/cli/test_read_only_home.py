@@ -1,4 +1,4 @@
-"""A home that this user cannot write: it is read and stays as it is, and each write fails in one line."""
+"""A home that this user cannot write: reads work and change nothing, each write fails in one line."""
 
 import json
 from contextlib import ExitStack, closing, contextmanager
@@ -14,19 +14,19 @@ from muniment.store.state import State
 
 READS = ("ls", "recall door", "show {path}", "history", "history {path}", "why {path}", "review list")
 DOCUMENTS = tuple(f"{each} --json" for each in READS)
-OTHERS = ("projects list", "audit show", "audit verify", "forget door", "dream", "index verify")
+OTHER_READS = ("projects list", "audit show", "audit verify", "forget door", "dream", "index verify")
 EXPORTS = ("export --to {out}/x.tar", "export --to -")
 
 
-def chmod(top, *, files):
-    """Let nobody write directories below `top`, or files either."""
+def make_read_only(top, *, files):
+    """Make the directories below `top` read-only, and the files if `files` is set."""
     for path in (*top.rglob("*"), top):
         if path.is_dir() or files:
             path.chmod(0o500 if path.is_dir() else 0o400)
 
 
-def let_go(top):
-    """Let its owner delete all below `top`."""
+def make_writable(top):
+    """Let the owner delete everything below `top`."""
     for path in (top, *top.rglob("*")):
         if path.is_dir():
             path.chmod(0o700)
@@ -34,7 +34,7 @@ def let_go(top):
 
 @pytest.fixture(params=["all of it", "its directories", "while it is open"])
 def at(request, tmp_path):
-    """Runs commands over a home that cannot be written; `at.path` is an entry, `at.ends` closes the home."""
+    """Run commands over a read-only home; the attributes of the function describe the home."""
     home, work, out = (tmp_path / name for name in ("home", "work", "out"))
     (work / ".git").mkdir(parents=True)
     out.mkdir(mode=0o777)
@@ -42,19 +42,19 @@ def at(request, tmp_path):
     with library.open(work, home=home, policy=policy, in_process=True) as memory:
         (path,) = memory.remember("The door is green", scope="project").files_touched
         task = memory.remember("The gate is blue", scope="project").task_id
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         if request.param == "while it is open":
-            # Commits that stand in the write-ahead log alone.
-            memory = opened.enter_context(library.open(work, home=home, policy=policy, in_process=True))
+            # These commits exist only in the write-ahead log.
+            memory = stack.enter_context(library.open(work, home=home, policy=policy, in_process=True))
             memory.remember("The window is red", scope="project")
             assert (home / "state" / "ledger.db-wal").stat().st_size
-        chmod(home, files=request.param == "all of it")
+        make_read_only(home, files=request.param == "all of it")
         before = photograph(home)
 
-        def run(words, stdin=None):
-            given = words.format(path=path, out=out, task=task).split()
-            where = [] if given[0] in {"projects", "audit"} else [f"--workspace={work}"]
-            return invoked([*given, *where], {"MUNIMENT_HOME": str(home)}, stdin)
+        def run(command, stdin=None):
+            line = command.format(path=path, out=out, task=task).split()
+            workspace = [] if line[0] in {"projects", "audit"} else [f"--workspace={work}"]
+            return invoked([*line, *workspace], {"MUNIMENT_HOME": str(home)}, stdin)
 
         run.home, run.work, run.policy, run.before = home, work, policy, before
         run.facts = {"The door is green", "The gate is blue"}
@@ -62,11 +62,11 @@ def at(request, tmp_path):
         with obeying_modes():
             yield run
         assert photograph(home) == before
-        let_go(home)
+        make_writable(home)
 
 
 def test_read_only_home_is_read(at):
-    for command in (*READS, *DOCUMENTS, *OTHERS, *EXPORTS):
+    for command in (*READS, *DOCUMENTS, *OTHER_READS, *EXPORTS):
         done = at(command)
         assert (command, done.exit_code, done.stderr) == (command, 0, "")
     listed = json.loads(at("ls --json").stdout)["entries"]
@@ -93,7 +93,7 @@ WRITES = (
 )
 
 
-def test_read_only_home_refuses_writes_in_one_line(at):
+def test_read_only_home_rejects_writes_in_one_line(at):
     for command in WRITES:
         done = at(command)
         (line,) = done.stderr.splitlines()
@@ -102,29 +102,29 @@ def test_read_only_home_refuses_writes_in_one_line(at):
         assert line.endswith("[managed_memory_unavailable]")
 
 
-def test_read_only_home_with_a_linked_ledger_is_refused(tmp_path):
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    for each in (home, elsewhere):
+def test_read_only_home_with_linked_ledger_is_rejected(tmp_path):
+    home, other_home = tmp_path / "home", tmp_path / "elsewhere"
+    for each in (home, other_home):
         with closing(State(each / "state")):
             pass
     (home / "state" / "ledger.db").unlink()
-    (home / "state" / "ledger.db").symlink_to(elsewhere / "state" / "ledger.db")
+    (home / "state" / "ledger.db").symlink_to(other_home / "state" / "ledger.db")
     (home / "user").mkdir(mode=0o700)
-    chmod(home, files=False)
+    make_read_only(home, files=False)
     with obeying_modes():
         done = invoked(["ls"], {"MUNIMENT_HOME": str(home)})
-    let_go(home)
+    make_writable(home)
     assert (done.exit_code, "symbolic link" in done.stderr) == (1, True)
 
 
 @contextmanager
-def opened(at):
+def open_memory(at):
     with library.open(at.work, home=at.home, policy=at.policy, in_process=True) as memory:
         yield memory
 
 
 def test_read_only_home_is_read_by_the_library(at):
-    with opened(at) as memory:
+    with open_memory(at) as memory:
         assert "The door is green" in memory.recall("door").text
         with pytest.raises(library.errors.ManagedMemoryUnavailable, match="can only be read"):
             memory.remember("The roof is grey", scope="project")
@@ -138,10 +138,10 @@ def test_interrupted_commit_in_a_read_only_home_is_named(tmp_path):
         memory.remember("The door is green", scope="project")
     with closing(State(home / "state")) as state, state.ledger.transaction() as connection:
         connection.execute("UPDATE change_set SET done = NULL")
-    chmod(home, files=True)
+    make_read_only(home, files=True)
     with obeying_modes(), library.open(work, home=home, policy=policy, in_process=True) as memory:
         (note,) = memory.place.notes
         assert note.startswith("a commit in project was interrupted and is not rolled back: ")
         assert str(home / "state") in note
         assert "The door is green" in memory.recall("door").text
-    let_go(home)
+    make_writable(home)

@@ -1,4 +1,4 @@
-"""`muniment recall`: for a person, as a document, and as a hook that never stands in a host's way."""
+"""`muniment recall`: as text, as JSON, and as a hook that never blocks a host."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def roots(tmp_path):
 
 @pytest.fixture
 def hook(muniment):
-    """What the hook answers to an event, and what it says besides; it never fails."""
+    """Return a function that sends an event to the hook and returns answer and notes; it never fails."""
 
     def hook(event='{"prompt": "dark mode editor"}', *flags):
         done = muniment("recall", "--hook", *flags, stdin=event)
@@ -52,28 +52,28 @@ def hook(muniment):
     return hook
 
 
-def test_a_person_is_shown_path_trust_day_and_text_and_nothing_raw(muniment, roots):
+def test_recall_prints_path_trust_date_and_escaped_text(muniment, roots):
     first, text, *_ = muniment.lines("recall", "dark", "mode", "in", "my", "editor")
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
     assert muniment.lines("recall", "capital", "of", "France") == ["no entry matches"]
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
         put(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
-    shown = " ".join(muniment.lines("recall", "zebra colour scheme"))
-    assert "The zebra colour scheme is \\u{e000} loud" in shown
-    assert not set("\x1b\x07\ue000") & set(shown)
-    (told,) = muniment.lines("recall", "x", "--scope=nowhere", code=1)
-    assert told.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
+    output = " ".join(muniment.lines("recall", "zebra colour scheme"))
+    assert "The zebra colour scheme is \\u{e000} loud" in output
+    assert not set("\x1b\x07\ue000") & set(output)
+    (message,) = muniment.lines("recall", "x", "--scope=nowhere", code=1)
+    assert message.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
 
 
-def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold(muniment):
+def test_recall_json_supports_exclude_limit_scope_and_budget(muniment):
     first = muniment.document("recall", "dark mode editor")
     assert set(first) == {"entries", "text", "tokens", "abstained"}
     assert first["entries"][0]["path"] == "user/editor/dark.md"
     assert first["text"].count("<<memory ") == 1
-    seen = {entry["id"] for entry in first["entries"]}
-    again = muniment.document("recall", "dark mode editor", *(f"--exclude={each}" for each in seen))
-    assert not seen & {entry["id"] for entry in again["entries"]}
+    ids = {entry["id"] for entry in first["entries"]}
+    second = muniment.document("recall", "dark mode editor", *(f"--exclude={each}" for each in ids))
+    assert not ids & {entry["id"] for entry in second["entries"]}
     assert len(muniment.document("recall", "dark editor", "--limit=1")["entries"]) == 1
     assert muniment.document("recall", "dark editor", "--scope=project")["abstained"]
     small = muniment.document("recall", "dark editor", "--budget=140")
@@ -82,52 +82,50 @@ def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold
     assert "too small for one entry; use at least" in refused["error"]["message"]
 
 
-# -- in a tree where nothing was ever committed --------------------------------------------------------
+# -- in a tree without a commit ------------------------------------------------------------------------
 
 
-def tree_of(roots):
-    """All that stands in the roots, with what tells whether it was written to."""
+def photograph_tree(roots):
+    """Return everything in the roots, with the data that shows writes."""
     paths = [path for root in roots.values() for path in (root, *root.rglob("*"))]
     return {path: (path.lstat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in paths}
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The files that are read for rows, as they are."""
+    """Record the files that are read for catalog rows."""
     found, real = [], OpenDirectory.read
     monkeypatch.setattr(OpenDirectory, "read", lambda self, name: found.append(name) or real(self, name))
     return found
 
 
 @pytest.fixture
-def settled(monkeypatch):
-    """What was just written counts as written long ago: its row is believed without a tick."""
+def no_racy_times(monkeypatch):
+    """Treat recent writes as old ones: their rows need no extra check."""
     monkeypatch.setattr(visit, "_RACY_NS", -(10**18))
     monkeypatch.setattr(visit, "_RACY_COARSE_NS", -(10**18))
 
 
-@pytest.mark.usefixtures("settled")
+@pytest.mark.usefixtures("no_racy_times")
 @pytest.mark.parametrize("first", ["recall dark", "recall --hook", "ls", "index rebuild"])
-def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, reads, first):
-    for path in tree_of(roots):
+def test_first_reader_of_tree_creates_catalog(muniment, hook, roots, home, reads, first):
+    for path in photograph_tree(roots):
         os.utime(path, (1, 1))
-    before = tree_of(roots)
+    before = photograph_tree(roots)
     event = '{"prompt": "which Postgres does staging run"}'
     muniment.lines(*first.split(), stdin=event)
     assert (len(reads), (home / "state" / "catalog.db").exists()) == (3, True)
     if first == "index rebuild":
-        return  # It writes the index, which is what it is asked for.
-    assert tree_of(roots) == before
+        return  # It has to write the index.
+    assert photograph_tree(roots) == before
     assert "Dark mode" in muniment("recall", "dark mode editor", "--json").output
     assert "Postgres" in hook(event)[0]
     assert len(reads) == 3
 
 
-@pytest.mark.usefixtures("settled")
+@pytest.mark.usefixtures("no_racy_times")
 @pytest.mark.parametrize("few", [2_000, 0])
-def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_new_process(
-    muniment, roots, monkeypatch, few
-):
+def test_recall_finds_append_of_another_process(muniment, roots, monkeypatch, few):
     monkeypatch.setattr(watching, "FEW_FILES", few)
     muniment("recall", "dark mode editor")
     file = roots["user"] / "editor" / "dark.md"
@@ -135,26 +133,26 @@ def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_new_proce
     subprocess.run(["/bin/sh", "-c", 'echo "Light mode outdoors" >> "$0"', str(file)], check=True, timeout=20)
     assert file.stat().st_ino == inode
     assert "Light mode outdoors" in muniment("recall", "dark mode editor").stdout
-    if few:  # Among many files by what it had said before, and by new words in a minute at most.
+    if few:  # With many files: by its old words at once, and by new words within a minute.
         subprocess.run(
             ["/bin/sh", "-c", 'echo "and in zeppelins" >> "$0"', str(file)], check=True, timeout=20
         )
         assert "zeppelins" in muniment("recall", "what in zeppelins, outdoors?").stdout
 
 
-def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(muniment, hook, roots, home):
-    before = tree_of(roots)
+def test_recall_without_state_works_and_prints_one_note(muniment, hook, roots, home):
+    before = photograph_tree(roots)
     home.mkdir()
     (home / "state").write_text("in the way")
     done = muniment("recall", "dark mode editor")
     assert done.exit_code == 0
-    for said, note in ((done.stdout, done.stderr), hook()):
-        assert "dark" in said
+    for output, note in ((done.stdout, done.stderr), hook()):
+        assert "dark" in output
         assert re.fullmatch("note: .*therefore the memory is read completely each time\n", note)
-    assert tree_of(roots) == before
+    assert photograph_tree(roots) == before
 
 
-def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, monkeypatch):
+def test_unreadable_ledger_is_an_error(muniment, home, monkeypatch):
     muniment("recall", "dark mode editor")
     (home / "state").chmod(0o770)
     assert muniment.failure("recall", "dark mode editor") == "config_invalid"
@@ -166,20 +164,20 @@ def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, mon
     assert muniment("recall", "dark mode editor").exit_code == 1
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hook, reads, monkeypatch):
-    def one_at_a_time(*terms):
-        def one(*asked):
+@pytest.mark.usefixtures("no_racy_times")
+def test_hook_without_time_answers_and_makes_progress(hook, reads, monkeypatch):
+    def limit_to_one(*options):
+        def assess_one(*arguments):
             if first.called:
                 raise DeadlineExceeded("no time")
-            return first(*asked)
+            return first(*arguments)
 
-        first = Mock(wraps=real(*terms))
-        return one
+        first = Mock(wraps=real(*options))
+        return assess_one
 
     real = upkeep.assessing
     monkeypatch.setattr(visit, "BATCH", 1)
-    monkeypatch.setattr(upkeep, "assessing", one_at_a_time)
+    monkeypatch.setattr(upkeep, "assessing", limit_to_one)
     answers = [hook()[0] for _ in range(5)]
     assert "in the editor" in answers[0]
     assert "dark mode in the editor" in answers[-1]
@@ -189,7 +187,7 @@ def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hoo
 # -- as a hook -----------------------------------------------------------------------------------------
 
 
-def test_a_hook_answers_an_event_without_a_name_and_puts_it_on_record(hook, home):
+def test_hook_answers_unnamed_event_and_records_injection(hook, home):
     with State(home / "state"):
         pass
     answer = json.loads(hook(json.dumps({"prompt": "Which Postgres does staging run?", "cwd": "/"}))[0])
@@ -201,8 +199,9 @@ def test_a_hook_answers_an_event_without_a_name_and_puts_it_on_record(hook, home
     assert "pgbouncer" not in json.dumps(body)
 
 
-# What each tool sends, and the one answer that it accepts (docs/setup.md names the pages; the first four were
-# also run). A member more, an empty text, or an answer to another event is refused by one of them or another.
+# The input of each tool, and the only answer that it accepts (docs/setup.md names the pages; the first four
+# were also run). Each additional member, empty text, or answer to another event is rejected by at least one
+# of them.
 CLAUDE = {
     "session_id": "s",
     "transcript_path": "/t",
@@ -224,35 +223,33 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_each_coding_tool_gets_the_answer_that_it_accepts_and_an_empty_one_where_there_is_nothing(hook, tool):
+def test_hook_answers_each_tool_in_its_format(hook, tool):
     sent, prompts, begins = TOOLS[tool]
 
     def answer(**more):
-        line, said = hook(json.dumps(sent | more))
-        assert (said, len(line) < 10_000) == ("", True)
+        line, notes = hook(json.dumps(sent | more))
+        assert (notes, len(line) < 10_000) == ("", True)
         return json.loads(line)
 
-    told = answer(hook_event_name=prompts, prompt=STAGING)
+    first = answer(hook_event_name=prompts, prompt=STAGING)
     if tool == "cursor":
-        assert set(told) == {"continue", "additional_context"}
-        assert told["continue"] is True
-        assert "Staging runs on Postgres 16" in told["additional_context"]
+        assert set(first) == {"continue", "additional_context"}
+        assert first["continue"] is True
+        assert "Staging runs on Postgres 16" in first["additional_context"]
     else:
-        assert set(told) == {"hookSpecificOutput"}
-        assert set(told["hookSpecificOutput"]) == {"hookEventName", "additionalContext"}
-        assert told["hookSpecificOutput"]["hookEventName"] == prompts
-        assert "Staging runs on Postgres 16" in told["hookSpecificOutput"]["additionalContext"]
-    for nothing in (OFF_TOPIC, STAGING, ""):  # Off topic, told already, and no words at all.
-        assert answer(hook_event_name=prompts, prompt=nothing) == {}
+        assert set(first) == {"hookSpecificOutput"}
+        assert set(first["hookSpecificOutput"]) == {"hookEventName", "additionalContext"}
+        assert first["hookSpecificOutput"]["hookEventName"] == prompts
+        assert "Staging runs on Postgres 16" in first["hookSpecificOutput"]["additionalContext"]
+    for empty_prompt in (OFF_TOPIC, STAGING, ""):  # Off topic, already injected, and without words.
+        assert answer(hook_event_name=prompts, prompt=empty_prompt) == {}
     assert answer(hook_event_name=begins, source="resume") == {}
-    assert answer(hook_event_name=prompts, prompt=STAGING) == {}, "the old conversation has it still"
+    assert answer(hook_event_name=prompts, prompt=STAGING) == {}, "the old conversation still has it"
     assert answer(hook_event_name=begins, source="compact") == {}
-    assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(told)
+    assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(first)
 
 
-def test_a_hook_that_cursor_starts_anywhere_recalls_from_the_workspace_that_it_names(
-    muniment, tmp_path, monkeypatch, home
-):
+def test_hook_from_cursor_uses_named_workspace(muniment, tmp_path, monkeypatch, home):
     work = tmp_path / "work" / "deep"
     work.mkdir(parents=True)
     (work.parent / ".git").mkdir()
@@ -269,14 +266,14 @@ def test_a_hook_that_cursor_starts_anywhere_recalls_from_the_workspace_that_it_n
         assert ("Postgres 16" in line, line == "{}\n") == (found, not found)
 
 
-def test_a_hook_asks_with_what_the_user_wrote_where_a_tool_tells_it_apart(hook):
+def test_hook_prefers_submitted_prompt(hook):
     event = QWEN | {"hook_event_name": "UserPromptSubmit", "prompt": OFF_TOPIC, "submitted_prompt": STAGING}
     assert "Postgres 16" in hook(json.dumps(event))[0]
     event |= {"prompt": STAGING, "submitted_prompt": OFF_TOPIC}
     assert hook(json.dumps(event))[0] == NOTHING
 
 
-def test_a_hook_stays_below_what_tools_take_whatever_budget_and_limit_are_asked_for(hook, roots):
+def test_hook_output_stays_below_tool_limit(hook, roots):
     for number in range(40):
         put(roots["user"], f"zebra/{number}.md", f"The zebra colour scheme {number} is loud {'é' * 900}\n")
     named = {"prompt": "zebra colour scheme", "hook_event_name": "UserPromptSubmit"}
@@ -285,19 +282,19 @@ def test_a_hook_stays_below_what_tools_take_whatever_budget_and_limit_are_asked_
     assert 5_000 < len(text.encode()) < 10_000
 
 
-def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(hook, monkeypatch):
+def test_hook_never_fails_for_any_input(hook, monkeypatch):
     no_json, no_prompt = (
         "invalid event on standard input: not JSON",
         'expected an object with a string "prompt"',
     )
     dark = '{"prompt": "dark mode editor"}'
     for why, event, *flags in (
-        *((no_json, given) for given in ("", "{", "[" * 100_000)),
-        *((no_prompt, given) for given in ("[]", '{"prompt": 7}', '{"message": "x"}')),
+        *((no_json, text) for text in ("", "{", "[" * 100_000)),
+        *((no_prompt, text) for text in ("[]", '{"prompt": 7}', '{"message": "x"}')),
         *(("", dark, flag) for flag in ("--policy=nowhere", "--root=nix=/nowhere/at/all")),
     ):
-        line, said = hook(event, *flags)
-        assert (line, said.startswith("nothing was recalled: "), why in said) == (NOTHING, True, True)
+        line, notes = hook(event, *flags)
+        assert (line, notes.startswith("nothing was recalled: "), why in notes) == (NOTHING, True, True)
     release = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
@@ -309,14 +306,14 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
     assert hook() == (NOTHING, "nothing was recalled: internal error\n")
 
 
-# -- what a session was told ---------------------------------------------------------------------------
+# -- injected entries ----------------------------------------------------------------------------------
 
 DARK = "dark mode editor"
 
 
 @pytest.fixture
 def prompt(hook):
-    """What a prompt of a session is answered with."""
+    """Return a function that sends a prompt of a session and returns the injected text."""
 
     def prompt(session, text=DARK, **more):
         event = json.dumps({"prompt": text, "session_id": session, **more})
@@ -326,47 +323,45 @@ def prompt(hook):
     return prompt
 
 
-def kept(home):
-    """Rows of sessions and of what they were told."""
+def count_rows(home):
+    """Return the row counts of sessions and injected entries."""
     with State(home / "state") as state:
         return tuple(
             state.ledger.rows(f"SELECT count(*) FROM {table}")[0][0] for table in ("session", "told")
         )
 
 
-def test_the_second_prompt_of_a_session_gets_nothing_new_until_an_edit_or_another_session(prompt, roots):
+def test_session_receives_only_new_entries(prompt, roots):
     assert "dark mode in the editor" in prompt("one")
     assert prompt("one") == prompt("one", "which dark font, which mode in the editor?") == ""
     assert "Staging" in prompt("one", STAGING)
-    with (roots["user"] / "editor" / "dark.md").open("a") as file:  # In place: its directory does not tell.
+    with (roots["user"] / "editor" / "dark.md").open("a") as file:  # In place: the directory does not change.
         file.write("But light mode outdoors\n")
     edited = prompt("one")
     assert ("light mode outdoors" in edited, "serif" in edited) == (True, False)
     assert prompt("one") == ""
     assert "dark mode in the editor" in prompt("two")
     assert prompt(None)
-    assert prompt(None)  # Whoever names no session is told each time.
+    assert prompt(None)  # Without a session the entries are injected each time.
 
 
 @pytest.mark.parametrize(
     "event", ["SessionStart", "PreCompact", "PostCompact", "PreCompress", "sessionStart", "session_start"]
 )
-def test_a_host_that_compacts_or_begins_a_session_is_told_again(prompt, hook, home, event):
+def test_session_start_and_compaction_reset_injected_entries(prompt, hook, home, event):
     assert prompt("one") != prompt("one") == ""
-    line, said = hook(json.dumps({"session_id": "one", "hook_event_name": event, "source": "compact"}))
-    assert (line, said, kept(home)) == (NOTHING, "", (0, 0))
+    line, notes = hook(json.dumps({"session_id": "one", "hook_event_name": event, "source": "compact"}))
+    assert (line, notes, count_rows(home)) == (NOTHING, "", (0, 0))
     assert prompt("one", hook_event_name="UserPromptSubmit") != ""
     assert prompt("one", hook_event_name="Stop") == ""
-    assert prompt("one", hook_event_name=event) != ""  # Of an event that has a prompt, too.
+    assert prompt("one", hook_event_name=event) != ""  # An event with a prompt also resets.
 
 
-def test_what_a_session_was_told_ends_with_its_days_and_a_clock_that_goes_back_hides_nothing(
-    prompt, home, monkeypatch
-):
+def test_injected_entries_expire_and_clock_changes_hide_none(prompt, home, monkeypatch):
     now = Mock(wraps=recall.datetime)
     monkeypatch.setattr(recall, "datetime", now)
-    began = recall.datetime.now(UTC)
-    for days, is_told in (
+    start = recall.datetime.now(UTC)
+    for days, is_injected in (
         (0, True),
         (29, False),
         (-0.9, False),
@@ -375,24 +370,24 @@ def test_what_a_session_was_told_ends_with_its_days_and_a_clock_that_goes_back_h
         (-5, True),
         (-5, False),
     ):
-        now.now = lambda _zone, days=days: began + timedelta(days=days)
-        assert (prompt("one") != "") == is_told, days
-    assert kept(home)[0] == 1
+        now.now = lambda _zone, days=days: start + timedelta(days=days)
+        assert (prompt("one") != "") == is_injected, days
+    assert count_rows(home)[0] == 1
 
 
-def test_of_sessions_and_what_they_were_told_the_oldest_go(prompt, home, monkeypatch):
+def test_oldest_sessions_and_injected_entries_are_removed(prompt, home, monkeypatch):
     monkeypatch.setattr(told, "MAX_SESSIONS", 3)
     monkeypatch.setattr(told, "MAX_TOLD", 2)
     for number in range(6):
         prompt(f"s{number}")
         prompt(f"s{number}", STAGING)
-    assert kept(home) == (3, 6)
+    assert count_rows(home) == (3, 6)
     assert prompt("s5", STAGING) == ""
-    assert "editor" in prompt("s5")  # Of its three entries the first ones told had to go.
+    assert "editor" in prompt("s5")  # The oldest of its three injected entries was removed.
     assert prompt("s0") != ""
 
 
-def test_a_hostile_session_id_is_a_session_like_any_other_and_stands_nowhere(prompt, hook, home):
+def test_hostile_session_id_works_and_is_stored_nowhere(prompt, hook, home):
     ids = [
         "\0",
         "\ud800",
@@ -407,26 +402,26 @@ def test_a_hostile_session_id_is_a_session_like_any_other_and_stands_nowhere(pro
     ]
     for unsafe in ids:
         assert (prompt(unsafe) != "", prompt(unsafe)) == (True, ""), unsafe[:20]
-    assert kept(home)[0] == len(ids)
+    assert count_rows(home)[0] == len(ids)
     for unsafe in (None, 7, "", [], {"a": 1}, True):
         assert all(prompt(unsafe) for _ in range(2)), unsafe
-    assert kept(home)[0] == len(ids)
+    assert count_rows(home)[0] == len(ids)
     assert not any(b"CANARY" in path.read_bytes() for path in (home / "state").iterdir())
     assert hook(json.dumps({"prompt": DARK, "session_id": "x" * 10_000_000}))[0] == NOTHING
 
 
-def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
+def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
     release, real = threading.Event(), recall._recalled
     threads = set(threading.enumerate())
 
-    def slow(*asked):
+    def recall_slowly(*arguments):
         release.wait(30)
-        return real(*asked)
+        return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recall, "_recalled", slow)
+        patch.setattr(recall, "_recalled", recall_slowly)
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
-        patch.setattr(cancel, "Patience", lambda _: Patience(float("inf")))  # It does not notice.
+        patch.setattr(cancel, "Patience", lambda _: Patience(float("inf")))  # It ignores the deadline.
         patch.setattr(recall, "AFTER_SECONDS", 0.0)
         assert prompt("one") == ""
         release.set()
@@ -435,9 +430,7 @@ def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
     assert prompt("one") != ""
 
 
-def test_a_ledger_that_cannot_be_written_takes_no_answer_away_and_one_that_is_busy_neither(
-    prompt, home, monkeypatch
-):
+def test_hook_answers_if_ledger_is_busy_or_unwritable(prompt, home, monkeypatch):
     refused = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "full"))
     with monkeypatch.context() as patch:
         patch.setattr(told.HookSession, "tell", refused)
@@ -452,15 +445,15 @@ def test_a_ledger_that_cannot_be_written_takes_no_answer_away_and_one_that_is_bu
     assert (prompt("one") != "", prompt("one")) == (True, "")
 
 
-def test_an_erased_entry_leaves_no_session_that_was_told_of_it(muniment, prompt, home):
+def test_erase_removes_sessions_that_received_the_entry(muniment, prompt, home):
     prompt("one")
-    assert kept(home) == (1, 2)
+    assert count_rows(home) == (1, 2)
     muniment("erase", "user/editor/dark.md", "--yes")
-    assert kept(home) == (0, 0)
+    assert count_rows(home) == (0, 0)
 
 
 @pytest.mark.slow
-def test_a_host_that_never_ends_its_event_is_answered_in_five_seconds(tmp_path):
+def test_hook_answers_in_five_seconds_if_event_never_ends(tmp_path):
     process = launch(tmp_path, "recall", "--hook")
     answer = json.loads(process.stdout.readline())
     assert (process.wait(10), answer) == (0, {})

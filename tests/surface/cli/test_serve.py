@@ -1,4 +1,4 @@
-"""`muniment serve` as an operator meets it: what it says, why it refuses, how it ends; and its tokens."""
+"""`muniment serve` for an operator: output, rejections, shutdown; and its tokens."""
 
 import asyncio
 import json
@@ -24,23 +24,23 @@ from kit.server.process import serving
 from kit.server.raw import running
 from muniment.cli import daemon as command
 
-REACHED = "is not a loopback address; set the allowed Host names: --allow-host NAME"
-ANOTHER = "use another --socket"
+NEEDS_HOST_NAME = "is not a loopback address; set the allowed Host names: --allow-host NAME"
+OTHER_SOCKET = "use another --socket"
 SERVING = re.compile(rb"serving (http://(127\.0\.0\.1|\[::1\]):[0-9]+)\n")
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a daemon that speaks to a person; it, its URL and what it said besides."""
+    """Start daemons with output for a person; return the process, the URL and the other output."""
     running = []
 
     def start(*arguments, **environment):
         process = launch(tmp_path, "serve", *arguments, **environment)
         running.append(process)
-        said = [process.stdout.readline() for _ in range(4)]
-        found = SERVING.fullmatch(said[0])
-        assert found, (said, process.stderr.read())
-        return process, found[1].decode(), b"".join(said[1:]).decode()
+        lines = [process.stdout.readline() for _ in range(4)]
+        found = SERVING.fullmatch(lines[0])
+        assert found, (lines, process.stderr.read())
+        return process, found[1].decode(), b"".join(lines[1:]).decode()
 
     yield start
     for process in running:
@@ -48,34 +48,34 @@ def start(tmp_path):
         process.communicate(timeout=SECONDS)
 
 
-def ask(url, base, path="/healthz", **more):
+def get_path(url, base, path="/healthz", **more):
     token = (base / "home" / "state" / "token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}", **more}
     with httpx2.Client(base_url=url, trust_env=False, timeout=SECONDS, headers=headers) as http:
         return http.get(path)
 
 
-# -- what it says ----------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(start, tmp_path, number):
+def test_serve_prints_addresses_and_cleans_up_on_signal(start, tmp_path, number):
     path, state = tmp_path / "d.sock", tmp_path / "home" / "state"
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
-    named = (f"--allow-host={name}" for name in names)
-    process, url, said = start("--socket", str(path), *named, "--allow-origin=https://Memory.Test:443")
+    flags = (f"--allow-host={name}" for name in names)
+    process, url, output = start("--socket", str(path), *flags, "--allow-origin=https://Memory.Test:443")
     token = f"  the owner's token: {state}/token; token for a client: muniment token add NAME"
-    assert said == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
+    assert output == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
     assert [stat.S_IMODE(each.stat().st_mode) for each in (state / "token", path)] == [0o600, 0o600]
-    named = (ask(url, tmp_path, Host=host).status_code for host in ("memory.test", "other.test"))
-    assert (ask(url, tmp_path).json(), *named) == ({"status": "ok"}, 200, 421)
+    flags = (get_path(url, tmp_path, Host=host).status_code for host in ("memory.test", "other.test"))
+    assert (get_path(url, tmp_path).json(), *flags) == ({"status": "ok"}, 200, 421)
     origins = "https://memory.test", "https://other.test"
-    assert [ask(url, tmp_path, "/health", Origin=each).status_code for each in origins] == [200, 403]
+    assert [get_path(url, tmp_path, "/health", Origin=each).status_code for each in origins] == [200, 403]
     with httpx2.Client(base_url="http://d", transport=httpx2.HTTPTransport(uds=str(path))) as local:
         assert local.get("/healthz").status_code == 200
-    told = json.loads((state / "daemon.json").read_text())
-    assert (told["url"], told["pid"]) == (url, process.pid)
+    address = json.loads((state / "daemon.json").read_text())
+    assert (address["url"], address["pid"]) == (url, process.pid)
     process.send_signal(number)
     process.send_signal(number)
     assert process.wait(SECONDS) == 0
@@ -85,43 +85,43 @@ def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(sta
 
 
 @pytest.mark.slow
-def test_it_listens_on_the_loopback_of_ipv6_too(start, tmp_path):
+def test_serve_listens_on_ipv6_loopback(start, tmp_path):
     if f"{1:032}" not in Path("/proc/net/if_inet6").read_text():
         pytest.skip("this machine has no ::1")
-    assert ask(start("--host", "::1")[1], tmp_path).status_code == 200
+    assert get_path(start("--host", "::1")[1], tmp_path).status_code == 200
 
 
 @pytest.mark.slow
-def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
+def test_serve_with_broken_policy_is_not_ready(start, tmp_path):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     process, url, _ = start("--policy", f"{tmp_path}/broken.toml")
     note = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"note: ")).decode()
     assert re.fullmatch(rf"note: {tmp_path}/work accepts no tasks yet: .* \[policy_invalid\]\n", note)
-    answer = ask(url, tmp_path, "/readyz")
+    answer = get_path(url, tmp_path, "/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
 
 @pytest.mark.slow
-def test_while_it_serves_garbage_is_collected(start, tmp_path):
-    told = tmp_path / "told"
-    when_it_ends = f"atexit.register(lambda: open({str(told)!r}, 'w').write(str(gc.isenabled())))"
-    (tmp_path / "sitecustomize.py").write_text(f"import atexit, gc; {when_it_ends}")
+def test_serve_enables_garbage_collection(start, tmp_path):
+    result_file = tmp_path / "told"
+    exit_code = f"atexit.register(lambda: open({str(result_file)!r}, 'w').write(str(gc.isenabled())))"
+    (tmp_path / "sitecustomize.py").write_text(f"import atexit, gc; {exit_code}")
     process, *_ = start(PYTHONPATH=f"{tmp_path}:{Path(package.__file__).parents[1]}")
     process.terminate()
     process.wait(SECONDS)
-    assert told.read_text() == "True"
+    assert result_file.read_text() == "True"
 
 
-# -- why it refuses --------------------------------------------------------------------------------------
+# -- rejections ----------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, home, tmp_path):
+def test_serve_rejects_invalid_options_with_reason(muniment, at_work, home, tmp_path):
     plain, long = tmp_path / "plain", "x" * 200
     plain.write_text("precious\n")
-    with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path / "other") as other:
-        port = taken.getsockname()[1]
-        for arguments, why in (
-            *((f"--host {host}", f"{host} {REACHED}") for host in ("0.0.0.0", "::", "x" * 70)),
+    with socket.create_server(("127.0.0.1", 0)) as occupied, running(tmp_path / "other") as other:
+        port = occupied.getsockname()[1]
+        for arguments, reason in (
+            *((f"--host {host}", f"{host} {NEEDS_HOST_NAME}") for host in ("0.0.0.0", "::", "x" * 70)),
             (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: invalid host name"),
             (
                 "--allow-host http://x.y/",
@@ -130,8 +130,8 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
             ("--allow-host ok --allow-host ", "invalid --allow-host '': use a host name"),
             ("--allow-origin null", "invalid --allow-origin 'null': use an origin such as https://"),
             ("--allow-origin https://a.b/", "invalid --allow-origin 'https://a.b/': use an origin such as"),
-            (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),
-            ("--socket no/where", f"cannot listen at no/where: No such file or directory; {ANOTHER}"),
+            (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {OTHER_SOCKET}"),
+            ("--socket no/where", f"cannot listen at no/where: No such file or directory; {OTHER_SOCKET}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
             ("--workspace nowhere", "workspace nowhere not found"),
@@ -141,139 +141,146 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
         ):
             done = muniment("serve", *arguments.split(" "))
             assert (done.exit_code, done.stdout) == (1, ""), arguments
-            (told,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
-            assert (told.startswith(f"not served: {why}"), told.endswith(" [config_invalid]")) == (True, True)
+            (message,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+            assert (message.startswith(f"not served: {reason}"), message.endswith(" [config_invalid]")) == (
+                True,
+                True,
+            )
         assert other.ask("GET", "/healthz", address=other.unix).status == 200
-        theirs = str(other.base / "home")
-        another = f"in use by another daemon (process {os.getpid()} at {other.daemon.url}); use that one"
-        told = f"not served: {theirs}/state: {another}, or stop it first [managed_memory_unavailable]"
-        assert muniment.lines("serve", code=1, MUNIMENT_HOME=theirs)[-1] == told
-        failure = json.loads(muniment.lines("serve", "--json", code=1, MUNIMENT_HOME=theirs)[0])["error"]
+        other_home = str(other.base / "home")
+        other_daemon = f"in use by another daemon (process {os.getpid()} at {other.daemon.url}); use that one"
+        message = (
+            f"not served: {other_home}/state: {other_daemon}, or stop it first [managed_memory_unavailable]"
+        )
+        assert muniment.lines("serve", code=1, MUNIMENT_HOME=other_home)[-1] == message
+        failure = json.loads(muniment.lines("serve", "--json", code=1, MUNIMENT_HOME=other_home)[0])["error"]
         assert failure["code"] == "managed_memory_unavailable"
     assert plain.read_text() == "precious\n"
     assert not (home / "state" / "daemon.json").exists()
 
 
-def test_commands_leave_umask_and_log_of_their_process(muniment):
-    def found():
+def test_commands_restore_umask_and_log_of_process(muniment):
+    def read_process():
         names = ("", "muniment", "psycopg.pool")
         return umask(), [logging_of(logging.getLogger(name or None)) for name in names]
 
-    before = found()
+    before = read_process()
     assert muniment("serve", "--workspace", "nowhere").exit_code == 1
     assert muniment("ls").exit_code == 0
-    assert found() == before
+    assert read_process() == before
 
 
 def umask():
-    """The umask of this process."""
+    """Return the umask of this process."""
     found = os.umask(0o077)
     os.umask(found)
     return found
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
+def test_serve_rejects_unsafe_token_file(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
-    path, alone = home / "state" / "token", "is not a private file of this user (mode 0600)"
+    path, not_private = home / "state" / "token", "is not a private file of this user (mode 0600)"
     other = home.parent / "another's token"
     other.write_text("x" * 43)
     other.chmod(0o600)
-    for make, undo, why in (
+    for make, undo, reason in (
         (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "does not contain a token; "),
-        (lambda: path.write_text("x" * 43) and path.chmod(0o644), path.unlink, alone),
-        *((path.mkdir, path.rmdir, alone), (lambda: path.symlink_to(other), path.unlink, "cannot")),
+        (lambda: path.write_text("x" * 43) and path.chmod(0o644), path.unlink, not_private),
+        *((path.mkdir, path.rmdir, not_private), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):
         make()
-        told = muniment.lines("serve", code=1)[-1]
-        assert re.fullmatch(rf"not served: {path}: {re.escape(why)}.* \[managed_memory_unavailable\]", told)
+        message = muniment.lines("serve", code=1)[-1]
+        assert re.fullmatch(
+            rf"not served: {path}: {re.escape(reason)}.* \[managed_memory_unavailable\]", message
+        )
         undo()
 
 
 @pytest.mark.usefixtures("at_work")
-def test_the_key_of_a_models_server_is_handed_on_to_nobody(muniment, monkeypatch):
-    """To the processes that are started from then on; see `cli.command.model_of`."""
-    seen, look = [], lambda *_, **__: seen.append("MUNIMENT_API_KEY" in os.environ)
-    monkeypatch.setattr(command, "_run", AsyncMock(side_effect=look))
+def test_serve_removes_model_key_from_environment(muniment, monkeypatch):
+    """Check processes that are started later; see `cli.command.model_of`."""
+    has_key, record_environment = [], lambda *_, **__: has_key.append("MUNIMENT_API_KEY" in os.environ)
+    monkeypatch.setattr(command, "_run", AsyncMock(side_effect=record_environment))
     named = ("--model", "m", "--base-url", "http://127.0.0.1:1/v1")
-    assert (muniment("serve", *named, MUNIMENT_API_KEY="a-key").exit_code, seen) == (0, [False])
+    assert (muniment("serve", *named, MUNIMENT_API_KEY="a-key").exit_code, has_key) == (0, [False])
 
 
-# -- how it ends -----------------------------------------------------------------------------------------
+# -- shutdown ------------------------------------------------------------------------------------------
 
 
-def test_the_first_signal_leaves_what_runs_its_grace_and_the_second_none():
-    async def stopped():
+def test_second_signal_ends_the_grace_period():
+    async def raise_signals():
         while stopping.stop.call_count < 2:
             signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(0)
 
-    stopping = MagicMock(url="", core=Mock(workspaces={}), stop=AsyncMock(), stopped=stopped)
+    stopping = MagicMock(url="", core=Mock(workspaces={}), stop=AsyncMock(), stopped=raise_signals)
     stopping.__aenter__.return_value, stopping.__aexit__.return_value = stopping, None
     options = Mock(grace=600, socket=None, settings=Mock(state=Path()))
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     asyncio.run(command._run(stopping, options, lambda _: None))
-    for number, handler in kept.items():
+    for number, handler in handlers.items():
         signal.signal(number, handler)
     assert [each.kwargs["at_once"] for each in stopping.stop.call_args_list[:2]] == [False, True]
 
 
-def test_what_holds_a_stop_up_is_left_with_an_event(monkeypatch, caplog):
-    left = []
-    monkeypatch.setattr(os, "_exit", left.append)
+def test_blocked_stop_exits_with_event(monkeypatch, caplog):
+    exit_codes = []
+    monkeypatch.setattr(os, "_exit", exit_codes.append)
     with caplog.at_level(logging.INFO, "muniment"):
         command._leave()
-    assert (left, json.loads(caplog.messages[-1])["event"]) == ([1], "daemon_forced")
+    assert (exit_codes, json.loads(caplog.messages[-1])["event"]) == ([1], "daemon_forced")
 
 
 @pytest.mark.slow
-def test_a_ledger_that_somebody_keeps_does_not_keep_the_daemon(tmp_path):
+def test_serve_stops_although_ledger_is_locked(tmp_path):
     with (
         serving(tmp_path, "--grace", "0") as daemon,
         closing(sqlite3.connect(daemon.home / "state" / "ledger.db", isolation_level=None)) as other,
         ThreadPoolExecutor(1) as threads,
     ):
         other.execute("BEGIN IMMEDIATE")
-        asked = threads.submit(daemon.local.post, "/workspace/memory/dream", json={})
+        request = threads.submit(daemon.local.post, "/workspace/memory/dream", json={})
         daemon.process.send_signal(signal.SIGTERM)
         assert daemon.process.wait(command.LAST_SECONDS + 10) == 1
-        assert asked.exception(SECONDS) or asked.result().status_code == 503
+        assert request.exception(SECONDS) or request.result().status_code == 503
 
 
-# -- tokens ----------------------------------------------------------------------------------------------
+# -- tokens --------------------------------------------------------------------------------------------
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-def test_a_token_is_made_listed_and_revoked(muniment):
-    (made,) = muniment.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
-    assert TOKEN.fullmatch(made)
+def test_token_is_created_listed_and_revoked(muniment):
+    (created,) = muniment.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
+    assert TOKEN.fullmatch(created)
     muniment("token", "add", "script", "--trust", "owner")
     listed = ["editor: trust agent, client ids ide-1, ide-2", "script: trust owner, client ids none"]
     assert muniment.lines("token", "list") == listed
     for name in ("editor", "script"):
         assert muniment.lines("token", "revoke", name) == [f"revoked: {name}"]
-    told = "no tokens except the owner's; to create one: muniment token add NAME"
-    assert muniment.lines("token", "list") == [told]
-    made = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
-    assert TOKEN.fullmatch(made.pop("token"))
-    assert made == {"name": "editor", "clients": ["ide"], "trust": "external"}
-    assert muniment.document("token", "list") == {"tokens": [made]}
+    message = "no tokens except the owner's; to create one: muniment token add NAME"
+    assert muniment.lines("token", "list") == [message]
+    created = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
+    assert TOKEN.fullmatch(created.pop("token"))
+    assert created == {"name": "editor", "clients": ["ide"], "trust": "external"}
+    assert muniment.document("token", "list") == {"tokens": [created]}
     assert muniment.document("token", "revoke", "editor")["status"] == "revoked"
     assert muniment.failure("token", "revoke", "editor") == "not_found"
 
 
-def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
+def test_invalid_token_is_rejected_with_advice(muniment):
     muniment("token", "add", "editor", "--client-id", "ide")
     names = (("owner", "'owner'"), ("", "''"), ("a\nb", "'a\\nb'"))
-    for name, flags, why in (
+    for name, flags, reason in (
         ("editor", [], "the token 'editor' already exists; revoke it first, or use another name"),
         ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
-        *((name, [], f"invalid token name {shown}") for name, shown in names),
+        *((name, [], f"invalid token name {quoted}") for name, quoted in names),
         ("other", ["--client-id=a b"], "invalid client id 'a b'"),
         ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
-        (told,) = muniment.lines("token", "add", name, *flags, code=1)
-        assert re.fullmatch(rf"no token was created: {re.escape(why)}.* \[config_invalid\]", told)
+        (message,) = muniment.lines("token", "add", name, *flags, code=1)
+        assert re.fullmatch(rf"no token was created: {re.escape(reason)}.* \[config_invalid\]", message)
     assert len(muniment.document("token", "list")["tokens"]) == 1

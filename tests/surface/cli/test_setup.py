@@ -1,6 +1,6 @@
-"""`muniment setup`: into the settings of five coding tools, and out again, over files as those have them.
+"""`muniment setup`: adds Muniment to the settings of five coding tools and removes it.
 
-The files are made up in the formats that the tools' pages tell, which docs/setup.md names.
+The files follow the formats of the tools' pages, which docs/setup.md names.
 """
 
 import errno
@@ -20,7 +20,7 @@ from muniment.cli import setup
 from muniment.integrations.coding_tools import files as setup_files
 from muniment.integrations.coding_tools.tools import TOOLS, Program
 
-WORDS = ("/opt/it's here/muniment",)
+PROGRAM_WORDS = ("/opt/it's here/muniment",)
 HOOK = """'/opt/it'"'"'s here/muniment' recall --hook"""
 
 CLAUDE_STATE = """{
@@ -102,7 +102,7 @@ FILES = {
     "qwen-code": {".qwen/settings.json": QWEN},
     "gemini-cli": {".gemini/settings.json": GEMINI},
 }
-COMMAND = {"command": WORDS[0], "args": ["mcp"]}
+COMMAND = {"command": PROGRAM_WORDS[0], "args": ["mcp"]}
 SERVERS = {
     "claude-code": (".claude.json", "mcpServers", {"type": "stdio", **COMMAND}),
     "codex": (".codex/config.toml", "mcp_servers", {**COMMAND, "tool_timeout_sec": 300}),
@@ -110,7 +110,7 @@ SERVERS = {
     "qwen-code": (".qwen/settings.json", "mcpServers", COMMAND),
     "gemini-cli": (".gemini/settings.json", "mcpServers", COMMAND),
 }
-"""Where the entry of the server stands, and all that it says."""
+"""The place of the server entry and its whole content."""
 
 COMMENTS = re.compile(r"# .*|(?<!:)//.*|/\*.*?\*/")
 IN_SECONDS = [{"hooks": [{"type": "command", "command": HOOK, "timeout": 10}]}]
@@ -127,7 +127,7 @@ HOOKS = {
 
 @pytest.fixture
 def user(tmp_path):
-    """The home directory of a person."""
+    """Create the home directory of a user."""
     directory = tmp_path / "me"
     directory.mkdir(mode=0o700)
     return directory
@@ -135,17 +135,17 @@ def user(tmp_path):
 
 @pytest.fixture
 def run(muniment, user, monkeypatch):
-    """Runs commands for that person, whose `muniment` is somewhere."""
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(WORDS))
-    none = dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME"))
-    return lambda *words, **more: muniment(*words, **{"HOME": str(user), **none, **more})
+    """Return a function that runs commands for that user, with a fixed `muniment` program."""
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS))
+    unset = dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME"))
+    return lambda *arguments, **more: muniment(*arguments, **{"HOME": str(user), **unset, **more})
 
 
 @pytest.fixture
-def placed(user):
-    """Puts the files of a tool there; what they hold, by path."""
+def write_tool_files(user):
+    """Return a function that writes the files of a tool and returns their content by path."""
 
-    def placed(tool, mode=0o600):
+    def write_tool_files(tool, mode=0o600):
         for name, text in FILES[tool].items():
             path = user / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -153,15 +153,15 @@ def placed(user):
             path.chmod(mode)
         return {user / name: text.encode() for name, text in FILES[tool].items()}
 
-    return placed
+    return write_tool_files
 
 
-def now(files):
+def read_files(files):
     return {path: path.read_bytes() if path.exists() else None for path in files}
 
 
-def meant(path):
-    """What a settings file says, its comments put aside by a way of the test's own."""
+def parse_settings(path):
+    """Parse a settings file; comments are removed independently of the code under test."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
         return tomllib.loads(text)
@@ -171,9 +171,9 @@ def meant(path):
     return json.loads(bare)
 
 
-def without_ours(tool, path):
-    """What a settings file says besides."""
-    document = meant(path)
+def read_other_settings(tool, path):
+    """Return the content of a settings file without the entries of Muniment."""
+    document = parse_settings(path)
     for _, member, _ in (SERVERS[tool],):
         document.get(member, {}).pop("muniment", None)
     for event in HOOKS[tool][1]:
@@ -182,48 +182,48 @@ def without_ours(tool, path):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_server_and_hook_are_put_in_beside_what_is_there_once_and_taken_out_byte_for_byte(
-    run, placed, user, home, tool
-):
-    before = placed(tool)
-    said = {path: without_ours(tool, path) for path in before}
+def test_setup_and_remove_restore_files_byte_for_byte(run, write_tool_files, user, home, tool):
+    before = write_tool_files(tool)
+    other_settings = {path: read_other_settings(tool, path) for path in before}
     done = run("setup", tool, "--yes")
     assert (done.exit_code, "is set up" in done.stdout) == (0, True), done.output
     name, member, entry = SERVERS[tool]
-    assert meant(user / name)[member]["muniment"] == entry
+    assert parse_settings(user / name)[member]["muniment"] == entry
     name, events, hooks = HOOKS[tool]
-    assert {event: meant(user / name)["hooks"][event] for event in events} == dict.fromkeys(events, hooks)
-    assert {path: without_ours(tool, path) for path in before} == said
+    assert {event: parse_settings(user / name)["hooks"][event] for event in events} == dict.fromkeys(
+        events, hooks
+    )
+    assert {path: read_other_settings(tool, path) for path in before} == other_settings
     for path, text in before.items():
         assert COMMENTS.findall(path.read_text()) == COMMENTS.findall(text.decode())
-        assert list(meant(path))[: len(said[path])] == list(said[path])
-    written = now(before)
-    again = run("setup", tool, "--yes")
-    assert (again.exit_code, "is already set up" in again.stdout, now(before)) == (0, True, written)
+        assert list(parse_settings(path))[: len(other_settings[path])] == list(other_settings[path])
+    written = read_files(before)
+    second = run("setup", tool, "--yes")
+    assert (second.exit_code, "is already set up" in second.stdout, read_files(before)) == (0, True, written)
     assert run("setup", tool, "--remove", "--yes").exit_code == 0
-    assert now(before) == before
+    assert read_files(before) == before
     assert not home.exists()
     last = run("setup", tool, "--remove", "--yes")
     assert (last.exit_code, "do not contain Muniment" in last.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_files_that_were_not_there_are_made_for_their_owner_alone_and_go_again(run, user, tool):
+def test_setup_creates_private_files_and_remove_deletes_them(run, user, tool):
     done = run("setup", tool, "--yes")
     assert done.exit_code == 0
-    made = [user / name for name in FILES[tool]]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o600] * len(made)
-    assert all(f"new file {path}" in done.stdout for path in made)
-    assert f"{made[-1].parent} not found" in done.stderr
+    created = [user / name for name in FILES[tool]]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in created] == [0o600] * len(created)
+    assert all(f"new file {path}" in done.stdout for path in created)
+    assert f"{created[-1].parent} not found" in done.stderr
     run("setup", tool, "--remove", "--yes")
-    assert not any(path.exists() for path in made)
+    assert not any(path.exists() for path in created)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_where_others_changed_a_file_since_ours_alone_is_taken_out_of_it(run, placed, tool):
-    before = placed(tool)
+def test_remove_keeps_later_changes_of_others(run, write_tool_files, tool):
+    before = write_tool_files(tool)
     run("setup", tool, "--yes")
-    said = {path: without_ours(tool, path) for path in before}
+    other_settings = {path: read_other_settings(tool, path) for path in before}
     for path in before:
         text = path.read_bytes().decode()
         if path.suffix == ".toml":
@@ -235,15 +235,15 @@ def test_where_others_changed_a_file_since_ours_alone_is_taken_out_of_it(run, pl
     assert done.exit_code == 0, done.output
     for path, text in before.items():
         assert "muniment" not in path.read_text()
-        assert meant(path) == said[path] | {"added": {"a": 1}}
+        assert parse_settings(path) == other_settings[path] | {"added": {"a": 1}}
         assert COMMENTS.findall(path.read_text()) == COMMENTS.findall(text.decode())
 
 
-# -- directories that setup makes --------------------------------------------------------------------
+# -- created directories -------------------------------------------------------------------------------
 
 
 def tree(*directories):
-    """Every path below some directories, and what the files hold."""
+    """Return every path below some directories with the content of the files."""
     return {
         path: path.read_bytes() if path.is_file() else None
         for directory in directories
@@ -317,7 +317,7 @@ def test_uninstall_deletes_directories_that_setup_made(run, user):
     assert tree(user) == before
 
 
-def test_remove_keeps_a_directory_that_a_person_made_anew(run, user):
+def test_remove_keeps_recreated_directory(run, user):
     run("setup", "cursor", "--yes")
     directory = user / ".cursor"
     for each in directory.iterdir():
@@ -328,7 +328,7 @@ def test_remove_keeps_a_directory_that_a_person_made_anew(run, user):
     assert directory.is_dir()
 
 
-def test_remove_keeps_a_link_in_place_of_a_made_directory(run, user, tmp_path):
+def test_remove_keeps_link_that_replaced_directory(run, user, tmp_path):
     run("setup", "cursor", "--yes")
     (user / ".cursor").rename(tmp_path / "moved")
     (user / ".cursor").symlink_to(tmp_path / "moved")
@@ -337,12 +337,12 @@ def test_remove_keeps_a_link_in_place_of_a_made_directory(run, user, tmp_path):
     assert (user / ".cursor").is_symlink()
 
 
-def test_remove_killed_before_directories_goes_on_when_repeated(run, user, home, monkeypatch):
+def test_repeated_remove_finishes_a_killed_one(run, user, home, monkeypatch):
     before = tree(user, home)
     run("setup", "cursor", "--yes")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rmdir", killed)
-        patch.setattr(setup, "write_settings_file", killed_after(setup.write_settings_file))
+        patch.setattr(Path, "rmdir", raise_killed)
+        patch.setattr(setup, "write_settings_file", raise_killed_after(setup.write_settings_file))
         for _ in FILES["cursor"]:
             with pytest.raises(Killed):
                 run("setup", "cursor", "--remove", "--yes")
@@ -364,30 +364,30 @@ def test_setup_on_full_disk_leaves_no_directory(run, user, monkeypatch):
 
 
 class Killed(BaseException):
-    """The process ends."""
+    """The process is killed."""
 
 
-def killed(*_):
+def raise_killed(*_):
     raise Killed
 
 
-def killed_after(real):
-    """What does the work, and then the process ends."""
+def raise_killed_after(real):
+    """Return a function that does the work and then kills the process."""
 
-    def done(*given):
-        real(*given)
+    def call_and_raise(*arguments):
+        real(*arguments)
         raise Killed
 
-    return done
+    return call_and_raise
 
 
-# -- asking and showing ------------------------------------------------------------------------------
+# -- confirmation and output ---------------------------------------------------------------------------
 
 
-def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, request):
-    before = placed("codex")
+def test_setup_writes_nothing_without_consent(run, write_tool_files, home, monkeypatch, request):
+    before = write_tool_files("codex")
     done = run("setup", "codex", stdin="yes\n")
-    assert (done.exit_code, now(before) == before) == (1, True)
+    assert (done.exit_code, read_files(before) == before) == (1, True)
     assert "+[mcp_servers.muniment]" in done.stdout
     assert "nothing was written; answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
@@ -395,34 +395,36 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
     request.getfixturevalue("terminal")
     for answer in ("", "n\n", "yess\n", "\x04"):
         assert run("setup", "codex", stdin=answer).exit_code == 1
-        assert now(before) == before
+        assert read_files(before) == before
     assert not home.exists()
     monkeypatch.setenv("NO_COLOR", "1")
     done = run("setup", "codex", stdin="yes\n")
-    assert (done.exit_code, now(before) == before) == (0, False)
+    assert (done.exit_code, read_files(before) == before) == (0, False)
     assert "trust the hooks with /hooks" in done.stdout
 
 
 @pytest.mark.threat("T-LEAK-17", control="own_lines")
-@pytest.mark.threat("T-LEAK-17", control="kept_privately")
+@pytest.mark.threat("T-LEAK-17", control="private_backups")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, placed, home, tool):
-    before = placed(tool, mode=0o644)
+def test_setup_never_shows_secrets_and_keeps_copies_private(run, write_tool_files, home, tool):
+    before = write_tool_files(tool, mode=0o644)
     done = run("setup", tool, "--yes")
     removed = run("setup", tool, "--remove")
-    for said in (done, removed):
-        assert "s3cret" not in said.output
-        assert "example.org" not in said.output
+    for result in (done, removed):
+        assert "s3cret" not in result.output
+        assert "example.org" not in result.output
     assert [stat.S_IMODE(path.stat().st_mode) for path in before] == [0o644] * len(before)
     assert stat.S_IMODE((home / "setup").stat().st_mode) == 0o700
-    kept = list((home / "setup").iterdir())
-    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
-    assert sorted(path.read_bytes() for path in kept if path.suffix == ".original") == sorted(before.values())
+    copies = list((home / "setup").iterdir())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in copies} == {0o600}
+    assert sorted(path.read_bytes() for path in copies if path.suffix == ".original") == sorted(
+        before.values()
+    )
 
 
 @pytest.mark.threat("T-LEAK-17", control="masked_keys")
-def test_a_key_that_a_person_gave_our_server_is_not_shown_when_it_goes(run, placed, user):
-    placed("gemini-cli")
+def test_remove_masks_key_added_to_server_entry(run, write_tool_files, user):
+    write_tool_files("gemini-cli")
     run("setup", "gemini-cli", "--yes")
     path = user / ".gemini/settings.json"
     text = path.read_text().replace('"args": [', '"env": {"MUNIMENT_API_KEY": "s3cret"}, "args": [')
@@ -432,18 +434,18 @@ def test_a_key_that_a_person_gave_our_server_is_not_shown_when_it_goes(run, plac
     assert ("s3cret" in done.output, done.exit_code) == (False, 0)
 
 
-def test_what_is_shown_steers_no_terminal(run, placed, monkeypatch):
-    placed("codex")
+def test_setup_escapes_control_characters(run, write_tool_files, monkeypatch):
+    write_tool_files("codex")
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/\x1b[2J\u202e/muniment",)))
     done = run("setup", "codex")
     assert not set("\x1b\u202e") & set(done.output)
 
 
-# -- files that are not as usual ---------------------------------------------------------------------
+# -- unusual files -------------------------------------------------------------------------------------
 
 
-def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, placed, tmp_path):
-    (before,) = placed("gemini-cli")
+def test_setup_follows_link_and_keeps_it(run, write_tool_files, tmp_path):
+    (before,) = write_tool_files("gemini-cli")
     dotfiles = tmp_path / "dotfiles"
     dotfiles.mkdir(mode=0o700)
     target = before.rename(dotfiles / "gemini.json")
@@ -466,35 +468,33 @@ def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, p
 
 
 @pytest.mark.threat("T-HUM-05", control="own_settings")
-def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
-    run, placed, tmp_path, monkeypatch
-):
-    (path,) = before = placed("gemini-cli")
+def test_setup_rejects_settings_file_shared_with_others(run, write_tool_files, tmp_path, monkeypatch):
+    (path,) = before = write_tool_files("gemini-cli")
 
-    def refused(told):
+    def assert_rejected(message):
         done = run("setup", "gemini-cli", "--yes")
-        assert (done.exit_code, now(before) == before) == (1, True)
-        assert told in done.stderr
+        assert (done.exit_code, read_files(before) == before) == (1, True)
+        assert message in done.stderr
 
     path.chmod(0o666)
-    refused("is writable by others (mode 0666)")
+    assert_rejected("is writable by others (mode 0666)")
     path.chmod(0o600)
     path.parent.chmod(0o777)
-    refused("is writable by others (mode 0777)")
+    assert_rejected("is writable by others (mode 0777)")
     path.parent.chmod(0o700)
     (tmp_path / "again").hardlink_to(path)
-    refused("has 2 hard links")
+    assert_rejected("has 2 hard links")
     (tmp_path / "again").unlink()
     shared = tmp_path / "shared"
     shared.mkdir()
     path.rename(shared / "settings.json")
     path.symlink_to(shared / "settings.json")
     shared.chmod(0o777)
-    refused("is writable by others (mode 0777)")
+    assert_rejected("is writable by others (mode 0777)")
     shared.chmod(0o700)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 12_345)
-        refused("belongs to user")
+        assert_rejected("belongs to user")
     path.unlink()
     path.mkdir()
     done = run("setup", "gemini-cli", "--yes")
@@ -506,14 +506,14 @@ def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_broken_settings_file_is_left_alone_and_it_is_said_what_to_do(run, placed, tool):
+def test_setup_leaves_broken_settings_file_with_advice(run, write_tool_files, tool):
     for spoil in (lambda text: text + b"\nx = {", lambda text: text + b",", lambda text: b"\xff" + text):
-        before = placed(tool)
+        before = write_tool_files(tool)
         name = list(before)[-1]
         name.write_bytes(spoil(before[name]))
-        broken = now(before)
+        broken = read_files(before)
         done = run("setup", tool, "--yes")
-        assert (done.exit_code, now(before)) == (1, broken)
+        assert (done.exit_code, read_files(before)) == (1, broken)
         assert re.match(f"not set up: .*{re.escape(str(name))} is not (JSON|TOML|UTF-8)", done.stderr), (
             done.stderr
         )
@@ -521,21 +521,21 @@ def test_a_broken_settings_file_is_left_alone_and_it_is_said_what_to_do(run, pla
             assert "fix it and run this again; or add this yourself:\n" in done.stderr
             assert "recall --hook" in done.stderr
         assert run("setup", tool, "--remove", "--yes").exit_code == 1
-        assert now(before) == broken
+        assert read_files(before) == broken
 
 
-def test_a_comment_breaks_the_settings_of_claude_code_which_takes_none(run, placed, user):
-    placed("claude-code")
+def test_setup_rejects_comment_in_claude_code_settings(run, write_tool_files, user):
+    write_tool_files("claude-code")
     path = user / ".claude/settings.json"
     path.write_text("// mine\n" + CLAUDE_SETTINGS)
     done = run("setup", "claude-code", "--yes")
     assert (done.exit_code, "is not JSON: expecting value in line 1" in done.stderr) == (1, True)
     assert path.read_text().startswith("// mine\n")
-    assert (user / ".claude.json").read_text() == CLAUDE_STATE, "neither is the other file"
+    assert (user / ".claude.json").read_text() == CLAUDE_STATE, "the other file is also unchanged"
 
 
-def test_a_mark_of_the_byte_order_stays(run, placed):
-    (path,) = placed("gemini-cli")
+def test_setup_keeps_byte_order_mark(run, write_tool_files):
+    (path,) = write_tool_files("gemini-cli")
     path.write_bytes(b"\xef\xbb\xbf" + GEMINI.encode())
     run("setup", "gemini-cli", "--yes")
     assert path.read_bytes().startswith(b"\xef\xbb\xbf{")
@@ -554,7 +554,7 @@ def test_a_mark_of_the_byte_order_stays(run, placed):
         ("gemini-cli", "GEMINI_CLI_HOME", ".gemini/settings.json", ".gemini/settings.json"),
     ],
 )
-def test_variables_that_move_a_tools_files_are_obeyed(run, user, tmp_path, tool, variable, file, usual):
+def test_setup_uses_environment_variables_for_locations(run, user, tmp_path, tool, variable, file, usual):
     moved = {variable: str(tmp_path / "moved")}
     run("setup", tool, "--yes", **moved)
     assert "muniment" in (tmp_path / "moved" / file).read_text()
@@ -565,13 +565,11 @@ def test_variables_that_move_a_tools_files_are_obeyed(run, user, tmp_path, tool,
     assert (user / usual).exists()
 
 
-# -- entries that are there --------------------------------------------------------------------------
+# -- existing entries ----------------------------------------------------------------------------------
 
 
-def test_a_program_that_moved_is_corrected_and_what_a_person_added_to_the_entries_stays(
-    run, placed, user, monkeypatch
-):
-    before = placed("gemini-cli") | placed("codex")
+def test_setup_updates_program_and_keeps_user_options(run, write_tool_files, user, monkeypatch):
+    before = write_tool_files("gemini-cli") | write_tool_files("codex")
     for tool in ("gemini-cli", "codex"):
         run("setup", tool, "--yes")
     gemini, codex = user / ".gemini/settings.json", user / ".codex/config.toml"
@@ -587,22 +585,22 @@ def test_a_program_that_moved_is_corrected_and_what_a_person_added_to_the_entrie
         done = run("setup", tool, "--yes")
         assert done.exit_code == 0
         lines = done.stdout.splitlines()
-        assert [f"-{WORDS[0]}", "+/new/python"] == lines[2:4], "what was replaced, and by what"
-    found = meant(gemini)
+        assert [f"-{PROGRAM_WORDS[0]}", "+/new/python"] == lines[2:4], "the old and the new program"
+    found = parse_settings(gemini)
     args = ["-m", "muniment", "mcp", "--trust", "owner"]
     assert found["mcpServers"]["muniment"] == {"command": "/new/python", "timeout": 7, "args": args}
     (group,) = found["hooks"]["BeforeAgent"]
     assert group["hooks"][0]["command"] == "/new/python -m muniment recall --hook --limit 3"
-    server = meant(codex)["mcp_servers"]["muniment"]
+    server = parse_settings(codex)["mcp_servers"]["muniment"]
     assert (server["command"], server["args"], server["enabled"]) == ("/new/python", args[:3], True)
     assert "# mine" in codex.read_text()
     for tool in ("gemini-cli", "codex"):
         run("setup", tool, "--remove", "--yes")
-    assert now(before) == before
+    assert read_files(before) == before
 
 
-def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, placed):
-    (path,) = placed("gemini-cli")
+def test_setup_keeps_user_server_of_same_name(run, write_tool_files):
+    (path,) = write_tool_files("gemini-cli")
     own = '"muniment": {"command": "ssh", "args": ["box", "muniment", "mcp"]}'
     path.write_text(text := GEMINI.replace('"mainServer"', f'{own},\n    "mainServer"'))
     done = run("setup", "gemini-cli", "--yes")
@@ -612,48 +610,52 @@ def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, place
     assert path.read_text() == text
 
 
-def test_hooks_of_others_below_the_same_events_stay_before_ours(run, placed, user):
-    placed("claude-code")
+def test_setup_adds_hook_after_hooks_of_others(run, write_tool_files, user):
+    write_tool_files("claude-code")
     path = user / ".claude/settings.json"
-    theirs = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall"}]}'
+    other_hook = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall"}]}'
     path.write_text(
-        text := CLAUDE_SETTINGS.replace('"PreToolUse"', f'"UserPromptSubmit": [{theirs}], "PreToolUse"')
+        text := CLAUDE_SETTINGS.replace('"PreToolUse"', f'"UserPromptSubmit": [{other_hook}], "PreToolUse"')
     )
     run("setup", "claude-code", "--yes")
-    assert meant(path)["hooks"]["UserPromptSubmit"] == [json.loads(theirs), *IN_SECONDS]
+    assert parse_settings(path)["hooks"]["UserPromptSubmit"] == [json.loads(other_hook), *IN_SECONDS]
     path.write_text(path.read_text() + "\n")
     run("setup", "claude-code", "--remove", "--yes")
     assert path.read_text() == text + "\n"
 
 
-def test_a_hook_that_a_person_put_into_a_group_of_theirs_goes_alone(run, placed, user):
-    placed("claude-code")
+def test_remove_deletes_only_muniment_hook_from_user_group(run, write_tool_files, user):
+    write_tool_files("claude-code")
     path = user / ".claude/settings.json"
-    ours = '{"type": "command", "command": "/x/muniment recall --hook"}'
+    hook = '{"type": "command", "command": "/x/muniment recall --hook"}'
     path.write_text(
-        CLAUDE_SETTINGS.replace('"~/.claude/hooks/guard.sh"}', f'"~/.claude/hooks/guard.sh"}}, {ours}')
+        CLAUDE_SETTINGS.replace('"~/.claude/hooks/guard.sh"}', f'"~/.claude/hooks/guard.sh"}}, {hook}')
     )
     run("setup", "claude-code", "--remove", "--yes")
     assert path.read_text() == CLAUDE_SETTINGS
 
 
-def test_codex_has_its_hooks_where_it_has_others(run, placed, user):
-    before = placed("codex")
+def test_setup_codex_uses_existing_hooks_file(run, write_tool_files, user):
+    before = write_tool_files("codex")
     path = user / ".codex/hooks.json"
     path.write_text(text := '{"description": "mine", "hooks": {"Stop": []}}')
     assert run("setup", "codex", "--yes").exit_code == 0
-    assert meant(path)["hooks"] == {"Stop": [], "UserPromptSubmit": IN_SECONDS, "SessionStart": IN_SECONDS}
+    assert parse_settings(path)["hooks"] == {
+        "Stop": [],
+        "UserPromptSubmit": IN_SECONDS,
+        "SessionStart": IN_SECONDS,
+    }
     assert "recall --hook" not in (user / ".codex/config.toml").read_text()
     run("setup", "codex", "--remove", "--yes")
-    assert (path.read_text(), now(before)) == (text, before)
+    assert (path.read_text(), read_files(before)) == (text, before)
     path.unlink()
     run("setup", "codex", "--yes")
-    path.write_text("{}")  # Afterwards: the hook is not put in twice.
+    path.write_text("{}")  # Later: the hook is not added twice.
     assert "is already set up" in run("setup", "codex", "--yes").stdout
 
 
-def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
-    for tool, name, old, new, told in (
+def test_setup_warns_if_hooks_or_servers_are_disabled(run, write_tool_files, user):
+    for tool, name, old, new, message in (
         (
             "claude-code",
             ".claude/settings.json",
@@ -671,82 +673,83 @@ def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
             "enabled = false",
         ),
     ):
-        placed(tool)
+        write_tool_files(tool)
         path = user / name
         path.write_text(path.read_text().replace(old, new, 1))
-        assert told in run("setup", tool, "--yes").stderr
+        assert message in run("setup", tool, "--yes").stderr
 
 
-# -- at the same time --------------------------------------------------------------------------------
+# -- concurrent changes --------------------------------------------------------------------------------
 
 
 @pytest.mark.threat("T-HUM-05", control="settings_as_read")
 @pytest.mark.usefixtures("terminal")
-def test_what_a_tool_writes_while_a_person_looks_is_kept_and_ours_comes_to_it(run, placed, user, monkeypatch):
-    placed("claude-code")
+def test_setup_keeps_change_made_during_confirmation(run, write_tool_files, user, monkeypatch):
+    write_tool_files("claude-code")
     path = user / ".claude.json"
 
-    def says_yes(_):
+    def confirm(_):
         path.write_text(path.read_text().replace('"numStartups": 41', '"numStartups": 42'))
         return True
 
-    monkeypatch.setattr(setup, "says_yes", says_yes)
+    monkeypatch.setattr(setup, "says_yes", confirm)
     assert run("setup", "claude-code").exit_code == 0
-    assert (meant(path)["numStartups"], "muniment" in meant(path)["mcpServers"]) == (42, True)
+    assert (parse_settings(path)["numStartups"], "muniment" in parse_settings(path)["mcpServers"]) == (
+        42,
+        True,
+    )
     run("setup", "claude-code", "--remove", "--yes")
     assert path.read_text() == CLAUDE_STATE.replace("41", "42")
 
 
 @pytest.mark.usefixtures("terminal")
-def test_what_would_be_another_change_by_now_is_not_made(run, placed, user, monkeypatch):
-    placed("claude-code")
+def test_setup_aborts_if_change_would_differ(run, write_tool_files, user, monkeypatch):
+    write_tool_files("claude-code")
     path = user / ".claude.json"
 
-    def says_yes(_):
+    def confirm(_):
         path.write_text(
             '{"mcpServers": {"muniment": {"command": "/evil", "args": ["-m", "muniment", "mcp"]}}}'
         )
         return True
 
-    monkeypatch.setattr(setup, "says_yes", says_yes)
+    monkeypatch.setattr(setup, "says_yes", confirm)
     done = run("setup", "claude-code")
     assert (done.exit_code, "was changed by another program; run this again" in done.stderr) == (1, True)
     assert "/evil" in path.read_text()
 
 
 @pytest.mark.usefixtures("terminal")
-def test_what_another_setup_did_meanwhile_is_done(run, placed, monkeypatch):
-    before = placed("codex")
+def test_setup_succeeds_if_done_concurrently(run, write_tool_files, monkeypatch):
+    before = write_tool_files("codex")
 
-    def says_yes(_):
+    def confirm(_):
         run("setup", "codex", "--yes")
         return True
 
-    monkeypatch.setattr(setup, "says_yes", says_yes)
+    monkeypatch.setattr(setup, "says_yes", confirm)
     assert run("setup", "codex").exit_code == 0
     run("setup", "codex", "--remove", "--yes")
-    assert now(before) == before
+    assert read_files(before) == before
 
 
-def test_a_file_that_comes_into_being_meanwhile_is_not_written_over(run, user, monkeypatch):
+def test_setup_never_overwrites_file_created_meanwhile(run, user, monkeypatch):
     path, real = user / ".qwen/settings.json", os.link
 
-    def link(source, target):
+    def link_after_write(source, target):
         if Path(target) == path:
             path.write_text('{"$version": 4}')
         real(source, target)
 
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "link", link_after_write)
     done = run("setup", "qwen-code", "--yes")
     assert (done.exit_code, "was changed by another program" in done.stderr) == (1, True)
     assert path.read_text() == '{"$version": 4}'
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_where_the_disk_is_full_everything_is_as_it_was_and_nothing_is_left_lying(
-    run, placed, user, monkeypatch
-):
-    before = placed("claude-code")
+def test_setup_on_full_disk_restores_everything(run, write_tool_files, user, monkeypatch):
+    before = write_tool_files("claude-code")
     names = {path.name for path in user.iterdir()}
     real = os.fsync
     for good in range(6):
@@ -762,47 +765,47 @@ def test_where_the_disk_is_full_everything_is_as_it_was_and_nothing_is_left_lyin
             done = run("setup", "claude-code", "--yes")
         assert (done.exit_code, "No space left on device" in done.stderr) == (1, True)
         assert {path.name for path in user.iterdir()} == names
-        assert now(before)[user / ".claude/settings.json"] == before[user / ".claude/settings.json"]
+        assert read_files(before)[user / ".claude/settings.json"] == before[user / ".claude/settings.json"]
     assert run("setup", "claude-code", "--yes").exit_code == 0
     run("setup", "claude-code", "--remove", "--yes")
-    assert now(before) == before
+    assert read_files(before) == before
 
 
-def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, user, home, monkeypatch):
-    before = placed("codex")
+def test_killed_setup_loses_nothing(run, write_tool_files, user, home, monkeypatch):
+    before = write_tool_files("codex")
     with monkeypatch.context() as patch:
-        patch.setattr(setup, "write_settings_file", killed)
+        patch.setattr(setup, "write_settings_file", raise_killed)
         with pytest.raises(Killed):
             run("setup", "codex", "--yes")
-    assert now(before) == before
+    assert read_files(before) == before
     (user / ".codex/config.toml").write_text(CODEX + "# later\n")
     assert "do not contain Muniment" in run("setup", "codex", "--remove", "--yes").stdout
     assert (user / ".codex/config.toml").read_text() == CODEX + "# later\n"
     assert not home.exists()
 
 
-def test_a_home_without_what_was_kept_takes_out_what_is_known_as_ours(run, placed, home):
-    before = placed("cursor")
+def test_remove_without_stored_copies_deletes_known_entries(run, write_tool_files, home):
+    before = write_tool_files("cursor")
     run("setup", "cursor", "--yes")
     for path in (home / "setup").iterdir():
         path.unlink()
     assert run("setup", "cursor", "--remove", "--yes").exit_code == 0
-    assert now(before) == before
+    assert read_files(before) == before
 
 
-# -- the program -------------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------------
 
 
-def script(path, said="muniment 0.1.0", code=0):
+def script(path, output="muniment 0.1.0", code=0):
     path.parent.mkdir(exist_ok=True)
     path.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && [ -z "$PYTHONPATH" ] && echo "{said}"\nexit {code}\n'
+        f'#!/bin/sh\n[ "$1" = --version ] && [ -z "$PYTHONPATH" ] && echo "{output}"\nexit {code}\n'
     )
     path.chmod(0o755)
     return str(path)
 
 
-def test_the_program_that_is_written_is_absolute_and_was_tried(tmp_path, monkeypatch):
+def test_setup_writes_tested_absolute_program(tmp_path, monkeypatch):
     monkeypatch.delenv("MUNIMENT_HOME", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     good, bad = script(tmp_path / "a" / "muniment"), script(tmp_path / "b" / "muniment", "other 1", 0)
@@ -813,7 +816,9 @@ def test_the_program_that_is_written_is_absolute_and_was_tried(tmp_path, monkeyp
     link = tmp_path / "muniment"
     link.symlink_to(good)
     monkeypatch.setattr(sys, "argv", [str(link)])
-    assert setup.find_program(tmp_path) == Program((str(link),)), "a link stays, which an upgrade keeps"
+    assert setup.find_program(tmp_path) == Program((str(link),)), (
+        "a link is kept, because an upgrade keeps it"
+    )
     monkeypatch.setenv("MUNIMENT_HOME", "elsewhere")
     assert setup.find_program(tmp_path / "x y").home == str(tmp_path / "x y")
     for path in (good, bad):
@@ -822,22 +827,24 @@ def test_the_program_that_is_written_is_absolute_and_was_tried(tmp_path, monkeyp
         setup.find_program(tmp_path)
 
 
-def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(WORDS, "/my home"))
+def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS, "/my home"))
     for tool in TOOLS:
         run("setup", tool, "--yes")
         name, member, entry = SERVERS[tool]
-        assert meant(user / name)[member]["muniment"] == entry | {"env": {"MUNIMENT_HOME": "/my home"}}
-        assert f"MUNIMENT_HOME='/my home' {HOOK}" in json.dumps(meant(user / HOOKS[tool][0])).replace(
-            '\\"', '"'
-        )
+        assert parse_settings(user / name)[member]["muniment"] == entry | {
+            "env": {"MUNIMENT_HOME": "/my home"}
+        }
+        assert f"MUNIMENT_HOME='/my home' {HOOK}" in json.dumps(
+            parse_settings(user / HOOKS[tool][0])
+        ).replace('\\"', '"')
         assert "is already set up" in run("setup", tool, "--yes").stdout
     for other, env in (("/other", {"MUNIMENT_HOME": "/other"}), (None, {})):
-        monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(WORDS, other))
+        monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(PROGRAM_WORDS, other))
         for tool in TOOLS:
             assert run("setup", tool, "--yes").exit_code == 0
             name, member, _ = SERVERS[tool]
-            assert meant(user / name)[member]["muniment"]["env"] == env
+            assert parse_settings(user / name)[member]["muniment"]["env"] == env
             assert "/my home" not in (user / HOOKS[tool][0]).read_text()
             assert "is already set up" in run("setup", tool, "--yes").stdout
     for tool in TOOLS:
@@ -848,18 +855,18 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
 @pytest.mark.parametrize(
     "path", ["/home/me/.cache/uv/archive-v0/abc/bin/muniment", "/home/me/.cache/pipx/abc/bin/muniment"]
 )
-def test_an_environment_that_is_cleared_away_is_noticed(run, monkeypatch, path):
+def test_setup_warns_about_temporary_environment(run, monkeypatch, path):
     monkeypatch.setattr(setup, "find_program", lambda _: Program((path,)))
     assert "temporary environment" in run("setup", "codex").stderr
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(WORDS))
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS))
     assert "temporary environment" not in run("setup", "codex").stderr
 
 
 @pytest.mark.slow
-def test_the_hook_that_is_written_runs_in_a_shell_and_the_program_is_this_one(muniment, user):
+def test_installed_hook_runs_in_a_shell(muniment, user):
     done = muniment("setup", "codex", "--yes", HOME=str(user), CODEX_HOME=None, MUNIMENT_HOME=None)
     assert done.exit_code == 0, done.output
-    (group,) = meant(user / ".codex/config.toml")["hooks"]["UserPromptSubmit"]
+    (group,) = parse_settings(user / ".codex/config.toml")["hooks"]["UserPromptSubmit"]
     command = group["hooks"][0]["command"]
     assert Path(shlex.split(command)[0]).is_absolute()
     event = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "anything?"})
@@ -876,11 +883,11 @@ def test_the_hook_that_is_written_runs_in_a_shell_and_the_program_is_this_one(mu
     assert (ended.stdout, ended.stderr) == ("{}\n", "")
 
 
-def test_kept_notes_that_are_no_notes_keep_nothing(run, placed, home):
-    before = placed("codex")
+def test_invalid_setup_notes_are_ignored(run, write_tool_files, home):
+    before = write_tool_files("codex")
     run("setup", "codex", "--yes")
     for path in (home / "setup").glob("*.json"):
         path.write_text("[1]")
     assert run("setup", "codex", "--remove", "--yes").exit_code == 0
-    assert now(before) == before
+    assert read_files(before) == before
     assert setup_files.kept_files(home / "setup") == []

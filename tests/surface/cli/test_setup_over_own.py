@@ -1,4 +1,4 @@
-"""`muniment setup` where a person has put something of Muniment there by hand, or more into ours."""
+"""`muniment setup` over entries that a user wrote manually or extended."""
 
 import json
 import shlex
@@ -11,7 +11,7 @@ import pytest
 from muniment.cli import setup
 from muniment.integrations.coding_tools.tools import Program
 
-OURS = "/opt/muniment recall --hook"
+COMMAND = "/opt/muniment recall --hook"
 VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME")
 
 
@@ -26,17 +26,19 @@ def user(tmp_path):
 
 @pytest.fixture
 def run(muniment, user, monkeypatch):
-    """Runs commands for that person, whose `muniment` is `/opt/muniment`."""
+    """Return a function that runs commands for that user, whose `muniment` is `/opt/muniment`."""
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
-    return lambda *words, **more: muniment(*words, **{"HOME": str(user), **dict.fromkeys(VARIABLES), **more})
+    return lambda *arguments, **more: muniment(
+        *arguments, **{"HOME": str(user), **dict.fromkeys(VARIABLES), **more}
+    )
 
 
-def hooks_of(command):
-    """Settings of Claude Code with this hook for each prompt."""
+def make_settings(command):
+    """Return settings of Claude Code with this hook for each prompt."""
     return json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}})
 
 
-# -- hooks of a person's own -------------------------------------------------------------------------
+# -- hooks of a user -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -61,21 +63,21 @@ def hooks_of(command):
         "bash -c 'muniment recall --hook'",
     ],
 )
-def test_a_hook_line_that_does_more_than_ours_is_left_and_said_and_gets_no_second_one(run, user, command):
+def test_setup_keeps_complex_user_hook_and_adds_no_second(run, user, command):
     path = user / ".claude/settings.json"
-    path.write_text(text := hooks_of(command))
+    path.write_text(text := make_settings(command))
     done = run("setup", "claude-code", "--yes")
-    told = f"{path} has your own hook for UserPromptSubmit that calls muniment; it is not changed"
-    assert (done.exit_code, told in done.stderr) == (0, True), done.output
+    note = f"{path} has your own hook for UserPromptSubmit that calls muniment; it is not changed"
+    assert (done.exit_code, note in done.stderr) == (0, True), done.output
     hooks = json.loads(path.read_text())["hooks"]
     assert hooks["UserPromptSubmit"] == json.loads(text)["hooks"]["UserPromptSubmit"]
-    assert [each["command"] for group in hooks["SessionStart"] for each in group["hooks"]] == [OURS]
-    path.write_text(path.read_text() + "\n")  # So that the line itself is looked at again.
+    assert [each["command"] for group in hooks["SessionStart"] for each in group["hooks"]] == [COMMAND]
+    path.write_text(path.read_text() + "\n")  # The content changed, so the line itself is examined again.
     done = run("setup", "claude-code", "--remove", "--yes")
-    assert (done.exit_code, told in done.stderr) == (0, True)
+    assert (done.exit_code, note in done.stderr) == (0, True)
     assert path.read_text() == text + "\n"
-    for words in (("setup", "claude-code", "--remove"), ("uninstall",)):
-        assert run(*words, "--yes").exit_code == 0
+    for arguments in (("setup", "claude-code", "--remove"), ("uninstall",)):
+        assert run(*arguments, "--yes").exit_code == 0
         assert path.read_text() == text + "\n"
 
 
@@ -89,17 +91,15 @@ def test_a_hook_line_that_does_more_than_ours_is_left_and_said_and_gets_no_secon
         ("MUNIMENT_HOME='/x y' /old/python -m muniment", r" --root user=/my\ mem"),
     ],
 )
-def test_of_a_hook_line_of_ours_the_program_is_corrected_and_what_follows_stays_as_typed(
-    run, user, program, tail
-):
+def test_setup_updates_program_of_hook_and_keeps_options(run, user, program, tail):
     path = user / ".claude/settings.json"
-    path.write_text(hooks_of(f"{program} recall --hook{tail}"))
+    path.write_text(make_settings(f"{program} recall --hook{tail}"))
     assert run("setup", "claude-code", "--yes").exit_code == 0
     (group,) = json.loads(path.read_text())["hooks"]["UserPromptSubmit"]
-    assert [each["command"] for each in group["hooks"]] == [OURS + tail]
+    assert [each["command"] for each in group["hooks"]] == [COMMAND + tail]
 
 
-def test_codex_gets_no_second_hook_for_one_of_a_persons_own_in_its_other_file(run, user):
+def test_setup_codex_respects_user_hook_in_other_file(run, user):
     (user / ".codex/hooks.json").write_text("{}")
     lines = [
         "[[hooks.SessionStart]]",
@@ -111,8 +111,8 @@ def test_codex_gets_no_second_hook_for_one_of_a_persons_own_in_its_other_file(ru
     assert list(json.loads((user / ".codex/hooks.json").read_text())["hooks"]) == ["UserPromptSubmit"]
 
 
-@pytest.mark.parametrize("flags", ["words besides", "--unknown", "--limit many", "--json"])
-def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, flags):
+@pytest.mark.parametrize("flags", ["extra words", "--unknown", "--limit many", "--json"])
+def test_hook_with_invalid_options_prints_usage_and_exits_0(tmp_path, flags):
     done = subprocess.run(
         [sys.executable, "-m", "muniment", "recall", "--hook", *shlex.split(flags)],
         capture_output=True,
@@ -126,7 +126,7 @@ def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, fl
     assert "Usage: " in done.stderr
 
 
-# -- what a person wrote into a file that setup made -------------------------------------------------
+# -- user content in a created file --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, fl
         ("cursor", ".cursor/hooks.json", '"version": 1', '"version": 2'),
     ],
 )
-def test_a_file_that_setup_made_stays_while_it_holds_anything_of_a_persons(run, user, tool, name, old, new):
+def test_remove_keeps_created_file_with_user_content(run, user, tool, name, old, new):
     run("setup", tool, "--yes")
     path = user / name
     path.write_text(path.read_text().replace(old, new, 1))
@@ -147,7 +147,7 @@ def test_a_file_that_setup_made_stays_while_it_holds_anything_of_a_persons(run, 
     assert "muniment" not in path.read_text()
 
 
-def test_a_file_that_setup_made_and_a_tool_laid_out_anew_goes(run, user):
+def test_remove_deletes_reformatted_file(run, user):
     run("setup", "cursor", "--yes")
     for name in ("hooks.json", "mcp.json"):
         path = user / ".cursor" / name
@@ -156,7 +156,7 @@ def test_a_file_that_setup_made_and_a_tool_laid_out_anew_goes(run, user):
     assert list((user / ".cursor").iterdir()) == []
 
 
-def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run, user):
+def test_setup_rejects_read_only_file_with_advice(run, user):
     path = user / ".gemini/settings.json"
     path.write_text("{}")
     path.chmod(0o444)
@@ -165,7 +165,7 @@ def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run,
     assert "is read-only (mode 0444); to allow the change: chmod u+w" in done.stderr
 
 
-def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
+def test_setup_reports_server_started_differently(run, user):
     path = user / ".cursor/mcp.json"
     path.write_text(text := '{"mcpServers": {"muniment": {"command": "uvx", "args": ["muniment", "mcp"]}}}')
     done = run("setup", "cursor", "--yes")
@@ -173,11 +173,11 @@ def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
     assert path.read_text() == text
 
 
-# -- an entry by hand before the first setup ---------------------------------------------------------
+# -- manual entries before the first setup -------------------------------------------------------------
 
-OWN = '{"command": "muniment", "args": ["mcp", "--model", "m"], "env": {"OPENAI_API_KEY": "s3cret"}}'
-OWN_JSON = '{\n  "n": 1, "mcpServers": {"muniment": ' + OWN + "}\n}\n"
-OWN_TOML = (
+ENTRY = '{"command": "muniment", "args": ["mcp", "--model", "m"], "env": {"OPENAI_API_KEY": "s3cret"}}'
+ENTRY_JSON = '{\n  "n": 1, "mcpServers": {"muniment": ' + ENTRY + "}\n}\n"
+ENTRY_TOML = (
     '[mcp_servers.muniment]\ncommand = "muniment" # mine\nargs = ["mcp"]\n\n'
     '[[hooks.SessionStart]]\n[[hooks.SessionStart.hooks]]\ncommand = "muniment recall --hook --limit 3"\n'
 )
@@ -186,11 +186,9 @@ OWN_TOML = (
 @pytest.mark.parametrize("home", [None, "/my home"])
 @pytest.mark.parametrize(
     ("tool", "name", "text"),
-    [("claude-code", ".claude.json", OWN_JSON), ("codex", ".codex/config.toml", OWN_TOML)],
+    [("claude-code", ".claude.json", ENTRY_JSON), ("codex", ".codex/config.toml", ENTRY_TOML)],
 )
-def test_an_entry_that_a_person_made_before_comes_back_byte_for_byte(
-    run, user, monkeypatch, tool, name, text, home
-):
+def test_remove_restores_earlier_user_entry(run, user, monkeypatch, tool, name, text, home):
     path = user / name
     path.write_text(text)
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",), home))
@@ -204,12 +202,10 @@ def test_an_entry_that_a_person_made_before_comes_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("home", [None, "/my home"])
-def test_an_entry_that_a_person_made_before_comes_back_where_the_file_changed_since(
-    run, user, monkeypatch, home
-):
+def test_remove_restores_earlier_user_entry_in_changed_file(run, user, monkeypatch, home):
     path, codex = user / ".claude.json", user / ".codex/config.toml"
-    path.write_text(OWN_JSON)
-    codex.write_text(OWN_TOML)
+    path.write_text(ENTRY_JSON)
+    codex.write_text(ENTRY_TOML)
     for program in ("/opt/muniment", "/new/muniment"):
         monkeypatch.setattr(setup, "find_program", lambda _, program=program: Program((program,), home))
         for tool in ("claude-code", "codex"):
@@ -218,24 +214,24 @@ def test_an_entry_that_a_person_made_before_comes_back_where_the_file_changed_si
         codex.write_text(codex.read_text() + f"\n[other.{program[1:4]}]\n")
     for tool in ("claude-code", "codex"):
         assert run("setup", tool, "--remove", "--yes").exit_code == 0
-    assert json.loads(path.read_text()) == json.loads(OWN_JSON.replace('"n": 1', '"n": 2'))
-    before, after = tomllib.loads(OWN_TOML), tomllib.loads(codex.read_text())
+    assert json.loads(path.read_text()) == json.loads(ENTRY_JSON.replace('"n": 1', '"n": 2'))
+    before, after = tomllib.loads(ENTRY_TOML), tomllib.loads(codex.read_text())
     assert (after["mcp_servers"], after["hooks"]) == (before["mcp_servers"], before["hooks"])
 
 
-def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, monkeypatch):
+def test_killed_setup_keeps_manual_entry(run, user, monkeypatch):
     path = user / ".claude.json"
-    path.write_text(OWN_JSON)
+    path.write_text(ENTRY_JSON)
     with monkeypatch.context() as patch:
         patch.setattr(setup, "write_settings_file", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         run("setup", "claude-code", "--yes")
-    assert path.read_text() == OWN_JSON
+    assert path.read_text() == ENTRY_JSON
     run("setup", "claude-code", "--yes")
     run("setup", "claude-code", "--remove", "--yes")
-    assert path.read_text() == OWN_JSON
+    assert path.read_text() == ENTRY_JSON
 
 
-# -- keys in the entries -----------------------------------------------------------------------------
+# -- keys in the entries -------------------------------------------------------------------------------
 
 
 @pytest.mark.threat("T-LEAK-17", control="masked_keys")
@@ -249,11 +245,11 @@ def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, mon
         '"args": ["mcp", "--token", "s3cret", "--api-key=s3cret", "--header", "Authorization: s3cret"]',
     ],
 )
-def test_no_key_of_our_server_is_shown_however_it_is_written(run, user, entry):
+def test_setup_masks_keys_in_json(run, user, entry):
     for tool, name in (("claude-code", ".claude.json"), ("gemini-cli", ".gemini/settings.json")):
         path = user / name
         path.write_text('{"mcpServers": {"muniment": {"command": "/old/muniment", ' + entry + "}}}")
-        for words in (
+        for arguments in (
             (),
             ("--json",),
             ("--yes",),
@@ -261,22 +257,22 @@ def test_no_key_of_our_server_is_shown_however_it_is_written(run, user, entry):
             ("--remove", "--json"),
             ("--remove", "--yes"),
         ):
-            done = run("setup", tool, *words)
+            done = run("setup", tool, *arguments)
             for each in ("s3cret", "90210", "u00733", "s3\\\\/c"):
-                assert each not in done.output, (words, done.output)
+                assert each not in done.output, (arguments, done.output)
             assert "/opt/muniment" in done.output
 
 
 @pytest.mark.threat("T-LEAK-17", control="masked_keys")
-def test_no_key_of_our_server_is_shown_of_toml(run, user):
+def test_setup_masks_keys_in_toml(run, user):
     path = user / ".codex/config.toml"
     path.write_text(
         "[mcp_servers.muniment]\ncommand = '/old/muniment'\nargs = ['mcp', '--key', 's3cret']\n"
         'env = { DSN = \'s3cret\', "A.B" = """\ns3cret""", PIN = 90210, MUNIMENT_HOME = "/z" }\n'
         '[mcp_servers.muniment.http_headers]\nX = "s3cret"\n'
     )
-    for words in ((), ("--json",), ("--yes",), ("--remove",), ("--remove", "--yes")):
-        done = run("setup", "codex", *words)
+    for arguments in ((), ("--json",), ("--yes",), ("--remove",), ("--remove", "--yes")):
+        done = run("setup", "codex", *arguments)
         assert not {"s3cret", "90210"} & {each for each in ("s3cret", "90210") if each in done.output}, (
             done.output
         )

@@ -1,4 +1,4 @@
-"""Traces that a command or the daemon sends to a collector: only when asked, only there, never in the way."""
+"""Traces of a command or the daemon: only on request, only to the collector, never blocking."""
 
 import importlib
 import json
@@ -17,13 +17,15 @@ REMEMBER = ("remember", "The user prefers dark mode in all editors")
 PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
-def asked(url, **more):
+def otlp_settings(url, **more):
     return {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": url, **more}
 
 
 @pytest.fixture
 def program(tmp_path, monkeypatch, capsys):
-    """Runs the program in this process, in a home of its own: exit code, and the lines of both streams."""
+    """Run the program in this process, in a temporary home; return the exit code and the lines of both
+    streams.
+    """
     (tmp_path / "work" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     for name in (*PROXIES, "NO_PROXY", "no_proxy"):
@@ -47,18 +49,18 @@ def program(tmp_path, monkeypatch, capsys):
     signal.signal(signal.SIGINT, before)
 
 
-def names(collected):
+def span_names(collected):
     return sorted(span["name"] for span in collected.spans)
 
 
-def test_a_command_sends_its_spans_to_the_collector_that_the_operator_names(program):
+def test_command_sends_spans_to_configured_collector(program):
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=one", "OTEL_RESOURCE_ATTRIBUTES": "env=test"}
     with collecting() as collected:
-        code, out, err = program(*REMEMBER, "--json", **asked(collected.url, **headers))
+        code, out, err = program(*REMEMBER, "--json", **otlp_settings(collected.url, **headers))
     done = json.loads("".join(out))
     assert (code, done["status"], err) == (0, "completed", [])
     spans = "commit run task tool turn turn"
-    assert names(collected) == [f"muniment.{name}" for name in spans.split()]
+    assert span_names(collected) == [f"muniment.{name}" for name in spans.split()]
     (task,) = (span for span in collected.spans if span["name"] == "muniment.task")
     assert attributes(task)["muniment.task_id"] == done["task_id"]
     assert {name.partition(".")[0] for name in collected.resource} == {"service", "env"}
@@ -68,27 +70,27 @@ def test_a_command_sends_its_spans_to_the_collector_that_the_operator_names(prog
 
 
 @pytest.mark.slow
-def test_the_daemon_sends_the_spans_of_its_tasks_and_what_is_left_when_it_stops(tmp_path):
-    with collecting() as collected, serving(tmp_path, **asked(collected.url)) as daemon:
+def test_daemon_sends_spans_and_flushes_at_stop(tmp_path):
+    with collecting() as collected, serving(tmp_path, **otlp_settings(collected.url)) as daemon:
         daemon.wait(daemon.remember(REMEMBER[1]))
         daemon.done("forget", {"query": "dark mode"})
         assert daemon.stop() == 0
-        assert names(collected).count("muniment.task") == 2
+        assert span_names(collected).count("muniment.task") == 2
 
 
-def test_an_endpoint_alone_sends_nothing_nor_what_is_switched_off_nor_a_command_without_a_task(program):
+def test_traces_are_sent_only_if_enabled_and_task_runs(program):
     with collecting() as collected:
         endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}
         for more in ({}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": " "}):
             assert program(*REMEMBER, **endpoint, **more)[::2] == (0, [])
-        assert program(*REMEMBER, **asked(collected.url, OTEL_SDK_DISABLED="TRUE"))[::2] == (0, [])
-        assert program("ls", **asked(collected.url, OTEL_SDK_DISABLED=""))[::2] == (0, [])
+        assert program(*REMEMBER, **otlp_settings(collected.url, OTEL_SDK_DISABLED="TRUE"))[::2] == (0, [])
+        assert program("ls", **otlp_settings(collected.url, OTEL_SDK_DISABLED=""))[::2] == (0, [])
     assert collected.requests == []
 
 
-def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(program, monkeypatch):
-    nobody = asked("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
-    for environment, said in (
+def test_unsent_traces_print_one_line_and_fact_is_saved(program, monkeypatch):
+    unreachable = otlp_settings("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
+    for environment, message in (
         (
             {"OTEL_TRACES_EXPORTER": "console"},
             "no traces are sent: invalid OTEL_TRACES_EXPORTER: use otlp or none",
@@ -101,33 +103,40 @@ def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(pro
         with monkeypatch.context() as context:
             for name in ("EXPORTER_OTLP_PROTOCOL", "EXPORTER_OTLP_CERTIFICATE", "BSP_MAX_QUEUE_SIZE"):
                 context.delenv(f"OTEL_{name}", raising=False)
-            code, out, err = program("remember", f"{REMEMBER[1]} {environment}", **(nobody | environment))
+            code, out, err = program(
+                "remember", f"{REMEMBER[1]} {environment}", **(unreachable | environment)
+            )
         assert (code, out[0].startswith("saved"), len(err)) == (0, True, 1), err
-        assert (err[0].startswith("note: "), said in err[0]) == (True, True), err
+        assert (err[0].startswith("note: "), message in err[0]) == (True, True), err
 
 
-def test_without_the_extra_a_line_says_what_to_install_and_the_fact_is_saved(program, monkeypatch):
+def test_missing_trace_extra_prints_install_command(program, monkeypatch):
     for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "requests"):
         with monkeypatch.context() as context:
             importlib.import_module(name)
             context.setitem(sys.modules, name, None)  # Importing it fails.
-            code, out, err = program("remember", f"{REMEMBER[1]} {name}", **asked("http://127.0.0.1:1"))
+            code, out, err = program(
+                "remember", f"{REMEMBER[1]} {name}", **otlp_settings("http://127.0.0.1:1")
+            )
         assert (code, out[0].startswith("saved")) == (0, True)
         assert err == ["note: no traces are sent: traces need the extra `otel`: pip install 'muniment[otel]'"]
 
 
 @pytest.mark.threat("T-LEAK-16", control="named_collector")
-def test_spans_follow_no_proxy_no_redirect_and_take_no_password_along(program, tmp_path):
+def test_traces_ignore_proxies_redirects_and_netrc(program, tmp_path):
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password canary-7f3a\n")
     (tmp_path / ".netrc").chmod(0o600)
     with collecting() as other, collecting(lambda: (307, {"Location": f"{other.url}{PATH}"})) as collected:
-        assert program(*REMEMBER, **asked(collected.url))[0] == 0
-        assert program("forget", "mode", **asked(collected.url), **dict.fromkeys(PROXIES, other.url))[0] == 0
+        assert program(*REMEMBER, **otlp_settings(collected.url))[0] == 0
+        assert (
+            program("forget", "mode", **otlp_settings(collected.url), **dict.fromkeys(PROXIES, other.url))[0]
+            == 0
+        )
     assert (len(collected.requests), other.requests) == (2, [])
     assert not [name for _, sent, _ in collected.requests for name in sent if name.lower() == "authorization"]
 
 
-def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeypatch):
+def test_traces_of_other_libraries_are_not_sent(program, monkeypatch):
     from opentelemetry import trace
 
     def emit(*_, **__):
@@ -138,38 +147,38 @@ def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeyp
 
     monkeypatch.setattr("muniment.operations.remember.is_chatter", emit)
     with collecting() as collected:
-        assert program(*REMEMBER, **asked(collected.url))[0] == 0
+        assert program(*REMEMBER, **otlp_settings(collected.url))[0] == 0
     assert (len(collected.spans), "canary" in str(collected.requests)) == (6, False)
 
 
 @pytest.mark.slow
-def test_a_collector_that_never_answers_delays_only_the_end_and_ctrl_c_ends_that_wait(tmp_path):
-    hangs, came = threading.Event(), threading.Event()
+def test_hanging_collector_delays_exit_until_timeout_or_ctrl_c(tmp_path):
+    release, arrived = threading.Event(), threading.Event()
 
     def answer():
-        came.set()
-        hangs.wait(SECONDS)
+        arrived.set()
+        release.wait(SECONDS)
         return 200, {}
 
     with collecting(answer) as collected:
-        process = launch(tmp_path, "forget", "dark mode", **asked(collected.url))
-        said = process.stdout.readline()  # What it says does not wait for the collector.
-        assert came.wait(SECONDS)
+        process = launch(tmp_path, "forget", "dark mode", **otlp_settings(collected.url))
+        output = process.stdout.readline()  # The output does not wait for the collector.
+        assert arrived.wait(SECONDS)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECONDS)
-        assert (process.returncode, b"nothing" in said) == (0, True)
-        assert err.startswith(b"note: 1 of 1 spans were not sent: the collector did not take them")
-        process = launch(tmp_path, *REMEMBER, **asked(collected.url))
+        assert (process.returncode, b"no single entry matches" in output) == (0, True)
+        assert err.startswith(b"note: 1 of 1 spans were not sent: the collector did not accept them")
+        process = launch(tmp_path, *REMEMBER, **otlp_settings(collected.url))
         out, err = process.communicate(timeout=SECONDS)
         assert (process.returncode, out.startswith(b"saved")) == (0, True)
         assert b"6 of 6 spans were not sent" in err
-        hangs.set()
+        release.set()
 
 
 @pytest.mark.slow
-def test_the_daemon_says_once_in_its_log_that_no_collector_takes_its_spans(tmp_path):
+def test_daemon_logs_unreachable_collector_once(tmp_path):
     soon = {"OTEL_BSP_SCHEDULE_DELAY": "10", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
-    with serving(tmp_path, **asked("http://127.0.0.1:1", **soon)) as daemon:
+    with serving(tmp_path, **otlp_settings("http://127.0.0.1:1", **soon)) as daemon:
         for _ in range(3):
             daemon.wait(daemon.remember(REMEMBER[1]))
         assert daemon.stop() == 0

@@ -1,4 +1,4 @@
-"""`--transcript`: all that was said, in a new private file, also of a run that failed, and never the key."""
+"""`--transcript`: the whole conversation in a new private file, also of a failed run, without the key."""
 
 import json
 from pathlib import Path
@@ -24,19 +24,19 @@ def remember(muniment, tmp_path):
     return run
 
 
-def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_path):
+def test_failed_run_leaves_transcript_without_key(remember, tmp_path):
     path = tmp_path / "run.jsonl"
     done, _ = remember(always(failure(404, "no such model")), f"--transcript={path}")
     assert "the rules stored the fact verbatim" in done.output
-    said = [json.loads(line)["from"] for line in path.read_text().splitlines()]
-    assert said[:2] == ["system", "user"]
+    senders = [json.loads(line)["from"] for line in path.read_text().splitlines()]
+    assert senders[:2] == ["system", "user"]
     path = tmp_path / "again.jsonl"
     remember(always(completion({"content": f"Your key is {KEY}."})), f"--transcript={path}")
     assert "Your key is [key]." in path.read_text()
     assert KEY not in path.read_text()
 
 
-def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remember, home, tmp_path):
+def test_transcript_at_invalid_path_overwrites_nothing(remember, home, tmp_path):
     topic = home / "user" / "topic"
     topic.mkdir(parents=True, mode=0o700)
     for directory in (home, home / "user"):
@@ -44,41 +44,42 @@ def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remembe
     (home / "linked").symlink_to(topic)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    taken = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
+    unusable = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
     inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
-    for path in (*taken, *inside):
-        told = "cannot be created" if path in taken else "is inside the memory"
-        done, asked = remember(through(perfect), f"--transcript={path}")
-        assert (done.exit_code, asked) == (1, [])
-        assert (told in done.output, "[config_invalid]" in done.output) == (True, True)
+    for path in (*unusable, *inside):
+        reason = "cannot be created" if path in unusable else "is inside the memory"
+        done, requests = remember(through(perfect), f"--transcript={path}")
+        assert (done.exit_code, requests) == (1, [])
+        assert (reason in done.output, "[config_invalid]" in done.output) == (True, True)
         assert path.name == "file" or not path.exists()
     assert ((tmp_path / "file").read_text(), (tmp_path / "target").exists()) == ("mine", False)
-    done, asked = remember(through(perfect), f"--transcript={tmp_path}/run.jsonl", "--scope=nowhere")
-    assert ("[invalid_scope]" in done.output, asked) == (True, [])
-    assert not (tmp_path / "run.jsonl").exists()  # A run that never began leaves none.
+    done, requests = remember(through(perfect), f"--transcript={tmp_path}/run.jsonl", "--scope=nowhere")
+    assert ("[invalid_scope]" in done.output, requests) == (True, [])
+    assert not (tmp_path / "run.jsonl").exists()  # A run that never started leaves no transcript.
 
 
-def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
+def test_transcript_on_full_disk_prints_one_note(capsys):
     with Path("/dev/full").open("w", encoding="utf-8") as file:
         witness = to_file(file)
         witness(AssistantMessage("x"))
         witness(AssistantMessage("y"))
-    (told,) = capsys.readouterr().err.splitlines()
-    assert ("the transcript stops here" in told, "No space left" in told) == (True, True)
+    (note,) = capsys.readouterr().err.splitlines()
+    assert ("the transcript stops here" in note, "No space left" in note) == (True, True)
 
 
 @pytest.mark.threat("T-LEAK-12", control="erased_transcripts")
-def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remember, muniment, home, tmp_path):
-    """By the task, by the text alone, and neither what another run said nor what took the place of one."""
+def test_erase_deletes_transcripts_with_the_text_only(remember, muniment, home, tmp_path):
+    """Erase by task and by text; keep transcripts of other runs and files that replaced one."""
     flags = [f"--transcript={tmp_path}/{name}.jsonl" for name in ("first", "again", "other", "replaced")]
     saved = json.loads(remember(through(perfect), flags[0], "--json")[0].stdout)
-    assert remember(through(perfect), flags[1])[0].exit_code == 0  # It is known already: nothing is written.
-    place = ("--workspace", tmp_path)
-    muniment.lines("remember", "Tea is green", "--context=clean", flags[2], *place, bound=False)
+    # The fact is already known: nothing is written.
+    assert remember(through(perfect), flags[1])[0].exit_code == 0
+    workspace = ("--workspace", tmp_path)
+    muniment.lines("remember", "Tea is green", "--context=clean", flags[2], *workspace, bound=False)
     assert remember(through(perfect), flags[3])[0].exit_code == 0
     (tmp_path / "replaced.jsonl").unlink()
-    (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, somebody wrote\n")
-    done = muniment.document("erase", saved["files_touched"][0], "--yes", *place, bound=False)
+    (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, another user wrote\n")
+    done = muniment.document("erase", saved["files_touched"][0], "--yes", *workspace, bound=False)
     assert done["notes"] == ["deleted transcripts: 2"]
     assert sorted(path.stem for path in tmp_path.glob("*.jsonl")) == ["other", "replaced"]
     files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""`muniment ui`: how its owner gets to the page, with a daemon or without one, and what is said where not."""
+"""`muniment ui`: the address of the page with and without a daemon, and the errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture
 def ui(muniment, daemon):
-    """Runs `muniment ui` in the home of a daemon that runs: its lines, those of standard error last."""
+    """Return a function that runs `muniment ui` in the home of a running daemon and returns its lines."""
 
     def run(*arguments, workspace=None, **more):
         where = f"--workspace={workspace or daemon.work}"
@@ -40,8 +40,10 @@ def ui(muniment, daemon):
 
 
 @pytest.fixture
-def started(tmp_path):
-    """Starts `muniment ui` where no daemon runs, or none any more; the process, and its first lines."""
+def start_ui(tmp_path):
+    """Return a function that starts `muniment ui` without a daemon; it returns the process and its first
+    lines.
+    """
     processes = []
 
     def start(*arguments, base=tmp_path, lines=3, **environment):
@@ -55,8 +57,8 @@ def started(tmp_path):
         process.communicate(timeout=SECONDS)
 
 
-def ask(address, method, path, *headers, body=b""):
-    """Send a request to where an address leads, wherever its name would; the answer."""
+def send_request(address, method, path, *headers, body=b""):
+    """Send a request to the port of an address, independently of its name, and return the answer."""
     host = urlsplit(address).netloc
     lines = f"{method} {path} HTTP/1.1", f"Host: {host}", SAME, f"Content-Length: {len(body)}", *headers
     with Line(("127.0.0.1", urlsplit(address).port)) as line:
@@ -64,39 +66,44 @@ def ask(address, method, path, *headers, body=b""):
         return line.answer()
 
 
-def signs_in(address):
-    """Whether an address shows the memory to whoever opens it, once."""
+def does_sign_in(address):
+    """Return whether an address shows the memory to its opener, once."""
     page, _, code = address.partition("#")
     origin, path = f"http://{urlsplit(page).netloc}", urlsplit(page).path
     form = f"Origin: {origin}", FORM
-    answers = [ask(address, "POST", "/sign-in", *form, body=f"code={code}&to={path}".encode()) for _ in "12"]
+    answers = [
+        send_request(address, "POST", "/sign-in", *form, body=f"code={code}&to={path}".encode()) for _ in "12"
+    ]
     if [each.status for each in answers] != [303, 401]:
         return False
     (cookie,) = answers[0].values("set-cookie")
     (view,) = answers[0].values("location")
-    return (view, ask(address, "GET", view, f"Cookie: {cookie.partition(';')[0]}").status) == (path, 200)
+    return (view, send_request(address, "GET", view, f"Cookie: {cookie.partition(';')[0]}").status) == (
+        path,
+        200,
+    )
 
 
 # -- with a daemon -------------------------------------------------------------------------------------
 
 
-def test_with_a_daemon_it_tells_an_address_that_signs_in_once(ui, daemon):
+def test_ui_with_daemon_prints_address_that_signs_in_once(ui, daemon):
     address, *rest = ui()
     assert rest == [HINT]
     assert re.fullmatch(
         rf"http://m-[0-9a-f]{{32}}\.localhost:{daemon.port}/w/{daemon.key}/memory#[\w-]{{22}}", address
     )
-    assert signs_in(address)
+    assert does_sign_in(address)
     (line,) = ui("--json")
-    told = json.loads(line)
-    assert sorted(told) == ["address", "code", "seconds", "url"]
-    assert told["address"] == f"{told['url']}/w/{daemon.key}/memory#{told['code']}"
-    assert told["seconds"] == 60
-    assert signs_in(told["address"])
+    document = json.loads(line)
+    assert sorted(document) == ["address", "code", "seconds", "url"]
+    assert document["address"] == f"{document['url']}/w/{daemon.key}/memory#{document['code']}"
+    assert document["seconds"] == 60
+    assert does_sign_in(document["address"])
     assert not (daemon.state / "ui.html").exists()
 
 
-def test_of_a_workspace_that_the_daemon_does_not_serve_there_is_no_page(ui, tmp_path):
+def test_ui_for_unserved_workspace_fails(ui, tmp_path):
     (tmp_path / "other").mkdir()
     (line,) = ui(workspace=tmp_path / "other", code=1)
     assert line.startswith(NOT_SERVED)
@@ -105,7 +112,7 @@ def test_of_a_workspace_that_the_daemon_does_not_serve_there_is_no_page(ui, tmp_
     assert json.loads(line)["error"]["code"] == "untrusted_workspace"
 
 
-def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, monkeypatch):
+def test_ui_without_extra_prints_install_command(ui, muniment, tmp_path, monkeypatch):
     real, missing = importlib.util.find_spec, []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
     monkeypatch.setattr("muniment.cli.daemon.find_spec", importlib.util.find_spec)
@@ -119,22 +126,20 @@ def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, m
         assert line == f"page not available: {needs} [config_invalid]"
 
 
-def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
-    told = daemon.state / "daemon.json"
-    told.chmod(0o644)
+def test_ui_rejects_daemon_file_shared_with_others(ui, daemon):
+    address_file = daemon.state / "daemon.json"
+    address_file.chmod(0o644)
     try:
         (line,) = ui(code=1)
     finally:
-        told.chmod(0o600)
-    assert line.startswith(f"page not available: {told}: is not a private file of this user")
+        address_file.chmod(0o600)
+    assert line.startswith(f"page not available: {address_file}: is not a private file of this user")
 
 
-def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_the_code(
-    ui, daemon, monkeypatch
-):
+def test_ui_opens_browser_with_private_file_without_code(ui, daemon, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    (daemon.state / "ui.html").write_text("of an older time")
+    (daemon.state / "ui.html").write_text("of an older run")
     (daemon.state / "ui.html").chmod(0o644)
     address, *rest = ui("--open")
     assert rest == [HINT]
@@ -156,30 +161,30 @@ def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_th
         file.rmdir()
 
 
-# -- without -------------------------------------------------------------------------------------------
+# -- without a daemon ----------------------------------------------------------------------------------
 
 
-def test_without_a_daemon_it_starts_one_and_both_end_by_one_key(started, tmp_path):
-    process, lines = started()
+def test_ui_without_daemon_starts_one_and_ctrl_c_ends_both(start_ui, tmp_path):
+    process, lines = start_ui()
     address, *rest = lines
     assert rest == [HINT, "  started a daemon for the page; Ctrl-C stops both"]
-    assert signs_in(address)
+    assert does_sign_in(address)
     assert (tmp_path / "home" / "state" / "daemon.json").exists()
     process.send_signal(signal.SIGINT)
     assert process.wait(SECONDS) == 0
     assert not (tmp_path / "home" / "state" / "daemon.json").exists()
-    said = process.stderr.read().decode()
-    assert "Traceback" not in said
-    assert urlsplit(address).fragment not in said
+    log = process.stderr.read().decode()
+    assert "Traceback" not in log
+    assert urlsplit(address).fragment not in log
 
 
 @pytest.mark.slow
-def test_where_a_daemon_was_killed_another_one_is_started(started, tmp_path):
+def test_ui_after_daemon_was_killed_starts_another(start_ui, tmp_path):
     with serving(tmp_path) as daemon:
         daemon.kill()
         assert (tmp_path / "home" / "state" / "daemon.json").exists()
-        process, (address, *_) = started("--json", lines=1)
-        assert signs_in(json.loads(address)["address"])
+        process, (address, *_) = start_ui("--json", lines=1)
+        assert does_sign_in(json.loads(address)["address"])
         process.terminate()
         assert process.wait(SECONDS) == 0
 
@@ -200,20 +205,20 @@ with open({answer!r}, "wb") as file:
 
 
 @pytest.mark.slow
-def test_a_browser_that_is_waited_for_is_served_meanwhile_and_its_arguments_hold_no_code(started, tmp_path):
+def test_ui_serves_while_browser_runs_without_code_in_arguments(start_ui, tmp_path):
     browser, argv, answer = tmp_path / "browser", tmp_path / "argv", tmp_path / "answer"
     browser.write_text(BROWSER.format(python=sys.executable, argv=str(argv), answer=str(answer)))
     browser.chmod(0o700)
-    process, (address, *_) = started("--open", BROWSER=str(browser))
+    process, (address, *_) = start_ui("--open", BROWSER=str(browser))
     while not answer.exists() or not answer.read_bytes():
         assert process.poll() is None
-        signs = ask(address, "GET", "/")
-        assert signs.status in {200, 401}
+        response = send_request(address, "GET", "/")
+        assert response.status in {200, 401}
     assert answer.read_bytes().startswith(b"HTTP/1.1 200 ")
     assert argv.read_text() == (tmp_path / "home" / "state" / "ui.html").as_uri()
     code = urlsplit(address).fragment
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             assert code.encode() not in each.read_bytes()
-        except OSError:  # It has ended.
+        except OSError:  # The process has ended.
             continue

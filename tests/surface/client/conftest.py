@@ -1,4 +1,4 @@
-"""A fixture for both client classes."""
+"""Fixture that runs each test with both clients."""
 
 from __future__ import annotations
 

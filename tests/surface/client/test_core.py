@@ -1,4 +1,4 @@
-"""What is asked of the daemon and when again, and what is made of the answers; without any I/O."""
+"""Requests to the daemon, retries and the parsing of answers; without any I/O."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def clock():
 
 @pytest.fixture
 def core(clock):
-    return made(clock)
+    return make_core(clock)
 
 
-def made(clock, **options):
+def make_core(clock, **options):
     keys = iter(f"key-{number}" for number in range(100))
     return ClientCore(new_key=lambda: next(keys), clock=clock, **options)
 
 
-def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock):
-    terms = {"scope": "user", "context": "clean", "trust": "agent", "ref": "mail 7"}
-    everything = core.remember("é", **terms, task_id="mine")
+def test_requests_contain_only_given_arguments(core, clock):
+    options = {"scope": "user", "context": "clean", "trust": "agent", "ref": "mail 7"}
+    everything = core.remember("é", **options, task_id="mine")
     sent = {"scope": "user", "contextMode": "clean", "source": {"trust": "agent", "ref": "mail 7"}}
     dry = {"query": "x", "scope": "user", "dryRun": True}
     rows = (
@@ -64,75 +64,81 @@ def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock)
         assert (accepted.task.task_id, accepted.replayed) == (f"{path}-1", bool(number % 2))
 
 
-def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_path(clock):
-    core = made(clock, client_id="web-1")
-    asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
-    assert {ask.headers["x-muniment-client-id"] for ask in (*asks, core.follow_ask(""))} == {"web-1"}
-    for named, encoded in ("app-12ab", "app-12ab"), ("/w/项目 1", "%2Fw%2F%E9%A1%B9%E7%9B%AE%201"):
-        assert made(clock, workspace=named).follow_ask("").path == f"/workspaces/{encoded}/memory/events"
+def test_requests_carry_client_id_and_workspace_path(clock):
+    core = make_core(clock, client_id="web-1")
+    requests = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
+    assert {ask.headers["x-muniment-client-id"] for ask in (*requests, core.follow_ask(""))} == {"web-1"}
+    for workspace, encoded in ("app-12ab", "app-12ab"), ("/w/项目 1", "%2Fw%2F%E9%A1%B9%E7%9B%AE%201"):
+        assert (
+            make_core(clock, workspace=workspace).follow_ask("").path
+            == f"/workspaces/{encoded}/memory/events"
+        )
 
 
-def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
-    wrong = {"client_id": ("two words", "a\r\nhost: b"), "workspace": ("", "..", "half \ud800")}
-    for name, values in (wrong | {"timeout": (0, nan)}).items():
+def test_invalid_options_and_ids_are_rejected(core, clock):
+    invalid = {"client_id": ("two words", "a\r\nhost: b"), "workspace": ("", "..", "half \ud800")}
+    for name, values in (invalid | {"timeout": (0, nan)}).items():
         for value in values:
-            raised(ConfigInvalid, made, clock, **{name: value})
+            raised(ConfigInvalid, make_core, clock, **{name: value})
     for unsafe in ("", "..", "undo-1", "remembered-1"):
         raised(ConfigInvalid, core.get, unsafe)
     raised(ConfigInvalid, core.remember, "A fact.", task_id="a\nb")
     raised(ConfigInvalid, core.follow_ask, "a b")
-    for asked, path in (
+    for plan, path in (
         (core.get("remember-1/../../x?y#z"), "remember/remember-1%2F..%2F..%2Fx%3Fy%23z"),
-        (core.get_workspace_memory_forget_task("remember-1"), "forget/remember-1"),  # Of another kind.
+        (core.get_workspace_memory_forget_task("remember-1"), "forget/remember-1"),  # The kind differs.
         (core.review("r 1"), "review/r%201"),
         (core.explain("read", "user/a&b.md"), "policy/explain?verb=read&path=user%2Fa%26b.md"),
     ):
-        assert next(asked).ask.path == f"/workspace/memory/{path}"
+        assert next(plan).ask.path == f"/workspace/memory/{path}"
 
 
-def test_a_cancel_and_a_recall_are_repeated_since_that_changes_nothing(core, clock):
+def test_cancel_and_recall_are_retried(core, clock):
     tries, found = carry_out(core.cancel("remember-1"), clock, BROKEN, said(200, task("cancelled")))
-    asked = [(step.ask.method, step.ask.path) for step in tries]
-    assert asked == [("DELETE", "/workspace/memory/remember/remember-1")] * 2
+    requests = [(step.ask.method, step.ask.path) for step in tries]
+    assert requests == [("DELETE", "/workspace/memory/remember/remember-1")] * 2
     assert found.status == "cancelled"
     failed = {"entries": [], "text": "", "tokens": 0, "abstained": False, "error": "deadline"}
-    ends = BROKEN, GONE, refusal(503, after="1"), said(200, failed)
-    tries, found = carry_out(core.recall("x"), clock, *ends)
+    replies = BROKEN, GONE, make_problem(503, after="1"), said(200, failed)
+    tries, found = carry_out(core.recall("x"), clock, *replies)
     assert (len({step.ask.body for step in tries}), tries[-1].pause) == (1, 1)
     assert json.loads(tries[0].ask.body) == {"query": "x"}
     assert "idempotency-key" not in tries[0].ask.headers
-    assert replace(found, error=None) == Recalled()  # A failure is a value.
+    assert replace(found, error=None) == Recalled()  # A failed recall returns its error.
     assert (type(found.error), found.error.code) == (library.MunimentError, "deadline")
 
 
 # -- waiting -------------------------------------------------------------------------------------------
 
 
-def test_a_wait_is_held_by_the_daemon_and_ends_with_the_task(core, clock):
-    held = [lambda _: clock.advance(20) or RUNNING] * 5
-    tries, result = carry_out(core.wait("remember-1", None), clock, *held, DONE)
+def test_wait_is_long_polled_until_task_ends(core, clock):
+    long_polls = [lambda _: clock.advance(20) or RUNNING] * 5
+    tries, result = carry_out(core.wait("remember-1", None), clock, *long_polls, DONE)
     assert [step.ask.headers["prefer"] for step in tries] == ["wait=20"] * 6
     assert [step.pause for step in tries] == [0.0, *[FIRST_PAUSE] * 5]
     assert {step.seconds for step in tries} == {30}
     assert result.files_touched == ("user/editor.md",)
-    tries, _ = carry_out(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)  # It does not hold.
+    # This daemon does not support long polls.
+    tries, _ = carry_out(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)
     assert [round(step.pause, 2) for step in tries] == [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1]
     cancelled = said(200, task("cancelled"))
-    for end, kind in ((ABSENT, errors.Problem), (cancelled, library.Cancelled)):
+    for reply, kind in ((ABSENT, errors.Problem), (cancelled, library.Cancelled)):
         for timeout in (None, 10):
-            raised(kind, carry_out, core.wait("remember-1", timeout), clock, end)
+            raised(kind, carry_out, core.wait("remember-1", timeout), clock, reply)
 
 
-def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
-    begun, tries = clock(), []
+def test_wait_stops_at_its_timeout(core, clock):
+    start, tries = clock(), []
 
-    def held(step):
+    def hold_and_reply(step):
         tries.append(step)
         clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
         return RUNNING
 
-    error = raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 30.5), clock, *[held] * 50)
-    assert clock() - begun == pytest.approx(30.5)
+    error = raised(
+        errors.WaitTimeout, carry_out, core.wait("remember-1", 30.5), clock, *[hold_and_reply] * 50
+    )
+    assert clock() - start == pytest.approx(30.5)
     assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
     assert (error.task_id, error.status) == ("remember-1", "running")
     (step,), result = carry_out(core.wait("remember-1", 0), clock, DONE)
@@ -140,33 +146,33 @@ def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
     raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 0), clock, said(200, task()))
 
 
-def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, clock):
+def test_wait_survives_absent_daemon_until_its_timeout(core, clock):
     tries, _ = carry_out(core.wait("remember-1", 300), clock, RUNNING, BROKEN, *[GONE] * 40, DONE)
     assert all(step.afresh for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
-    begun = clock()  # Without a limit it ends when the daemon is silent for the time of a call.
-    brief = made(clock, timeout=5).wait("remember-1", None)
+    start = clock()  # Without a limit it ends after the timeout of a call.
+    brief = make_core(clock, timeout=5).wait("remember-1", None)
     raised(errors.Unreachable, carry_out, brief, clock, RUNNING, *[GONE] * 1000)
-    assert clock() - begun < 5 + 20 + 1
+    assert clock() - start < 5 + 20 + 1
     full = said(429, {"code": "remember_queue_full", "error": "Full."})
     for outcome, cause in ((GONE, errors.Unreachable), (full, library.QueueFull)):
         error = raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 10), clock, *[outcome] * 1000)
         assert (error.status, isinstance(error.__cause__, cause)) == (None, True)
 
 
-def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_end(core, clock):
+def test_wait_with_late_retry_checks_once_at_its_end(core, clock):
     tries, result = carry_out(core.wait("remember-1", 30), clock, BUSY, DONE)
     assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
     assert result.summary
-    begun = clock()
+    start = clock()
     raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 30), clock, RUNNING, BUSY, BUSY)
-    assert clock() - begun == pytest.approx(30)
+    assert clock() - start == pytest.approx(30)
 
 
-# -- recalls, lists and the owner's ----------------------------------------------------------------------
+# -- recalls, lists and owner operations ---------------------------------------------------------------
 
 
-def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(core, clock):
+def test_list_reads_all_pages_and_skips_unknown_tasks(core, clock):
     first = said(200, {"tasks": [task(number=2), task(kind="tidy"), task("sleeping")], "nextCursor": "2"})
     last = said(200, {"tasks": [task(kind="dream")], "nextCursor": None})
     tries, found = carry_out(core.tasks("queued"), clock, first, last)
@@ -178,7 +184,7 @@ def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(
     raised(errors.BadAnswer, carry_out, core.tasks(None), clock, *[first] * 100, match="100 pages")
 
 
-def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_arrived(core, clock):
+def test_owner_operations_have_long_timeout_and_no_retry(core, clock):
     done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
     (step,), undone = carry_out(core.undo("remember-1"), clock, said(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
@@ -186,144 +192,158 @@ def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_ar
     raised(errors.Unreachable, carry_out, core.reject("r/1"), clock, BROKEN)
 
 
-# -- what is sent again ------------------------------------------------------------------------------------
+# -- retries -------------------------------------------------------------------------------------------
 
 OK = HttpReply(200, {}, b"{}")
 UNDO = Ask("POST", "/undo", repeatable=False)
 TOO_LONG = 10_000
 
 
-def refusal(status, code="some_code", error="A sentence.", after=None, **fields):
+def make_problem(status, code="some_code", error="A sentence.", after=None, **fields):
     headers = {} if after is None else {"retry-after": after}
     return said(status, {"code": code, "error": error, **fields}, **headers)
 
 
-def run(clock, *outcomes, ask=None, seconds=30.0):
+def run_exchange(clock, *outcomes, request=None, seconds=30.0):
     return carry_out(
-        exchange.exchange(ask or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes
+        exchange.exchange(request or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes
     )
 
 
-def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
-    tries, reply = run(clock, OK)
+def test_answer_is_returned_and_attempt_has_remaining_time(clock):
+    tries, reply = run_exchange(clock, OK)
     assert reply is OK
     assert [(step.pause, step.afresh, step.seconds) for step in tries] == [(0.0, False, 10.0)]
-    assert run(clock, OK, ask=Ask("GET", "/", hold=20))[0][0].seconds == 30.0
-    assert run(clock, OK, seconds=inf)[0][0].seconds == 10.0
-    tries, _ = run(clock, lambda _: clock.advance(9.9) or BROKEN, BROKEN, OK, seconds=10)
+    assert run_exchange(clock, OK, request=Ask("GET", "/", hold=20))[0][0].seconds == 30.0
+    assert run_exchange(clock, OK, seconds=inf)[0][0].seconds == 10.0
+    tries, _ = run_exchange(clock, lambda _: clock.advance(9.9) or BROKEN, BROKEN, OK, seconds=10)
     assert [step.seconds for step in tries] == [10.0, exchange.GRACE_SECONDS, exchange.GRACE_SECONDS]
 
 
-def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_until_its_time_ends(clock):
-    tries, _ = run(clock, *[GONE, BROKEN] * 5, OK)
+def test_lost_request_is_retried_with_bounded_backoff(clock):
+    tries, _ = run_exchange(clock, *[GONE, BROKEN] * 5, OK)
     pauses = [step.pause for step in tries]
     assert pauses[:4] == [0.0, FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert max(pauses) == LAST_PAUSE == pauses[-1]
     assert len({id(step.ask) for step in tries}) == 1
     assert [step.afresh for step in tries] == [False] + [True] * 10
-    begun = clock()
-    error = raised(errors.Unreachable, run, clock, *[GONE] * TOO_LONG)
-    assert clock() - begun == pytest.approx(30)
+    start = clock()
+    error = raised(errors.Unreachable, run_exchange, clock, *[GONE] * TOO_LONG)
+    assert clock() - start == pytest.approx(30)
     assert not error.may_have_arrived
     assert str(error) == "the daemon did not respond: the connection was refused or timed out"
 
 
-def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clock):
-    error = raised(errors.Unreachable, run, clock, BROKEN, ask=UNDO)
+def test_possibly_arrived_request_is_retried_only_if_repeatable(clock):
+    error = raised(errors.Unreachable, run_exchange, clock, BROKEN, request=UNDO)
     assert (error.may_have_arrived, "may have been processed" in str(error)) == (True, True)
-    assert run(clock, GONE, refusal(503, "busy"), OK, ask=UNDO)[1] is OK
-    error = raised(errors.Unreachable, run, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
-    assert not error.may_have_arrived  # A read that was lost has done nothing.
+    assert run_exchange(clock, GONE, make_problem(503, "busy"), OK, request=UNDO)[1] is OK
+    error = raised(errors.Unreachable, run_exchange, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
+    assert not error.may_have_arrived  # A lost read had no effect.
 
 
-def test_not_now_is_asked_again_after_what_it_says_up_to_a_bound(clock):
+def test_retry_after_is_respected_up_to_a_limit(clock):
     for status in (429, 503):
-        tries, _ = run(clock, refusal(status, after="7"), refusal(status), OK)
+        tries, _ = run_exchange(clock, make_problem(status, after="7"), make_problem(status), OK)
         assert [step.pause for step in tries] == [0.0, 7.0, FIRST_PAUSE * 2]
         assert not any(step.afresh for step in tries)
-    no_numbers = ("soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT", "٣")
+    invalid = ("soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT", "٣")
     bounded = ("59", 59.0), ("61", 60.0), ("9" * 400, 60.0)
-    for told, obeyed in (*((each, FIRST_PAUSE) for each in no_numbers), *bounded):
-        assert run(clock, refusal(429, after=told), OK, seconds=1000)[0][1].pause == obeyed, told
+    for value, pause in (*((each, FIRST_PAUSE) for each in invalid), *bounded):
+        assert run_exchange(clock, make_problem(429, after=value), OK, seconds=1000)[0][1].pause == pause, (
+            value
+        )
 
 
-def test_not_now_beyond_the_deadline_or_for_ever_is_raised_and_any_other_refusal_at_once(clock):
-    begun = clock()
+def test_busy_is_raised_at_deadline_and_other_problems_at_once(clock):
+    start = clock()
     for after in ("31", "30"):
-        error = raised(library.QueueFull, run, clock, refusal(429, "remember_queue_full", after=after))
+        error = raised(
+            library.QueueFull, run_exchange, clock, make_problem(429, "remember_queue_full", after=after)
+        )
         assert (error.status, error.retry_after) == (429, float(after))
     for status in (400, 401, 404, 409, 413, 500, 502, 504):
-        error = raised(errors.Problem, run, clock, refusal(status))
+        error = raised(errors.Problem, run_exchange, clock, make_problem(status))
         assert (error.status, error.code, type(error)) == (status, "some_code", errors.Problem)
-    assert clock() == begun
-    for_ever = [refusal(503, "workspace_draining")] * TOO_LONG
-    assert raised(errors.Problem, run, clock, *for_ever).code == "workspace_draining"
+    assert clock() == start
+    endless = [make_problem(503, "workspace_draining")] * TOO_LONG
+    assert raised(errors.Problem, run_exchange, clock, *endless).code == "workspace_draining"
 
 
-def test_a_problem_is_one_printable_line_with_its_fields(clock):
+def test_problem_is_one_printable_line_with_fields(clock):
     fields = {"paths": ["user/a.md"], "title": "T", "type": "t"}
-    error = raised(library.UndoOverlap, run, clock, refusal(409, "undo_overlap", "Later changes.", **fields))
+    error = raised(
+        library.UndoOverlap,
+        run_exchange,
+        clock,
+        make_problem(409, "undo_overlap", "Later changes.", **fields),
+    )
     assert (str(error), error.paths) == ("Later changes.", ("user/a.md",))
     assert (dict(error.fields), isinstance(error, errors.Problem)) == ({"paths": ["user/a.md"]}, True)
     assert (
-        raised(library.StoreConflict, run, clock, refusal(409, "store_conflict", paths="user/a")).paths == ()
+        raised(
+            library.StoreConflict, run_exchange, clock, make_problem(409, "store_conflict", paths="user/a")
+        ).paths
+        == ()
     )
-    for sent, read in ((7, None), ("r1", "r1")):
-        error = raised(library.PendingReview, run, clock, refusal(409, "pending_review", reviewId=sent))
-        assert error.review_id == read
-    hostile = refusal(400, "invalid_content", "\x1b[2J\n" + "x" * 10_000)
-    error = str(raised(library.InvalidContent, run, clock, hostile))
+    for sent, expected in ((7, None), ("r1", "r1")):
+        error = raised(
+            library.PendingReview, run_exchange, clock, make_problem(409, "pending_review", reviewId=sent)
+        )
+        assert error.review_id == expected
+    hostile = make_problem(400, "invalid_content", "\x1b[2J\n" + "x" * 10_000)
+    error = str(raised(library.InvalidContent, run_exchange, clock, hostile))
     assert (error.isprintable(), len(error) < 400) == (True, True)
 
 
-def test_what_is_none_of_the_contract_says_so(clock):
+def test_unexpected_answer_raises_bad_answer(clock):
     problem = b'{"code": 7, "error": "Not Found"}', b'{"error": "Not Found"}', b"<html>", b"[]"
     for status, body in ((302, b""), (204, b""), *((404, each) for each in problem), (500, b"[" * 100_000)):
         reply = HttpReply(status, {"location": "http://e/"}, body)
-        assert str(status) in str(raised(errors.BadAnswer, run, clock, reply))
+        assert str(status) in str(raised(errors.BadAnswer, run_exchange, clock, reply))
 
 
 # -- events --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def following(clock):
+def follower(clock):
     return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
-def test_a_daemon_that_is_away_or_busy_for_the_time_of_a_call_ends_it(clock, following):
-    busy = refusal(503, "busy", after="5")
-    assert not following.answered(busy)
-    step = following.again()
+def test_event_stream_gives_up_after_call_timeout(clock, follower):
+    busy = make_problem(503, "busy", after="5")
+    assert not follower.answered(busy)
+    step = follower.again()
     assert (step.pause, step.afresh) == (5.0, False)
-    list(following.feed(b": \n\n"))
+    list(follower.feed(b": \n\n"))
     pauses = []
     for _ in range(8):
-        following.lost(GONE)
-        pauses.append(following.again().pause)
+        follower.lost(GONE)
+        pauses.append(follower.again().pause)
     assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert pauses[-1] == LAST_PAUSE
     for _ in range(4):
-        list(following.feed(b": \n\n"))
-        following.lost(GONE)
-        assert following.again().pause == FIRST_PAUSE
+        list(follower.feed(b": \n\n"))
+        follower.lost(GONE)
+        assert follower.again().pause == FIRST_PAUSE
         clock.advance(3)
     clock.advance(6.9)
-    following.lost(GONE)
+    follower.lost(GONE)
     clock.advance(0.1)
-    raised(errors.Unreachable, following.lost, GONE)
-    list(following.feed(b": \n\n"))
-    assert not following.answered(busy)
+    raised(errors.Unreachable, follower.lost, GONE)
+    list(follower.feed(b": \n\n"))
+    assert not follower.answered(busy)
     clock.advance(10)
-    raised(errors.Problem, following.answered, busy)
+    raised(errors.Problem, follower.answered, busy)
 
 
-def test_what_is_no_stream_or_no_event_ends_it(following):
-    assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
+def test_invalid_stream_or_event_raises_bad_answer(follower):
+    assert follower.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
     for status, kind in ((200, "text/html"), (200, ""), (202, "text/event-stream"), (302, "text/plain")):
-        raised(errors.BadAnswer, following.answered, HttpReply(status, {"content-type": kind}, b""))
+        raised(errors.BadAnswer, follower.answered, HttpReply(status, {"content-type": kind}, b""))
     for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
-        raised(errors.BadAnswer, list, following.feed(f"data: {data}\n\n".encode()))
+        raised(errors.BadAnswer, list, follower.feed(f"data: {data}\n\n".encode()))
 
 
 STREAM = (
@@ -339,36 +359,41 @@ FRAMES = [Frame("0badcafe-1", "", None), Frame("0badcafe-2", "task", "{\né 記�
 FRAMES += [Frame("0badcafe-2", "message", "\n"), Frame("", "message", " two spaces")]
 
 
-def read(chunks, last_id=""):
+def read_frames(chunks, last_id=""):
     frames = Frames(last_id)
     return [frame for chunk in chunks for frame in frames.feed(chunk)], frames.last_id
 
 
-def cut(data, cuts):
+def read_in_pieces(data, cuts):
     at = [0, *sorted(min(each, len(data)) for each in cuts), len(data)]
-    return read(data[a:b] for a, b in pairwise(at))
+    return read_frames(data[a:b] for a, b in pairwise(at))
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.binary(max_size=200))
-def test_a_stream_cut_anywhere_gives_the_same_frames(cuts, data):
-    assert cut(STREAM, cuts) == cut(STREAM, []) == cut(STREAM, range(len(STREAM))) == (FRAMES, "")
-    assert cut(data, cuts) == cut(data, [])
+def test_frames_do_not_depend_on_chunk_borders(cuts, data):
+    assert (
+        read_in_pieces(STREAM, cuts)
+        == read_in_pieces(STREAM, [])
+        == read_in_pieces(STREAM, range(len(STREAM)))
+        == (FRAMES, "")
+    )
+    assert read_in_pieces(data, cuts) == read_in_pieces(data, [])
 
 
-def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_stream_stands():
-    frames, last = read([b"id: a-1\ndata: 1\n\nid: a-2\ndata: 2\n"])
+def test_last_id_is_that_of_last_complete_frame():
+    frames, last = read_frames([b"id: a-1\ndata: 1\n\nid: a-2\ndata: 2\n"])
     assert ([frame.id for frame in frames], last) == (["a-1"], "a-1")
-    assert read([b": \nid: a-7\n\n"], "a-1") == ([Frame("a-7", "", None)], "a-7")
-    assert read([b": \nid: a-7\n\n"], "a-7") == ([], "a-7")
-    assert read([b"data: \xff\n\n"])[0] == [Frame("", "message", "\ufffd")]
+    assert read_frames([b": \nid: a-7\n\n"], "a-1") == ([Frame("a-7", "", None)], "a-7")
+    assert read_frames([b": \nid: a-7\n\n"], "a-7") == ([], "a-7")
+    assert read_frames([b"data: \xff\n\n"])[0] == [Frame("", "message", "\ufffd")]
 
 
-def test_an_event_without_end_is_refused_and_not_kept_and_events_without_end_are_not(monkeypatch):
+def test_endless_event_is_rejected_and_endless_stream_is_not(monkeypatch):
     monkeypatch.setattr(exchange, "MAX_FRAME_BYTES", 1000)
     for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
-        raised(errors.BadAnswer, read, [endless] * 400, match="1000")
+        raised(errors.BadAnswer, read_frames, [endless] * 400, match="1000")
     frames = Frames()
     list(frames.feed(b"data: 1"))
     raised(errors.BadAnswer, list, frames.feed(b"x" * 3_000_000))
     assert len(frames._line) == len(b"data: 1")
-    assert len(read(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))[0]) == 400
+    assert len(read_frames(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))[0]) == 400

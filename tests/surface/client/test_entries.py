@@ -28,12 +28,12 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture
 def client(daemon, shell):
-    where = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
-    with opened(shell, hasty=False, **where) as made:
-        yield made
+    address = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
+    with opened(shell, hasty=False, **address) as created:
+        yield created
 
 
-def test_list_goes_over_pages(client, monkeypatch):
+def test_list_reads_all_pages(client, monkeypatch):
     every = client.list()
     monkeypatch.setattr(core, "MAX_LISTED", 2)
     assert client.list() == every
@@ -43,23 +43,23 @@ def test_list_goes_over_pages(client, monkeypatch):
     assert client.list("project").entries == ()
 
 
-def test_edit_of_a_changed_entry_is_a_problem(client):
+def test_edit_of_changed_entry_raises_problem(client):
     entry = client.show(client.list().entries[0].path)
     with pytest.raises(Problem) as problem:
         client.edit(entry.path, "The user prefers a light theme\n", digest="0" * 64)
     assert (problem.value.code, client.show(entry.path)) == ("store_conflict", entry)
-    would = client.edit(entry.path, "The user prefers a light theme\n", digest=entry.digest, dry_run=True)
-    assert (would.task_id, would.changed, client.show(entry.path)) == (None, True, entry)
+    preview = client.edit(entry.path, "The user prefers a light theme\n", digest=entry.digest, dry_run=True)
+    assert (preview.task_id, preview.changed, client.show(entry.path)) == (None, True, entry)
 
 
-def test_edit_with_empty_text_is_a_problem(client):
+def test_edit_with_empty_text_raises_problem(client):
     entry = client.show(client.list().entries[0].path)
     with pytest.raises(Problem, match=f"{entry.path} is empty; to remove .* forget") as problem:
         client.edit(entry.path, " \n")
     assert (problem.value.code, client.show(entry.path)) == ("invalid_content", entry)
 
 
-def test_export_is_a_new_private_file_or_an_open_one(client, tmp_path, monkeypatch):
+def test_export_writes_new_private_file_or_open_file(client, tmp_path, monkeypatch):
     file, target = io.BytesIO(), tmp_path / "memory.tar"
     assert client.export(target).entries == client.export(file).entries == len(FACTS)
     assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (file.getvalue(), 0o600)
@@ -82,7 +82,7 @@ def test_history_why_index_and_pin(client):
         client.why("user/no.md")
 
 
-def test_erase_without_a_truth_value_erases_nothing(client):
+def test_erase_without_boolean_dry_run_erases_nothing(client):
     path = client.list().entries[0].path
     for value in None, 0, "no":
         with pytest.raises(errors.ConfigInvalid, match="dry_run"):
@@ -92,25 +92,25 @@ def test_erase_without_a_truth_value_erases_nothing(client):
 
 
 @pytest.mark.parametrize("form", ["tar", "jsonl"])
-def test_export_ends_at_the_bytes_of_its_answer(daemon, client, monkeypatch, form):
+def test_export_stops_at_byte_limit(daemon, client, monkeypatch, form):
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").write_text('"' * 900)  # Each takes two bytes in JSON.
-    read, real = [], Place.read
+    read_paths, real_read = [], Place.read
 
-    def counted(place, path):
-        read.append(path.text) if "bulk" in path.text else None
-        return real(place, path)
+    def counting_read(place, path):
+        read_paths.append(path.text) if "bulk" in path.text else None
+        return real_read(place, path)
 
-    monkeypatch.setattr(Place, "read", counted)
+    monkeypatch.setattr(Place, "read", counting_read)
     monkeypatch.setattr(routes, "MAX_EXPORT_BYTES", 3000)
     with pytest.raises(Problem, match="more than 3000 bytes") as problem:
         client.export(io.BytesIO(), format=form)
-    assert (problem.value.code, 0 < len(set(read)) < 4) == ("body_too_large", True)
+    assert (problem.value.code, 0 < len(set(read_paths)) < 4) == ("body_too_large", True)
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").unlink()
 
 
 @pytest.mark.parametrize("name", ["history", "why", "show"])
-def test_argument_with_half_a_character_is_invalid(client, name):
+def test_argument_with_lone_surrogate_is_invalid(client, name):
     with pytest.raises(errors.ConfigInvalid, match="a lone surrogate"):
         getattr(client, name)("user/\ud800")

@@ -1,4 +1,4 @@
-"""A token goes where it was given for, and nowhere else."""
+"""A token is sent only to the daemon that it belongs to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
 SOCKET = "/run/daemon.sock"
-MISREAD = "is not a private file of this user"
+NOT_PRIVATE = "is not a private file of this user"
 
 
 def write(path, text, mode=0o600):
@@ -27,22 +27,22 @@ def write(path, text, mode=0o600):
 @pytest.fixture
 def home(tmp_path):
     write(tmp_path / "state/token", f"{TOKEN}\n")
-    announce(tmp_path, url=URL, socket=None, pid=1, epoch="0badcafe")
+    write_address(tmp_path, url=URL, socket=None, pid=1, epoch="0badcafe")
     return tmp_path
 
 
-def announce(home, **said):
-    write(home / "state/daemon.json", json.dumps(said))
+def write_address(home, **members):
+    write(home / "state/daemon.json", json.dumps(members))
 
 
-def unusable(home, match):
+def assert_unusable(home, match):
     raised(ManagedMemoryUnavailable, Home(home).find, match=match)
 
 
-def test_the_daemon_of_a_home_is_found_with_the_owners_token_unless_the_caller_has_one(home):
+def test_home_yields_address_and_owner_token(home):
     assert Home(home).find() == Where(URL, None, TOKEN)
     assert Home(home, "other").find() == Where(URL, None, "other")
-    announce(home, url=URL, socket=SOCKET)
+    write_address(home, url=URL, socket=SOCKET)
     (home / "state/token").unlink()
     assert Home(home).find() == Where("http://localhost", SOCKET, None)
     assert Home(home, "other").find() == Where("http://localhost", SOCKET, "other")
@@ -51,38 +51,38 @@ def test_the_daemon_of_a_home_is_found_with_the_owners_token_unless_the_caller_h
     assert Home(home).nobody == f"no daemon runs for {home}; start one with: muniment serve"
 
 
-def test_what_says_nothing_is_refused_and_no_token_is_told(home):
+def test_invalid_daemon_files_are_rejected_without_token(home):
     for text in ("", "two words", "x" * 600):
         write(home / "state/token", text)
-        unusable(home, r"does not contain a token$")
+        assert_unusable(home, r"does not contain a token$")
     (home / "state/token").unlink()
-    unusable(home, r"does not contain a token$")
+    assert_unusable(home, r"does not contain a token$")
     wrong = '{"url": "ftp://x"}', '{"url": 7}', '{"url": "", "socket": 7}'
     for text in ("", "[]", "{}", "null", "\xff", *wrong):
         write(home / "state/daemon.json", text)
-        unusable(home, r"daemon\.json: does not contain the daemon")
+        assert_unusable(home, r"daemon\.json: does not contain the daemon")
 
 
 @pytest.mark.parametrize("name", ["daemon.json", "token"])
-def test_a_file_that_is_not_of_this_user_alone_is_refused(home, tmp_path, monkeypatch, name):
+def test_daemon_file_shared_with_others_is_rejected(home, tmp_path, monkeypatch, name):
     path = home / "state" / name
     for mode in (0o644, 0o660, 0o602, 0o640, 0o620, 0o604):
         path.chmod(mode)
-        unusable(home, f"{name}: {MISREAD}")
+        assert_unusable(home, f"{name}: {NOT_PRIVATE}")
     path.chmod(0o600)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 4_000_000)
-        unusable(home, MISREAD)
+        assert_unusable(home, NOT_PRIVATE)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    unusable(home, "cannot be read")
+    assert_unusable(home, "cannot be read")
     for make in (lambda: os.mkfifo(path, 0o600), lambda: path.mkdir(mode=0o700)):
         path.unlink()
         make()
-        unusable(home, "is not a private file")
+        assert_unusable(home, "is not a private file")
 
 
-def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
+def test_home_is_argument_then_environment():
     environment = {"MUNIMENT_HOME": "/m", "HOME": "/h"}
     assert place(environment, home="/x") == Home(Path("/x"))
     assert place(environment) == Home(Path("/m"))
@@ -91,23 +91,23 @@ def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
     raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="home directory not found")
 
 
-def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_named(home):
+def test_address_uses_only_given_token_and_excludes_other_places(home):
     environment = {"MUNIMENT_HOME": str(home)}
     assert place(environment, url=URL).find() == Where(URL)
     assert place(environment, url=f"{URL}/", token=TOKEN) == Fixed(Where(URL, None, TOKEN))
     found = place(environment, socket=Path("/run/d.sock"))
     assert found == Fixed(Where("http://localhost", "/run/d.sock"))
     assert found.nobody
-    two = {"url": URL, "socket": "/s"}, {"url": URL, "home": "/h"}, {"socket": "/s", "home": "/h"}
-    for named in (*two, {"socket": ""}, {"socket": "a\0b"}):
-        raised(ConfigInvalid, place, {}, **named)
+    pairs = {"url": URL, "socket": "/s"}, {"url": URL, "home": "/h"}, {"socket": "/s", "home": "/h"}
+    for options in (*pairs, {"socket": ""}, {"socket": "a\0b"}):
+        raised(ConfigInvalid, place, {}, **options)
     for token in ("", "two words", "line\n", "é", "x" * 513):
-        told = str(raised(ConfigInvalid, place, {}, url=URL, token=token))
-        assert not token or token not in told
+        message = str(raised(ConfigInvalid, place, {}, url=URL, token=token))
+        assert not token or token not in message
     assert TOKEN not in repr([Home(home, TOKEN), Home(home).find(), place({}, url=URL, token=TOKEN)])
 
 
-def test_a_scheme_a_host_and_a_port_are_an_address_and_nothing_else_is():
+def test_url_is_scheme_host_and_port_only():
     for url in ("http://h:1", "https://h", "http://[::1]:8", "http://daemon.example:80/"):
         assert check_url(url) == url.rstrip("/")
     assert check_url("http://localhost:1") == check_url("http://LOCALHOST:1/") == "http://127.0.0.1:1"
@@ -120,10 +120,10 @@ def test_a_scheme_a_host_and_a_port_are_an_address_and_nothing_else_is():
         raised(ConfigInvalid, check_url, url)
 
 
-def test_a_directory_that_is_gone_or_no_name_is_said(tmp_path, monkeypatch):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+def test_missing_or_invalid_directory_is_an_error(tmp_path, monkeypatch):
+    missing = tmp_path / "gone"
+    missing.mkdir()
+    monkeypatch.chdir(missing)
+    missing.rmdir()
     for workspace in None, ".", "a\0b":
         raised(ConfigInvalid, name_workspace, workspace, match="not found")

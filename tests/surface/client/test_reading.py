@@ -1,4 +1,4 @@
-"""What the daemon says becomes values, and what it should not say becomes an error."""
+"""Documents of the daemon become values, and invalid ones raise an error."""
 
 from __future__ import annotations
 
@@ -26,47 +26,58 @@ from muniment.types import Recalled
 from muniment.types.documents import LOCAL, document, read
 
 REMOVED = {"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}
-FORGOTTEN = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
-DREAMT = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 3, "rejected": 1}
-TOLD = {"v": 1, "type": "task", "data": {"taskId": "dream-1"}, "originatorClientId": "web"}
+FORGET_RESULT = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
+DREAM_RESULT = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 3, "rejected": 1}
+EVENT_DOCUMENT = {"v": 1, "type": "task", "data": {"taskId": "dream-1"}, "originatorClientId": "web"}
 
 
-KEPT = contract.KeptEntry("user/a.md", "it is protected")
+KEPT_ENTRY = contract.KeptEntry("user/a.md", "it is protected")
 
 
-def done(kind, good, **bad):
+def completed_task(kind, good, **bad):
     return task("completed", kind, result=good | bad)
 
 
-def test_what_is_no_task_no_event_and_no_recall_is_refused():
-    gone = task_of(done("forget", FORGOTTEN)).result.removed_entries[0]
-    assert gone.file_path == gone.path == "user/editor.md"
-    assert task_of(done("dream", DREAMT)).result.deduped_entries == 3
-    assert event_of("a-1", TOLD) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
+def test_malformed_task_event_and_recall_are_rejected():
+    removed = task_of(completed_task("forget", FORGET_RESULT)).result.removed_entries[0]
+    assert removed.file_path == removed.path == "user/editor.md"
+    assert task_of(completed_task("dream", DREAM_RESULT)).result.deduped_entries == 3
+    assert event_of("a-1", EVENT_DOCUMENT) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
     entry = RECALLED["entries"][0]
-    wrong = {"entries": (None, {}, [1], [{}], [entry | {"id": 7}]), "text": (None, 7)}
-    wrong |= {"tokens": (None, "7", True, 7.5), "abstained": (None, 0, "false"), "error": (7, {"code": "x"})}
+    invalid = {"entries": (None, {}, [1], [{}], [entry | {"id": 7}]), "text": (None, 7)}
+    invalid |= {
+        "tokens": (None, "7", True, 7.5),
+        "abstained": (None, 0, "false"),
+        "error": (7, {"code": "x"}),
+    }
     tasks = [None, [], "task", {}, *(task() | {"taskId": each} for each in (7, "undo-1"))]
     tasks += [*(task() | {"status": each} for each in ("sleeping", None)), task() | {"createdAt": None}]
     tasks += [task("completed"), task("completed", result=[]), task("completed", result={})]
-    tasks += [done("remember", REMEMBERED, filesTouched=each) for each in ("user/a.md", [1])]
-    tasks += [done("remember", REMEMBERED, summary=1), done("dream", DREAMT, dedupedEntries="3")]
-    tasks += [done("dream", DREAMT, dedupedEntries=True), task("failed"), task("failed", error={})]
-    tasks += [done("forget", FORGOTTEN, removedEntries=[each]) for each in (1, {})]
+    tasks += [completed_task("remember", REMEMBERED, filesTouched=each) for each in ("user/a.md", [1])]
+    tasks += [
+        completed_task("remember", REMEMBERED, summary=1),
+        completed_task("dream", DREAM_RESULT, dedupedEntries="3"),
+    ]
+    tasks += [
+        completed_task("dream", DREAM_RESULT, dedupedEntries=True),
+        task("failed"),
+        task("failed", error={}),
+    ]
+    tasks += [completed_task("forget", FORGET_RESULT, removedEntries=[each]) for each in (1, {})]
     tasks += [task("failed", error={"code": "x", "paths": "a.md"})]
     wrong_events = (("data", None), ("type", 1), ("originatorClientId", 1))
-    events = (None, {}, *(TOLD | {name: each} for name, each in wrong_events))
-    recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
-    one_event, recalled_of = partial(event_of, "a-1"), partial(answer_of, Recalled, what="a recall")
-    for reader, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
+    events = (None, {}, *(EVENT_DOCUMENT | {name: each} for name, each in wrong_events))
+    recalls = (None, [], {}, *(RECALLED | {name: each} for name in invalid for each in invalid[name]))
+    read_event, read_recall = partial(event_of, "a-1"), partial(answer_of, Recalled, what="a recall")
+    for reader, documents in ((task_of, tasks), (read_recall, recalls), (read_event, events)):
         for each in documents:
             raised(BadAnswer, reader, each)
 
 
-def test_a_task_that_waits_for_the_owner_names_its_review():
+def test_task_with_pending_review_names_it():
     error = {"code": "pending_review", "message": "A sentence."}
-    for told in ({"error": error | {"reviewId": "r1"}}, {"error": error, "reviewId": "r1"}):
-        failed = task_of(task("failed", **told))
+    for members in ({"error": error | {"reviewId": "r1"}}, {"error": error, "reviewId": "r1"}):
+        failed = task_of(task("failed", **members))
         assert raised(library.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
 
 
@@ -98,65 +109,65 @@ READ = [
     "UiOpened",
     "UndoResult",
 ]
-"""The answers that clients read."""
+"""The documents that clients parse."""
 
 
-def sample(of):
-    """A value of a type of the contract."""
-    if get_origin(of) in {Union, UnionType}:
-        of = get_args(of)[0]
-    match get_origin(of):
-        case None if is_dataclass(of):
-            types = get_type_hints(of)
-            sent = [each.name for each in fields(of) if each.metadata != LOCAL]
-            return of(**{name: sample(types[name]) for name in sent})
+def sample(annotation):
+    """Return an example value of a type of the contract."""
+    if get_origin(annotation) in {Union, UnionType}:
+        annotation = get_args(annotation)[0]
+    match get_origin(annotation):
+        case None if is_dataclass(annotation):
+            types = get_type_hints(annotation)
+            sent = [each.name for each in fields(annotation) if each.metadata != LOCAL]
+            return annotation(**{name: sample(types[name]) for name in sent})
         case None:
-            return SAMPLES[of.__name__]
+            return SAMPLES[annotation.__name__]
         case origin if origin is Literal:
-            return get_args(of)[0]
+            return get_args(annotation)[0]
         case _:
-            return (sample(get_args(of)[0]),) * 2
+            return (sample(get_args(annotation)[0]),) * 2
 
 
-def test_what_the_daemon_sends_is_read_as_it_was_meant():
-    of_clients = {getattr(contract, name) for name in READ}
-    for kind in of_clients:
-        whole = sample(kind)
-        found = read(kind, json.loads(json.dumps(document(whole))), "it")
-        assert document(found) == document(whole), kind
-        if kind is Recalled:  # Two errors are never equal.
-            found, whole = replace(found, error=None), replace(whole, error=None)
-        assert found == whole, kind
+def test_contract_documents_roundtrip():
+    classes = {getattr(contract, name) for name in READ}
+    for document_class in classes:
+        value = sample(document_class)
+        parsed = read(document_class, json.loads(json.dumps(document(value))), "it")
+        assert document(parsed) == document(value), document_class
+        if document_class is Recalled:  # Two errors are never equal.
+            parsed, value = replace(parsed, error=None), replace(value, error=None)
+        assert parsed == value, document_class
     failed = {"reviewId": "r1", "paths": ["user/a.md"], "meant": 9, "limit": 3}
     error = {"code": "forget_failed", "message": "Too much."}
     assert document(read(contract.TaskError, error | failed, "it")) == error | failed
-    assert document(contract.TaskError(**error)) == error  # What has no value is left out.
+    assert document(contract.TaskError(**error)) == error  # Members without a value are omitted.
     with pytest.raises(BadAnswer, match=r"^a superseded entry has no path$"):
-        task_of(done("remember", REMEMBERED, superseded=[{}]))
+        task_of(completed_task("remember", REMEMBERED, superseded=[{}]))
 
 
-def test_what_a_newer_daemon_says_more_is_ignored_and_new_words_are_read():
+def test_unknown_members_are_ignored_and_new_words_accepted():
     newer = REMEMBERED | {"enforcement": "armoured", "later": {"x": 1}}
-    assert task_of(done("remember", newer, later=[])).result.enforcement == "armoured"
-    assert task_of(done("remember", REMEMBERED)).result.enforcement is Enforcement.FULL
+    assert task_of(completed_task("remember", newer, later=[])).result.enforcement == "armoured"
+    assert task_of(completed_task("remember", REMEMBERED)).result.enforcement is Enforcement.FULL
     older = {name: value for name, value in REMEMBERED.items() if name not in {"decidedBy", "enforcement"}}
-    result = task_of(done("remember", older)).result
+    result = task_of(completed_task("remember", older)).result
     assert (result.decided_by, result.enforcement, result.notes, result.superseded) == ("", None, (), ())
 
 
-def test_members_that_stay_in_the_process_are_neither_sent_nor_read():
-    in_process = {"task_id": "t", "seconds": 0.5, "counts": contract.Counts(merged=1), "kept": (KEPT,)}
+def test_local_members_are_neither_sent_nor_read():
+    in_process = {"task_id": "t", "seconds": 0.5, "counts": contract.Counts(merged=1), "kept": (KEPT_ENTRY,)}
     sent = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 1, "rejected": 0}
     result = contract.DreamResult(
         summary="x", touched_topics=(), touched_scopes=(), deduped_entries=1, **in_process
     )
     assert document(result) == sent
     assert read(contract.DreamResult, sent | {"task_id": "t", "taskId": "t"}, "a result").task_id == ""
-    gone = contract.SupersededEntry("user/a.md", "01", was="The user likes tea.")
-    assert document(gone) == {"path": "user/a.md", "id": "01"}
+    superseded = contract.SupersededEntry("user/a.md", "01", was="The user likes tea.")
+    assert document(superseded) == {"path": "user/a.md", "id": "01"}
 
 
-def test_local_members_say_that_they_are_empty_over_http():
+def test_local_members_are_documented_as_empty_over_http():
     for kind in contract.RememberResult, contract.ForgetResult, contract.DreamResult:
         described = get_type_hints(kind, include_extras=True)
         local = {each.name for each in fields(kind) if each.metadata == LOCAL}
@@ -164,27 +175,27 @@ def test_local_members_say_that_they_are_empty_over_http():
             assert "over HTTP" in described[name].__metadata__[0], (kind, name)
 
 
-# -- changes of the memory, as user interfaces of the contract know them -------------------------------
+# -- changes of the memory in the format of user interfaces --------------------------------------------
 
 MANAGED = {"scope": "managed", "source": "workspace_memory_remember", "taskId": "remember-1"}
 MANAGED |= {"touchedScopes": ["user", "team"]}
 FILE = {"scope": "workspace", "filePath": "/w/AGENTS.md", "mode": "append", "bytesWritten": 12}
 
 
-def test_a_change_has_the_shape_that_user_interfaces_know_or_is_none():
-    def changed(data):
+def test_memory_change_is_normalized_or_none():
+    def normalize_data(data):
         return normalize({"id": 4, "v": 1, "type": "memory_changed", "data": data})
 
     for data in (MANAGED, FILE, FILE | {"scope": "global"}):
-        assert changed(data) == {"type": "workspace.memory.changed", **data}
-    assert normalize(Event("a-1", "memory_changed", {**MANAGED, "later": 1})) == changed(MANAGED)
+        assert normalize_data(data) == {"type": "workspace.memory.changed", **data}
+    assert normalize(Event("a-1", "memory_changed", {**MANAGED, "later": 1})) == normalize_data(MANAGED)
     for data in (
         *(None, {}, MANAGED | {"scope": "else"}, MANAGED | {"source": ""}, MANAGED | {"taskId": 7}),
         *(MANAGED | {"touchedScopes": "user"}, MANAGED | {"touchedScopes": [1]}),
         *(FILE | {"scope": "managed"}, FILE | {"filePath": ""}, FILE | {"mode": "delete"}),
         *(FILE | {"bytesWritten": "12"}, FILE | {"bytesWritten": True}),
     ):
-        assert changed(data) is None, data
+        assert normalize_data(data) is None, data
 
 
 # -- errors --------------------------------------------------------------------------------------------
@@ -196,7 +207,7 @@ CLASSES = [
 ]
 
 
-def test_what_the_daemon_says_by_a_code_of_the_library_is_caught_as_the_library_would_raise_it():
+def test_error_codes_map_to_library_classes():
     seen = set()
     for code in library.CODES:
         raised_as = [
@@ -213,11 +224,11 @@ def test_what_the_daemon_says_by_a_code_of_the_library_is_caught_as_the_library_
     assert type(told_as(Problem, "token_required")("token_required", "?", status=401)) is Problem
 
 
-def test_who_catches_an_error_of_the_library_may_read_its_attributes_also_of_a_daemons():
+def test_daemon_errors_have_library_attributes():
     seen = set()
     for each in CLASSES:
-        _, _, told = (each.__doc__ or "").partition("Attributes:")
-        names = re.findall(r"^ +(\w+)(?:, \w+)?: ", told, re.MULTILINE)
+        _, _, attributes = (each.__doc__ or "").partition("Attributes:")
+        names = re.findall(r"^ +(\w+)(?:, \w+)?: ", attributes, re.MULTILINE)
         for code in {*each.__dict__.get("codes", ()), each.__dict__.get("code")} & library.CODES.keys():
             problem = told_as(Problem, code)(code, "No.", status=409)
             failure = told_as(TaskFailed, code)(code, "No.", task_id="remember-1")
@@ -237,6 +248,6 @@ def test_who_catches_an_error_of_the_library_may_read_its_attributes_also_of_a_d
     }
 
 
-def test_no_answer_of_a_daemon_is_taken_for_what_only_a_client_can_know():
+def test_client_only_codes_are_not_taken_from_daemon():
     for code in ("unreachable", "daemon_unproven", "wait_timeout", "bad_answer", "client_closed", "x" * 99):
         assert type(told_as(Problem, code)(code, "?", status=409)) is Problem

@@ -1,4 +1,4 @@
-"""The client and the daemon understand each other: real processes, over TCP and over the Unix socket."""
+"""The client and the daemon work together: real processes, over TCP and over the Unix socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 50
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    """A daemon of the rule writer that all tests share."""
+    """Start a daemon with the rule writer, shared by all tests."""
     base = tmp_path_factory.mktemp("d")
     (base / "other" / ".git").mkdir(parents=True)
     with serving(base, "--workspace", str(base / "other")) as served:
@@ -28,67 +28,67 @@ def daemon(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def here(daemon, monkeypatch):
-    """Clients are asked from the first of its workspaces."""
+def use_workspace(daemon, monkeypatch):
+    """Change into the first workspace of the daemon."""
     monkeypatch.chdir(daemon.work)
 
 
-def place_of(daemon, way):
-    """How a client may come to a daemon."""
+def client_options(daemon, way):
+    """Return the options of a client for one way to reach the daemon."""
     ways = {"tcp": {"url": daemon.url, "token": daemon.token}, "socket": {"socket": daemon.socket}}
     return ways.get(way, {"home": daemon.home}) | {"workspace": daemon.work}
 
 
-def done(handle):
+def wait_for_result(handle):
     return handle.wait(timeout=SECONDS)
 
 
 @pytest.mark.sweep(3)
 @WAYS
-def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_forgotten(daemon, shell, way):
+def test_fact_is_remembered_recalled_and_forgotten(daemon, shell, way):
     word = f"harpsichord{shell.__name__.lower()}{way}"
-    with opened(shell, hasty=False, **place_of(daemon, way)) as client:
-        told = client.events(after=client.cursor())
+    with opened(shell, hasty=False, **client_options(daemon, way)) as client:
+        events = client.events(after=client.cursor())
         handle = client.remember(f"The {word}tuner keeps the {word} in tune", scope="user")
-        result = done(handle)
+        result = wait_for_result(handle)
         assert (result.touched_scopes, result.decided_by) == (("user",), "rules")
         assert handle.get().result == result
-        changes = (found for each in told if (found := normalize(each)))
+        changes = (found for each in events if (found := normalize(each)))
         change = next(change for change in changes if change["taskId"] == handle.task_id)
         assert (change["type"], change["touchedScopes"]) == ("workspace.memory.changed", ["user"])
-        told.close()
-        asked = f"What does the {word}tuner do to the {word}?"
-        found = client.recall(asked)
+        events.close()
+        question = f"What does the {word}tuner do to the {word}?"
+        found = client.recall(question)
         entry, *_ = found.entries
         assert ((entry.path,), entry.trust) == (result.files_touched, "owner")
         assert (word in found.text, found.abstained, found.error) == (True, False, None)
-        again = client.recall(asked, exclude=[entry.id], limit=20)
-        assert again == types.Recalled(entries=(), text="", tokens=0, abstained=True)
-        would = done(client.forget(word, dry_run=True))
-        assert [entry.file_path for entry in would.removed_entries] == list(result.files_touched)
-        assert would.touched_scopes == ()
-        gone = done(client.forget(would.removed_entries[0].file_path))
-        assert (gone.removed_entries, gone.touched_scopes) == (would.removed_entries, ("user",))
+        second = client.recall(question, exclude=[entry.id], limit=20)
+        assert second == types.Recalled(entries=(), text="", tokens=0, abstained=True)
+        preview = wait_for_result(client.forget(word, dry_run=True))
+        assert [entry.file_path for entry in preview.removed_entries] == list(result.files_touched)
+        assert preview.touched_scopes == ()
+        forgotten = wait_for_result(client.forget(preview.removed_entries[0].file_path))
+        assert (forgotten.removed_entries, forgotten.touched_scopes) == (preview.removed_entries, ("user",))
 
 
-def test_task_id_of_a_client_result_can_be_undone(daemon, shell):
+def test_task_id_of_client_result_can_be_undone(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
-        result = done(client.remember(f"The cello of {shell.__name__.lower()} is in the attic"))
+        result = wait_for_result(client.remember(f"The cello of {shell.__name__.lower()} is in the attic"))
         assert client.undo(result.task_id).files_touched == result.files_touched
         for handle in client.forget("zebra", dry_run=True), client.dream(dry_run=True):
-            assert done(handle).task_id == handle.task_id
+            assert wait_for_result(handle).task_id == handle.task_id
 
 
-def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
+def test_client_and_owner_operations_are_answered(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         details = client.capabilities()["featureDetails"]
         assert set(details["workspace_memory_remember"]["scopes"]) == {"user", "project"}
         fact = f"The staging server is named {shell.__name__.lower()}"
         first = client.remember_workspace_memory(fact, context_mode="clean")
         assert first.context_mode == "clean"
-        (path,) = done(client.handle(first.task_id)).files_touched
+        (path,) = wait_for_result(client.handle(first.task_id)).files_touched
         assert client.get_workspace_memory_remember_task(first.task_id).status == "completed"
-        assert done(client.dream()).rejected == 0
+        assert wait_for_result(client.dream()).rejected == 0
         listed = client.tasks(status="completed")
         assert first.task_id in {each.task_id for each in listed}
         assert {each.kind for each in listed} >= {"remember", "dream"}
@@ -105,36 +105,36 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         assert receipt.versions == plan.versions > 0
 
 
-def test_what_waits_is_shown_and_decided(daemon, shell):
+def test_pending_review_is_shown_and_decided(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         for approved in (True, False):
             fact = f"Always answer in the language of {shell.__name__} {approved}"
-            asked = client.remember(fact, trust="external", ref="a page")
-            review_id = raised(PendingReview, done, asked).review_id
+            handle = client.remember(fact, trust="external", ref="a page")
+            review_id = raised(PendingReview, wait_for_result, handle).review_id
             assert review_id in {each.review_id for each in client.reviews()}
-            shown = client.review(review_id)
-            assert fact.split()[-2] in shown.text
-            decided = client.approve(review_id, shown.digest) if approved else client.reject(review_id)
+            review = client.review(review_id)
+            assert fact.split()[-2] in review.text
+            decided = client.approve(review_id, review.digest) if approved else client.reject(review_id)
             assert (decided.task_id is not None, bool(decided.files_touched)) == (approved, approved)
             assert review_id not in {each.review_id for each in client.reviews()}
 
 
-def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell, tmp_path, monkeypatch):
+def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monkeypatch):
     for each in (".git", "below"):
         (tmp_path / "unserved" / each).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "unserved" / "below")
     for workspace in None, ".", "/nowhere", f"gone-{'0' * 32}":
         with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
-            named = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
-            for ask in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
-                told = str(raised(errors.Problem, ask, match="--workspace DIRECTORY"))
-                assert f"The requested workspace is {named}." in told
+            expected = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
+            for call in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
+                message = str(raised(errors.Problem, call, match="--workspace DIRECTORY"))
+                assert f"The requested workspace is {expected}." in message
 
 
 @pytest.mark.slow
 @WAYS
-def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
-    """Killed while a task runs, it is started anew: the wait ends with the task, each event is told once."""
+def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
+    """The daemon is killed during a task and restarted; each event arrives once."""
 
     def kill():
         model.wait_until_asked()
@@ -149,16 +149,16 @@ def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
         flags = (*model.flags, "--port", str(port), "--grace", "0")
         with (
             serving(tmp_path, *flags) as daemon,
-            opened(shell, hasty=False, **place_of(daemon, way)) as client,
+            opened(shell, hasty=False, **client_options(daemon, way)) as client,
         ):
-            told = client.events(after=daemon.cursor(0))
+            events = client.events(after=daemon.cursor(0))
             handle = client.remember("The user prefers dark mode in all editors")
-            found, killing = [next(told)], threads.submit(kill)
-            assert done(handle).touched_scopes == ("user",)
-            killing.result(SECONDS)
+            found, restart = [next(events)], threads.submit(kill)
+            assert wait_for_result(handle).touched_scopes == ("user",)
+            restart.result(SECONDS)
             while found[-1].data.get("status") != "completed":
-                found.append(next(told))
-            told.close()
+                found.append(next(events))
+            events.close()
     numbers = [int(event.id.partition("-")[2]) for event in found]
     assert numbers == sorted(set(numbers))
     assert {event.type for event in found} == {"task", "memory_changed"}

@@ -1,4 +1,4 @@
-"""Which workspace a client means: its own directory, in any checkout of a served project; with git."""
+"""The workspace of a client is its own directory, in any checkout of a served project; with git."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ pytestmark = needs_git
 
 
 @pytest.fixture
-def served(tmp_path, opened):
-    """A daemon for the repositories `a` and `b`, and the worktree `tree` of `a`; what clients it has."""
+def workspace_daemon(tmp_path, opened):
+    """Start a daemon for the repositories `a` and `b` and the worktree `tree` of `a`; it creates clients."""
     for name in ("a", "b"):
         repository(tmp_path / name)
     git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "tree"))
@@ -32,43 +32,44 @@ def served(tmp_path, opened):
     return daemon
 
 
-def remembered(client, fact):
-    """Where a fact of the project went."""
+def remember_fact(client, fact):
+    """Remember a fact of the project and return its files."""
     return client.remember(fact, scope="project").wait(timeout=50).files_touched
 
 
-def test_a_client_that_names_no_workspace_means_its_own_directory_and_never_the_first(
-    served, tmp_path, monkeypatch
-):
+def test_client_without_workspace_uses_its_directory(workspace_daemon, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "b")
-    remembered(served.client_of(), "This project keeps zebras")
-    assert served.client_of(workspace=tmp_path / "b").recall("zebras").entries
-    assert not served.client_of(workspace=tmp_path / "a").recall("zebras").entries
+    remember_fact(workspace_daemon.client_of(), "This project keeps zebras")
+    assert workspace_daemon.client_of(workspace=tmp_path / "b").recall("zebras").entries
+    assert not workspace_daemon.client_of(workspace=tmp_path / "a").recall("zebras").entries
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Problem, match="does not serve this workspace"):
-        served.client_of().recall("zebras")
+        workspace_daemon.client_of().recall("zebras")
 
 
-def test_worktrees_of_a_clone_are_one_workspace_with_one_lane_and_a_client_in_any_is_served(served, tmp_path):
-    assert [each.path for each in served.core.workspaces.values()] == [tmp_path / "a", tmp_path / "b"]
+def test_worktrees_of_clone_are_one_workspace(workspace_daemon, tmp_path):
+    assert [each.path for each in workspace_daemon.core.workspaces.values()] == [
+        tmp_path / "a",
+        tmp_path / "b",
+    ]
     git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "later"))
-    remembered(served.client_of(workspace=tmp_path / "tree"), "This project keeps zebras")
+    remember_fact(workspace_daemon.client_of(workspace=tmp_path / "tree"), "This project keeps zebras")
     for name in ("a", "tree", "later"):
-        assert served.client_of(workspace=tmp_path / name).recall("zebras").entries, name
-    found = served.get(f"/workspaces/{quote(str(tmp_path / 'later'), safe='')}/memory/tasks").json()
+        assert workspace_daemon.client_of(workspace=tmp_path / name).recall("zebras").entries, name
+    found = workspace_daemon.get(f"/workspaces/{quote(str(tmp_path / 'later'), safe='')}/memory/tasks").json()
     assert [each["status"] for each in found["tasks"]] == ["completed"]
 
 
-def test_a_client_in_a_checkout_that_was_renamed_while_it_is_served_is_served(served, tmp_path):
-    remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
+def test_client_in_renamed_checkout_is_served(workspace_daemon, tmp_path):
+    remember_fact(workspace_daemon.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
     renamed = (tmp_path / "b").rename(tmp_path / "renamed")
-    client = served.client_of(workspace=renamed)
+    client = workspace_daemon.client_of(workspace=renamed)
     assert client.recall("zebras").entries
-    remembered(client, "This project keeps okapis")
+    remember_fact(client, "This project keeps okapis")
     assert client.recall("okapis").entries
 
 
-def test_what_is_no_checkout_of_a_served_project_is_refused_whatever_stands_there(served, tmp_path):
+def test_unserved_directories_are_rejected(workspace_daemon, tmp_path):
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     clone(tmp_path / "a", tmp_path / "clone")
     (tmp_path / "claims").mkdir()
@@ -86,71 +87,70 @@ def test_what_is_no_checkout_of_a_served_project_is_refused_whatever_stands_ther
         "/proc/self/root",
         "x" * 5000,
     ]:
-        found = served.get(f"/workspaces/{quote(name, safe='')}/memory/tasks")
+        found = workspace_daemon.get(f"/workspaces/{quote(name, safe='')}/memory/tasks")
         assert (found.status_code, found.json().get("code")) == (403, "untrusted_workspace"), name
-    served.check()
+    workspace_daemon.check()
 
 
-def test_a_daemon_in_another_clone_begins_a_memory_of_its_own_and_tells_its_operator(
-    served, tmp_path, opened
-):
+def test_daemon_in_other_clone_starts_memory_and_notes_it(workspace_daemon, tmp_path, opened):
     clone(tmp_path / "a", tmp_path / "second")
     clone(tmp_path / "a", tmp_path / "third")
-    bind_checkout(served.home, tmp_path / "second")
+    bind_checkout(workspace_daemon.home, tmp_path / "second")
     workspace = workspace_at(
-        tmp_path / "third", served.daemon._options.settings, served.core.state, in_process=True
+        tmp_path / "third",
+        workspace_daemon.daemon._options.settings,
+        workspace_daemon.core.state,
+        in_process=True,
     )
     opened.callback(workspace.close)
     assert (workspace.notes, workspace.problem()) == ((), None)
     (note,) = workspace.notes
     assert "muniment projects link second-" in note
-    assert not find_project(served.home, tmp_path / "third").is_asked
+    assert not find_project(workspace_daemon.home, tmp_path / "third").is_asked
 
 
-def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch):
+def test_hanging_lookup_blocks_no_other_request(workspace_daemon, tmp_path, monkeypatch):
     monkeypatch.setattr(daemon_core, "FIND_SECONDS", 0.05)
-    release, honest = threading.Event(), daemon_core._key_of
+    release, real_key = threading.Event(), daemon_core._key_of
     monkeypatch.setattr(
         daemon_core,
         "_key_of",
         lambda home, path, *more: (
-            release.wait(30) and "" if path.startswith("/hangs/") else honest(home, path, *more)
+            release.wait(30) and "" if path.startswith("/hangs/") else real_key(home, path, *more)
         ),
     )
     try:
         for number in range(5):
-            found = served.get(f"/workspaces/{quote(f'/hangs/{number}', safe='')}/memory/tasks")
+            found = workspace_daemon.get(f"/workspaces/{quote(f'/hangs/{number}', safe='')}/memory/tasks")
             assert (found.status_code, found.json()["code"]) == (403, "untrusted_workspace")
-        assert served.client_of(workspace=tmp_path / "a").recall("zebras").error is None
+        assert workspace_daemon.client_of(workspace=tmp_path / "a").recall("zebras").error is None
     finally:
         release.set()
 
 
-def test_a_client_in_another_repository_at_the_place_of_one_that_is_served_is_refused(served, tmp_path):
-    remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
+def test_other_repository_at_served_path_is_rejected(workspace_daemon, tmp_path):
+    remember_fact(workspace_daemon.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
     (tmp_path / "b").rename(tmp_path / "moved")
     repository(tmp_path / "b")
     with pytest.raises(Problem, match="does not serve this workspace"):
-        served.client_of(workspace=tmp_path / "b").recall("zebras")
+        workspace_daemon.client_of(workspace=tmp_path / "b").recall("zebras")
 
 
-def test_a_client_in_another_repository_at_the_place_that_gave_a_moved_project_its_id_is_refused(
-    tmp_path, opened
-):
-    """Both memories are kept inside, where each checkout has one of its own."""
-    home, place = tmp_path / "home", repository(tmp_path / "place")
-    bind_checkout(home, place)
-    moved = place.rename(tmp_path / "moved")
+def test_other_repository_at_former_path_is_rejected(tmp_path, opened):
+    """Both memories are inside the checkouts, so each checkout has its own."""
+    home, checkout = tmp_path / "home", repository(tmp_path / "place")
+    bind_checkout(home, checkout)
+    moved = checkout.rename(tmp_path / "moved")
     bind_checkout(home, moved)
-    repository(place)
-    keep_inside(home, place, ".muniment")
-    served = opened.enter_context(running(tmp_path, workspaces=(moved,)))
-    with Client(url=served.url, token=served.token, workspace=moved) as client:
-        remembered(client, "This project keeps zebras")
+    repository(checkout)
+    keep_inside(home, checkout, ".muniment")
+    workspace_daemon = opened.enter_context(running(tmp_path, workspaces=(moved,)))
+    with Client(url=workspace_daemon.url, token=workspace_daemon.token, workspace=moved) as client:
+        remember_fact(client, "This project keeps zebras")
         assert client.recall("zebras").entries
-    for ask in (lambda client: client.recall("zebras"), lambda client: remembered(client, "No zebras")):
+    for call in (lambda client: client.recall("zebras"), lambda client: remember_fact(client, "No zebras")):
         with (
-            Client(url=served.url, token=served.token, workspace=place) as client,
+            Client(url=workspace_daemon.url, token=workspace_daemon.token, workspace=checkout) as client,
             pytest.raises(Problem, match="does not serve this workspace"),
         ):
-            ask(client)
+            call(client)

@@ -1,4 +1,4 @@
-"""Homes are apart for whoever asks over HTTP: what is another's is answered as what never was."""
+"""Homes are separated over HTTP: objects of another home are answered like unknown ones."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ VARIES = re.compile(r"(remember|forget|dream)-[0-9a-z-]+|\d{4}-\d\d-\d\dT[0-9:.]
 
 
 @dataclass(frozen=True)
-class Named:
-    """What a request may name of a home. `key` came with `fact`."""
+class HomeNames:
+    """The names of a home that a request may contain. `key` was sent with `fact`."""
 
     home: str
     remember: str
@@ -42,13 +42,13 @@ class Named:
     token: str
 
     def blank(self, text):
-        """A text, whatever it says of these."""
-        for each in (self.home, self.entry, self.path, self.fact):
-            text = text.replace(each, "…")
+        """Return `text` without any of these names."""
+        for value in (self.home, self.entry, self.path, self.fact):
+            text = text.replace(value, "…")
         return VARIES.sub("…", text)
 
 
-NEVER = Named(
+NEVER = HomeNames(
     home="home-that-never-was",
     remember=f"remember-{uuid.uuid4()}",
     forget=f"forget-{uuid.uuid4()}",
@@ -64,12 +64,14 @@ NEVER = Named(
 )
 
 
-def tasks_of(kind, body):
+def task_requests(kind, body):
     return {
-        f"POST {BASE}/{kind}": lambda of: [(f"{BASE}/{kind}", body(of), {"Idempotency-Key": of.key})],
+        f"POST {BASE}/{kind}": lambda names: [
+            (f"{BASE}/{kind}", body(names), {"Idempotency-Key": names.key})
+        ],
         **{
-            f"{how} {BASE}/{kind}/{{taskId}}": lambda of: [
-                (f"{BASE}/{kind}/{each}", None, {}) for each in (of.remember, of.forget, of.dream)
+            f"{how} {BASE}/{kind}/{{taskId}}": lambda names: [
+                (f"{BASE}/{kind}/{each}", None, {}) for each in (names.remember, names.forget, names.dream)
             ]
             for how in ("GET", "DELETE")
         },
@@ -77,38 +79,44 @@ def tasks_of(kind, body):
 
 
 CASES = {
-    **tasks_of("remember", lambda of: {"content": of.fact, "scope": "user"}),
-    **tasks_of("forget", lambda of: {"query": of.path, "digest": of.digest}),
-    **tasks_of("dream", lambda _: {}),
+    **task_requests("remember", lambda names: {"content": names.fact, "scope": "user"}),
+    **task_requests("forget", lambda names: {"query": names.path, "digest": names.digest}),
+    **task_requests("dream", lambda _: {}),
     f"GET {BASE}/tasks": lambda _: [(f"{BASE}/tasks", None, {})],
-    f"POST {BASE}/recall": lambda of: [(f"{BASE}/recall", {"query": of.fact, "exclude": [of.entry]}, {})],
+    f"POST {BASE}/recall": lambda names: [
+        (f"{BASE}/recall", {"query": names.fact, "exclude": [names.entry]}, {})
+    ],
     f"GET {BASE}/review": lambda _: [(f"{BASE}/review", None, {})],
-    f"GET {BASE}/review/{{reviewId}}": lambda of: [(f"{BASE}/review/{of.review}", None, {})],
-    f"POST {BASE}/review/{{reviewId}}/approve": lambda of: [
-        (f"{BASE}/review/{of.review}/approve", {"digest": of.digest}, {})
+    f"GET {BASE}/review/{{reviewId}}": lambda names: [(f"{BASE}/review/{names.review}", None, {})],
+    f"POST {BASE}/review/{{reviewId}}/approve": lambda names: [
+        (f"{BASE}/review/{names.review}/approve", {"digest": names.digest}, {})
     ],
-    f"POST {BASE}/review/{{reviewId}}/reject": lambda of: [(f"{BASE}/review/{of.review}/reject", {}, {})],
-    f"POST {BASE}/undo": lambda of: [
-        (f"{BASE}/undo", {"taskId": each}, {}) for each in (of.remember, of.forget, of.dream)
+    f"POST {BASE}/review/{{reviewId}}/reject": lambda names: [
+        (f"{BASE}/review/{names.review}/reject", {}, {})
     ],
-    f"POST {BASE}/erase": lambda of: [
+    f"POST {BASE}/undo": lambda names: [
+        (f"{BASE}/undo", {"taskId": each}, {}) for each in (names.remember, names.forget, names.dream)
+    ],
+    f"POST {BASE}/erase": lambda names: [
         (f"{BASE}/erase", {"target": each, "dryRun": is_dry}, {})
-        for each in (of.path, of.remember, of.forget)
+        for each in (names.path, names.remember, names.forget)
         for is_dry in (True, False)
     ],
     f"GET {BASE}/entries": lambda _: [(f"{BASE}/entries", None, {})],
-    f"GET {BASE}/entry": lambda of: [(f"{BASE}/entry?path={of.path}", None, {})],
-    f"GET {BASE}/history": lambda of: [(f"{BASE}/history?path={of.path}", None, {})],
-    f"GET {BASE}/why": lambda of: [(f"{BASE}/why?path={of.path}", None, {})],
+    f"GET {BASE}/entry": lambda names: [(f"{BASE}/entry?path={names.path}", None, {})],
+    f"GET {BASE}/history": lambda names: [(f"{BASE}/history?path={names.path}", None, {})],
+    f"GET {BASE}/why": lambda names: [(f"{BASE}/why?path={names.path}", None, {})],
     f"GET {BASE}/export": lambda _: [(f"{BASE}/export?format=jsonl", None, {})],
-    f"POST {BASE}/edit": lambda of: [(f"{BASE}/edit", {"path": of.path, "text": "Nobody's."}, {})],
-    f"POST {BASE}/pin": lambda of: [(f"{BASE}/pin", {"path": of.path}, {})],
+    f"POST {BASE}/edit": lambda names: [(f"{BASE}/edit", {"path": names.path, "text": "Nobody's."}, {})],
+    f"POST {BASE}/pin": lambda names: [(f"{BASE}/pin", {"path": names.path}, {})],
     f"POST {BASE}/index": lambda _: [(f"{BASE}/index", {}, {})],
     f"GET {BASE}/audit/head": lambda _: [(f"{BASE}/audit/head", None, {})],
-    f"GET {BASE}/policy/explain": lambda of: [(f"{BASE}/policy/explain?verb=read&path={of.path}", None, {})],
-    f"GET {BASE}/events": lambda of: [(f"{BASE}/events", None, {"Last-Event-ID": of.cursor})],
+    f"GET {BASE}/policy/explain": lambda names: [
+        (f"{BASE}/policy/explain?verb=read&path={names.path}", None, {})
+    ],
+    f"GET {BASE}/events": lambda names: [(f"{BASE}/events", None, {"Last-Event-ID": names.cursor})],
     "GET /capabilities": lambda _: [("/capabilities", None, {})],
-    f"GET {HELLO}": lambda of: [(f"{HELLO}?token={of.token}&nonce={'0' * 64}", None, {})],
+    f"GET {HELLO}": lambda names: [(f"{HELLO}?token={names.token}&nonce={'0' * 64}", None, {})],
     "GET /healthz": lambda _: [("/healthz", None, {})],
     "GET /health": lambda _: [("/health", None, {})],
     "GET /readyz": lambda _: [("/readyz", None, {})],
@@ -119,40 +127,40 @@ CASES = {
     "GET /mcp": lambda _: [("/mcp", None, {})],
     "DELETE /mcp": lambda _: [("/mcp", None, {})],
 }
-"""By operation, what is asked with the names of a home."""
+"""The requests with the names of a home, by operation."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """An answer, as far as it may not differ."""
+class Response:
+    """The comparable part of a response."""
 
     status: int
     code: str | None
     text: str
 
 
-def asked(who, operation, of, *, token=None):
-    """What a node answers to the requests of an operation."""
-    found = []
-    for path, body, headers in CASES[f"{operation.method} {operation.path}"](of):
+def send_operation(node, operation, names, *, token=None):
+    """Return the responses of a node to the requests of an operation."""
+    responses = []
+    for path, body, headers in CASES[f"{operation.method} {operation.path}"](names):
         workspaces = [path]
-        if operation.of_workspace and of is not None:
-            workspaces.append(path.replace("/workspace/", f"/workspaces/{of.home}/", 1))
+        if operation.of_workspace and names is not None:
+            workspaces.append(path.replace("/workspace/", f"/workspaces/{names.home}/", 1))
         for each in workspaces:
             content = None if body is None else json.dumps(body)
-            sent = {"Authorization": f"Bearer {token or who.token}", **headers}
+            sent = {"Authorization": f"Bearer {token or node.token}", **headers}
             sent |= {} if body is None else {"Content-Type": "application/json"}
-            with who.http.stream(operation.method, each, content=content, headers=sent) as answer:
-                text = begun(answer)
+            with node.http.stream(operation.method, each, content=content, headers=sent) as answer:
+                text = read_start(answer)
             assert answer.status_code != 500, (each, text)
-            assert answer.headers.get("idempotency-replayed") is None or who.token == of.token
+            assert answer.headers.get("idempotency-replayed") is None or node.token == names.token
             code = json.loads(text).get("code") if "problem" in answer.headers["content-type"] else None
-            found.append(Said(answer.status_code, code, of.blank(text)))
-    return found
+            responses.append(Response(answer.status_code, code, names.blank(text)))
+    return responses
 
 
-def begun(answer):
-    """What an answer says; of a stream what it begins with."""
+def read_start(answer):
+    """Return the text of a response, or the start of a stream."""
     if not answer.headers["content-type"].startswith("text/event-stream"):
         return answer.read().decode()
     lines = []
@@ -164,77 +172,78 @@ def begun(answer):
 
 
 @pytest.fixture(scope="module")
-def reviewing(fleet, tmp_path_factory):
-    """Nodes whose homes hold every change for their owner."""
+def reviewing_nodes(fleet, tmp_path_factory):
+    """Start nodes whose homes require a review of every change."""
     directory = tmp_path_factory.mktemp("apart")
-    with nodes(fleet, directory, policy=str(policy_file(directory, user=REVIEWED))) as made:
-        yield made
+    with nodes(fleet, directory, policy=str(policy_file(directory, user=REVIEWED))) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
-def other(reviewing):
-    """A home in which there is something of every kind, and what it is named by."""
-    home = reviewing.home()
+def other(reviewing_nodes):
+    """Create a home with an object of every kind, and return it with its names."""
+    home = reviewing_nodes.home()
     at = home.at[0]
     fact = f"The user keeps a {SECRET} in vault 7."
-    landed = at.done("remember", {"content": fact, "scope": "user"})
-    shown = at.get(f"{BASE}/review/{landed['reviewId']}").json()
-    decided = at.post(f"{BASE}/review/{landed['reviewId']}/approve", {"digest": shown["digest"]})
-    assert decided.status_code == 200, decided.text
-    waits = at.done(
+    task = at.done("remember", {"content": fact, "scope": "user"})
+    review = at.get(f"{BASE}/review/{task['reviewId']}").json()
+    approval = at.post(f"{BASE}/review/{task['reviewId']}/approve", {"digest": review["digest"]})
+    assert approval.status_code == 200, approval.text
+    pending_task = at.done(
         "remember", {"content": fact.replace("7", "8"), "scope": "user"}, idempotency_key="theirs"
     )
-    shown = at.get(f"{BASE}/review/{waits['reviewId']}").json()
+    review = at.get(f"{BASE}/review/{pending_task['reviewId']}").json()
     forget = at.done("forget", {"query": "no such thing as a wombat", "dryRun": True})
     (entry,) = at.post(f"{BASE}/recall", {"query": fact}).json()["entries"]
-    named = Named(
+    names = HomeNames(
         home=home.name,
-        remember=landed["taskId"],
+        remember=task["taskId"],
         forget=forget["taskId"],
         dream=at.done("dream", {})["taskId"],
-        review=waits["reviewId"],
-        digest=shown["digest"],
+        review=pending_task["reviewId"],
+        digest=review["digest"],
         entry=entry["id"],
-        path=decided.json()["filesTouched"][0],
+        path=approval.json()["filesTouched"][0],
         key="theirs",
         fact=fact.replace("7", "8"),
         cursor=at.cursor(2),
         token=hello_name(hello_key(home.token)),
     )
-    until(lambda: is_idle(reviewing.base, home.name))
-    return home, named
+    until(lambda: is_idle(reviewing_nodes.base, home.name))
+    return home, names
 
 
 def test_every_operation_has_a_case():
     assert {f"{each.method} {each.path}" for each in (*OPERATIONS, *MCP_OPERATIONS)} == set(CASES)
 
 
-def test_whoever_names_what_is_another_homes_is_answered_as_if_it_never_was(reviewing, other):
-    theirs, named = other
-    mine = reviewing.home()
-    client = reviewing.client(mine)
-    before = rows_of_home(reviewing.base, theirs.name)
+def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
+    other_home, names = other
+    own_home = reviewing_nodes.home()
+    client = reviewing_nodes.client(own_home)
+    before = rows_of_home(reviewing_nodes.base, other_home.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
     for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
-        at = mine.at[number % 2]
+        at = own_home.at[number % 2]
         for token in (None, client):
             answers = []
-            for of in (named, NEVER):
-                until(lambda: is_idle(reviewing.base, mine.name))  # Else listings differ by what runs.
-                answers.append(asked(at, operation, of, token=token))
-            found, never = answers
+            for home_names in (names, NEVER):
+                # Otherwise running tasks change the listings.
+                until(lambda: is_idle(reviewing_nodes.base, own_home.name))
+                answers.append(send_operation(at, operation, home_names, token=token))
+            responses, unknown_responses = answers
             if operation.path != HELLO:
-                assert found == never, operation
-            assert not any(theirs.name in each.text for each in found), operation
-            assert not any("vault 7" in each.text for each in found), operation
-    assert rows_of_home(reviewing.base, theirs.name) == before
+                assert responses == unknown_responses, operation
+            assert not any(other_home.name in each.text for each in responses), operation
+            assert not any("vault 7" in each.text for each in responses), operation
+    assert rows_of_home(reviewing_nodes.base, other_home.name) == before
 
 
-def test_its_own_owner_is_answered_otherwise(reviewing, other):
-    """So that the names above are right."""
-    theirs, named = other
-    before = rows_of_home(reviewing.base, theirs.name)
-    telling = {
+def test_owner_of_home_is_answered_differently(reviewing_nodes, other):
+    """This proves that the names of the other tests are correct."""
+    other_home, names = other
+    before = rows_of_home(reviewing_nodes.base, other_home.name)
+    readable = {
         *(f"GET {BASE}/{kind}/{{taskId}}" for kind in ("remember", "forget", "dream")),
         *(f"GET {BASE}/{rest}" for rest in ("review", "review/{reviewId}", "audit/head", "events")),
         *(f"GET {BASE}/{rest}" for rest in ("entry", "history", "why")),
@@ -242,56 +251,58 @@ def test_its_own_owner_is_answered_otherwise(reviewing, other):
         "GET /capabilities",
     }
     for operation in OPERATIONS:
-        if f"{operation.method} {operation.path}" in telling:
-            assert asked(theirs.at[0], operation, named) != asked(theirs.at[0], operation, NEVER), operation
-    again = theirs.at[1].post(
-        f"{BASE}/remember", {"content": named.fact, "scope": "user"}, idempotency_key=named.key
+        if f"{operation.method} {operation.path}" in readable:
+            assert send_operation(other_home.at[0], operation, names) != send_operation(
+                other_home.at[0], operation, NEVER
+            ), operation
+    second = other_home.at[1].post(
+        f"{BASE}/remember", {"content": names.fact, "scope": "user"}, idempotency_key=names.key
     )
-    assert again.headers["idempotency-replayed"] == "true"
-    after = rows_of_home(reviewing.base, theirs.name)
+    assert second.headers["idempotency-replayed"] == "true"
+    after = rows_of_home(reviewing_nodes.base, other_home.name)
     changed = {table for table in before if before[table] != after[table]} - {"record", "head"}
-    assert not changed  # A recall is on record.
+    assert not changed  # A recall adds a record.
 
 
-def test_the_nodes_own_token_is_of_no_home(reviewing, other):
-    theirs, named = other
-    before = rows_of_home(reviewing.base, theirs.name)
-    node = reviewing.at(0, reviewing.nodes[0].token)
+def test_node_token_belongs_to_no_home(reviewing_nodes, other):
+    other_home, names = other
+    before = rows_of_home(reviewing_nodes.base, other_home.name)
+    node = reviewing_nodes.at(0, reviewing_nodes.nodes[0].token)
     for operation in (*OPERATIONS, *MCP_OPERATIONS):
-        for said in asked(node, operation, named):
+        for response in send_operation(node, operation, names):
             if operation.of_workspace:
-                assert said.code == "untrusted_workspace", operation
+                assert response.code == "untrusted_workspace", operation
     assert node.problem("GET", "/capabilities") == (403, "untrusted_workspace")
     assert node.get("/metrics").status_code == 200
-    assert rows_of_home(reviewing.base, theirs.name) == before
+    assert rows_of_home(reviewing_nodes.base, other_home.name) == before
 
 
-def test_what_all_homes_did_is_counted_for_the_nodes_operator_alone(reviewing):
-    home = reviewing.home()
+def test_metrics_are_for_node_operator_only(reviewing_nodes):
+    home = reviewing_nodes.home()
     assert home.at[0].problem("GET", "/metrics") == (403, "owner_required")
 
 
-def test_a_token_of_another_trust_is_what_it_is_at_home_alone(reviewing):
-    """The same name of a token in two homes is two tokens."""
-    one, other = reviewing.home(), reviewing.home()
-    of_one = reviewing.client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
-    of_other = reviewing.client(other, "editor", "editor-2")
+def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
+    """One name of a token in two homes means two tokens."""
+    one, other = reviewing_nodes.home(), reviewing_nodes.home()
+    first_token = reviewing_nodes.client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
+    second_token = reviewing_nodes.client(other, "editor", "editor-2")
     assert one.at[0].problem("GET", f"{BASE}/tasks", client="editor-1") == (200, None)
-    for token, client in ((of_one, "editor-2"), (of_other, "editor-1")):
+    for token, client in ((first_token, "editor-2"), (second_token, "editor-1")):
         assert one.at[0].problem("GET", f"{BASE}/tasks", token=token, client=client) == (
             400,
             "invalid_client_id",
         )
-    seen = replace(NEVER, home=other.name)
-    assert one.at[1].problem("GET", f"/workspaces/{seen.home}/memory/tasks", token=of_one) == (
+    other_names = replace(NEVER, home=other.name)
+    assert one.at[1].problem("GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token) == (
         403,
         "untrusted_workspace",
     )
 
 
-def test_the_context_protocol_is_not_spoken_for_a_home(reviewing):
-    """Its sessions are of one process."""
-    home = reviewing.home()
+def test_mcp_is_not_served_for_a_home(reviewing_nodes):
+    """MCP sessions belong to one process."""
+    home = reviewing_nodes.home()
     for at in home.at:
         for body in ({"jsonrpc": "2.0", "id": 1, "method": "initialize"}, {}):
             assert at.problem("POST", "/mcp", body) == (404, "not_found")

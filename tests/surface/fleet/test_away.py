@@ -1,4 +1,4 @@
-"""The database is away, or hangs: nothing that was accepted is lost, and everything goes on behind it."""
+"""If the database is absent or hangs, nothing that was accepted is lost and work continues afterwards."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from kit.fleet.homes import base_on
 from kit.fleet.pair import nodes, until
 from kit.server.process import BASE, descendants
 
-AWAY = (503, "ledger_away")
+LEDGER_AWAY = (503, "ledger_away")
 SOON = 10.0
-"""Seconds for an answer where the database gives none."""
+"""Seconds until an answer without the database."""
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
-    """Nodes over a server of their own, which may be stopped."""
+def own_nodes(tmp_path_factory):
+    """Start nodes with their own database server, which may be stopped."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres.server())
         base = stack.enter_context(base_on(server.url))
-        made = stack.enter_context(nodes(base, tmp_path_factory.mktemp("away"), lease=2.0))
-        made.server = server
-        yield made
+        created = stack.enter_context(nodes(base, tmp_path_factory.mktemp("away"), lease=2.0))
+        created.server = server
+        yield created
 
 
 @contextmanager
-def stopped(server):
+def stop_server(server):
     server.stop(signal.SIGQUIT)
     try:
         yield
@@ -42,22 +42,22 @@ def stopped(server):
 
 
 @contextmanager
-def hung(server):
-    """Nobody of the server does anything, and no connection is closed."""
-    stilled = []
+def suspend_server(server):
+    """Suspend every process of the server without closing a connection."""
+    suspended = []
     try:
         for pid in (server.pid, *descendants(server.pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-                stilled.append(pid)
+                suspended.append(pid)
         yield
     finally:
-        for pid in stilled:
+        for pid in suspended:
             os.kill(pid, signal.SIGCONT)
 
 
-class Following(threading.Thread):
-    """Follows a home at one node after the other, from where the last one left off."""
+class Follower(threading.Thread):
+    """Follows a home at one node after the other, each time from the last event."""
 
     def __init__(self, home):
         super().__init__(daemon=True)
@@ -85,60 +85,60 @@ class Following(threading.Thread):
         until(lambda: self.seen and self.seen[-1] >= number)
 
 
-def everything_goes_on(own, home, breaking, seconds):
-    """What is accepted before is done, and a task that comes afterwards; whoever follows misses nothing."""
+def check_recovery(own_nodes, home, break_server, seconds):
+    """Check that accepted tasks and a later one are completed, and that a follower misses no event."""
     at, other = home.at
     assert at.done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
     assert at.recalled("tea or coffee?")
-    following = Following(home)
-    following.until_seen(1)
+    follower = Follower(home)
+    follower.until_seen(1)
     before = [at.remember(f"The user keeps item number {number} in the cellar.") for number in range(4)]
-    with breaking(own.server):
-        answers_without_a_database(at)
+    with break_server(own_nodes.server):
+        check_answers_without_database(at)
         until(lambda: other.http.get("/readyz", timeout=SOON).status_code == 503)
         time.sleep(seconds)
     later = until_accepted(other, "The user likes walking in the hills.")
     for task_id in (*before, later):
-        task = ended(at, task_id)
+        task = wait_until_ended(at, task_id)
         assert task["status"] == "completed", task
     assert at.get("/readyz").status_code == 200
-    rows = own.base.pool.home(home.name)
+    rows = own_nodes.base.pool.home(home.name)
     ((last,),) = rows.rows("SELECT last FROM series")
-    following.until_seen(last)
-    following.is_over = True
-    assert following.seen == list(range(1, len(following.seen) + 1))
-    assert "resync" not in following.kinds
+    follower.until_seen(last)
+    follower.is_over = True
+    assert follower.seen == list(range(1, len(follower.seen) + 1))
+    assert "resync" not in follower.kinds
 
 
-def answers_without_a_database(at):
+def check_answers_without_database(at):
     until(lambda: at.http.get("/readyz", timeout=SOON).status_code == 503)
     ready = at.http.get("/readyz", timeout=SOON).json()
     assert ready["code"] == "not_ready"
     assert list(ready["workspaces"].values()) == ["ledger_away"]
     assert at.http.get("/healthz", timeout=SOON).status_code == 200
     for path, body in (("remember", {"content": "The user was away."}), ("recall", {"query": "tea?"})):
-        whose = {"Authorization": f"Bearer {at.token}"}
-        answer = at.http.post(f"{BASE}/{path}", json=body, headers=whose, timeout=SOON)
-        assert (answer.status_code, answer.json()["code"]) == AWAY, answer.text
+        headers = {"Authorization": f"Bearer {at.token}"}
+        answer = at.http.post(f"{BASE}/{path}", json=body, headers=headers, timeout=SOON)
+        assert (answer.status_code, answer.json()["code"]) == LEDGER_AWAY, answer.text
         assert int(answer.headers["retry-after"]) > 0
     name = "0" * 32
     answer = at.http.get(f"/hello?token={name}&nonce={'0' * 64}", timeout=SOON)
-    assert (answer.status_code, answer.json()["code"]) == AWAY, answer.text
+    assert (answer.status_code, answer.json()["code"]) == LEDGER_AWAY, answer.text
 
 
 def until_accepted(at, content):
-    """The id of a task, once it is accepted; until then the answer is why not."""
+    """Return the id of a task after it is accepted; until then each answer is an error."""
     deadline = time.monotonic() + 30
     while True:
         answer = at.post(f"{BASE}/remember", {"content": content})
         if answer.status_code == 202:
             return answer.json()["taskId"]
-        assert (answer.status_code, answer.json()["code"]) == AWAY, answer.text
+        assert (answer.status_code, answer.json()["code"]) == LEDGER_AWAY, answer.text
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def ended(at, task_id):
+def wait_until_ended(at, task_id):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         task = at.look(task_id)
@@ -148,25 +148,23 @@ def ended(at, task_id):
     raise AssertionError(task)
 
 
-@pytest.mark.parametrize("breaking", [stopped, pytest.param(hung, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("break_server", [stop_server, pytest.param(suspend_server, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(30.0, marks=pytest.mark.slow)])
-def test_while_the_database_is_away_nothing_is_accepted_and_behind_it_everything_goes_on(
-    own, breaking, seconds
-):
-    everything_goes_on(own, own.home(), breaking, seconds)
+def test_absent_database_accepts_nothing_and_loses_nothing(own_nodes, break_server, seconds):
+    check_recovery(own_nodes, own_nodes.home(), break_server, seconds)
 
 
 @pytest.mark.slow
-def test_the_loop_goes_on_while_many_wait_for_a_database_that_hangs(own):
-    home = own.home()
+def test_event_loop_runs_while_database_hangs(own_nodes):
+    home = own_nodes.home()
     assert home.at[0].recalled("anything") == []
-    with hung(own.server), ExitStack() as stack:
-        asking = []
+    with suspend_server(own_nodes.server), ExitStack() as stack:
+        threads = []
         for number in range(40):
-            at = own.at(number % 2, home.token)
+            at = own_nodes.at(number % 2, home.token)
             thread = threading.Thread(target=lambda at=at: at.get(f"{BASE}/tasks"))
             thread.start()
-            asking.append(thread)
+            threads.append(thread)
             stack.callback(thread.join)
         for at in home.at:
             assert at.http.get("/healthz", timeout=2.0).status_code == 200

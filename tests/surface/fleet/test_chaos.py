@@ -1,4 +1,4 @@
-"""Nodes are killed and stopped and their database restarted, while homes are in use: nothing is lost."""
+"""Nodes are killed and suspended and their database is restarted during use: nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kit.fleet.homes import base_on
 from kit.fleet.nodes import NodeProcess
 
 SEED = "MUNIMENT_CHAOS_SEED"
-"""Repeats the faults of a run, as far as processes can be made to repeat anything."""
+"""Repeats the faults of a run as far as possible with processes."""
 
 
 @pytest.fixture
-def short():
-    """A directory with a name that is short enough for a socket in it."""
+def short_directory():
+    """Create a directory whose name is short enough for a socket."""
     made = Path(tempfile.mkdtemp(prefix="c-"))
     yield made
     shutil.rmtree(made)
 
 
-def weathered(directory, plan, count):
-    """A storm that is over."""
+def run_storm(directory, plan, count):
+    """Run a storm to its end and check the result."""
     print(f"{SEED}={plan.seed}")  # noqa: T201  pytest shows it beside a failure
     with postgres.server() as server, base_on(server.url) as base:
         nodes = [
@@ -52,9 +52,9 @@ def weathered(directory, plan, count):
                 "gaps": storm.gaps(),
                 "forged": storm.forged(),
                 "differing": storm.differing(),
-                "unlike what is made anew": storm.unlike_new(directory / "new"),
+                "different from a new copy": storm.unlike_new(directory / "new"),
             }
-            assert not any(found.values()), {each: told for each, told in found.items() if told}
+            assert not any(found.values()), {each: problems for each, problems in found.items() if problems}
         finally:
             for node in nodes:
                 node.kill()
@@ -64,11 +64,11 @@ def seed():
     return int(os.environ.get(SEED) or secrets.randbelow(1 << 32))
 
 
-def test_nothing_is_lost_nor_done_twice_while_nodes_and_the_database_fail(short):
+def test_nothing_is_lost_or_repeated_during_faults(short_directory):
     plan = Plan(seed(), homes=4, tasks=6, seconds=3.0, between=(0.2, 0.4), lease=2.0, paused=3.0)
-    weathered(short, plan, 2)
+    run_storm(short_directory, plan, 2)
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_nor_done_twice_in_a_long_storm(short):
-    weathered(short, Plan(seed(), homes=24, tasks=40, seconds=100.0), 3)
+def test_nothing_is_lost_or_repeated_in_a_long_storm(short_directory):
+    run_storm(short_directory, Plan(seed(), homes=24, tasks=40, seconds=100.0), 3)

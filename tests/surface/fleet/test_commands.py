@@ -1,4 +1,4 @@
-"""`muniment fleet`, and `muniment serve --ledger`, as somebody meets them who makes a first fleet."""
+"""`muniment fleet` and `muniment serve --ledger` during the setup of a first fleet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "hunter2-of-the-database"
 
 
 class FleetCommands(Commands):
-    """Runs commands in a home of their own, over a database in which there is nothing yet."""
+    """Runs commands in a temporary home, over an empty database."""
 
     def __init__(self, home, url):
         self.home, self.owner, self.node = home, as_role(url, OWNING), as_role(url, schema.ROLE)
@@ -43,12 +43,12 @@ def commands(fleet, tmp_path):
 
 
 @pytest.fixture
-def migrated(commands):
+def migrated_fleet(commands):
     assert commands("fleet", "migrate").exit_code == 0
     return commands
 
 
-def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
+def test_migrate_creates_tables_once_and_names_node_role(commands):
     (before,) = commands.lines("fleet", "status", code=1)
     assert "run: muniment fleet migrate" in before
     *done, last = commands.lines("fleet", "migrate")
@@ -56,39 +56,44 @@ def test_tables_are_made_once_and_it_is_said_as_whom_nodes_connect(commands):
     assert all(each.startswith("applied ") for each in done)
     assert last == f"the database has version {schema.newest()}; nodes connect as muniment_node"
     assert commands.lines("fleet", "migrate") == [last]
-    told = commands.document("fleet", "migrate")
-    assert (told["status"], told["version"], told["done"]) == ("migrated", schema.newest(), [])
+    document = commands.document("fleet", "migrate")
+    assert (document["status"], document["version"], document["done"]) == ("migrated", schema.newest(), [])
 
 
-def test_a_role_that_is_not_there_is_named(commands):
-    (said,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
-    assert "role nobody-here not found; create it first" in said
+def test_migrate_names_missing_role(commands):
+    (message,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
+    assert "role nobody-here not found; create it first" in message
 
 
-def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
-    said, token = migrated.lines("fleet", "home", "add", "ada")
-    assert said == "created the home ada; its token owner, printed only once:"
+def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
+    message, token = migrated_fleet.lines("fleet", "home", "add", "ada")
+    assert message == "created the home ada; its token owner, printed only once:"
     assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", token)
-    said, second = migrated.lines("fleet", "home", "add", "ada", "--token", "editor", "--trust", "agent")
-    assert said == "found the home ada; its token editor, printed only once:"
+    message, second = migrated_fleet.lines(
+        "fleet", "home", "add", "ada", "--token", "editor", "--trust", "agent"
+    )
+    assert message == "found the home ada; its token editor, printed only once:"
     assert second != token
-    migrated.lines("fleet", "home", "add", "bob")
-    assert migrated.lines("fleet", "home", "list") == ["ada", "bob"]
-    assert migrated.document("fleet", "home", "list") == {"homes": ["ada", "bob"]}
-    assert migrated.lines("fleet", "home", "revoke", "ada", "editor") == ["revoked editor of ada"]
-    (said,) = migrated.lines("fleet", "home", "revoke", "ada", "editor", code=1)
-    assert "editor" in said
-    (said,) = migrated.lines("fleet", "home", "remove", "ada", code=1)
-    assert "this deletes all entries and the history of ada; to confirm, use --yes" in said
-    assert migrated.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
-    assert migrated.lines("fleet", "home", "list") == ["bob"]
-    (said,) = migrated.lines("fleet", "home", "remove", "ada", "--yes", code=1)
-    assert "home 'ada' not found" in said
-    assert migrated.document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"] == "not_found"
+    migrated_fleet.lines("fleet", "home", "add", "bob")
+    assert migrated_fleet.lines("fleet", "home", "list") == ["ada", "bob"]
+    assert migrated_fleet.document("fleet", "home", "list") == {"homes": ["ada", "bob"]}
+    assert migrated_fleet.lines("fleet", "home", "revoke", "ada", "editor") == ["revoked editor of ada"]
+    (message,) = migrated_fleet.lines("fleet", "home", "revoke", "ada", "editor", code=1)
+    assert "editor" in message
+    (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", code=1)
+    assert "this deletes all entries and the history of ada; to confirm, use --yes" in message
+    assert migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
+    assert migrated_fleet.lines("fleet", "home", "list") == ["bob"]
+    (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes", code=1)
+    assert "home 'ada' not found" in message
+    assert (
+        migrated_fleet.document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"]
+        == "not_found"
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reason"),
     [
         (("add", "../etc"), "invalid home name"),
         (("add", "ada", "--trust", "much"), "unknown trust 'much'; use one of owner, workspace"),
@@ -97,20 +102,20 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
         (("revoke", "nobody", "owner"), "home"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(migrated, arguments, told):
-    (said,) = migrated.lines("fleet", "home", *arguments, code=1)
-    assert told in said
-    assert "ada" not in migrated.lines("fleet", "home", "list")
+def test_invalid_home_arguments_print_one_line(migrated_fleet, arguments, reason):
+    (message,) = migrated_fleet.lines("fleet", "home", *arguments, code=1)
+    assert reason in message
+    assert "ada" not in migrated_fleet.lines("fleet", "home", "list")
 
 
-def test_the_status_names_what_there_is(migrated):
-    migrated.lines("fleet", "home", "add", "ada")
-    assert migrated.lines("fleet", "status") == [
+def test_status_lists_homes_tasks_and_nodes(migrated_fleet):
+    migrated_fleet.lines("fleet", "home", "add", "ada")
+    assert migrated_fleet.lines("fleet", "status") == [
         "homes: 1, with a lease now: 0",
         "tasks: none waiting",
     ]
-    told = migrated.document("fleet", "status")
-    assert (told["homes"], told["leases"], told["tasks"], told["nodes"]) == (1, 0, [], [])
+    document = migrated_fleet.document("fleet", "status")
+    assert (document["homes"], document["leases"], document["tasks"], document["nodes"]) == (1, 0, [], [])
 
 
 COMMANDS = [
@@ -123,58 +128,58 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_password_on_a_command_line_is_refused_and_repeated_nowhere(commands, command, caplog):
+def test_password_in_ledger_option_is_rejected_and_not_shown(commands, command, caplog):
     url = commands.owner.replace("@", f":{SECRET}@")
-    (said,) = commands.lines(*command, "--ledger", url, code=1)
-    assert "could read the password of --ledger in the process list; write the URL to a file" in said
-    assert SECRET not in said + caplog.text
+    (message,) = commands.lines(*command, "--ledger", url, code=1)
+    assert "could read the password of --ledger in the process list; write the URL to a file" in message
+    assert SECRET not in message + caplog.text
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_without_the_extra_it_is_said_in_a_line_what_to_install(commands, command, monkeypatch):
+def test_missing_fleet_extra_prints_install_command(commands, command, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "psycopg" in name else real(name))
-    (said,) = commands.lines(*command, code=1)
-    assert "needs the extra `fleet`: pip install" in said
+    (message,) = commands.lines(*command, code=1)
+    assert "needs the extra `fleet`: pip install" in message
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each != ("serve",)], ids=" ".join)
-def test_where_nobody_answers_it_is_said_so_and_no_password_is(commands, command, tmp_path):
+def test_unreachable_database_is_reported_without_password(commands, command, tmp_path):
     file = tmp_path / "url"
     file.write_text(f"postgresql://muniment:{SECRET}@127.0.0.1:1/muniment")
     file.chmod(0o600)
-    (said,) = commands.lines(*command, "--ledger", str(file), code=1)
-    assert SECRET not in said
-    assert "the database" in said
+    (message,) = commands.lines(*command, "--ledger", str(file), code=1)
+    assert SECRET not in message
+    assert "the database" in message
     assert commands.document(*command, "--ledger", str(file), code=1)["error"]["code"] == "ledger_away"
 
 
-def test_another_key_than_the_fleets_makes_no_token(migrated, tmp_path):
-    migrated.home = tmp_path / "another"
+def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):
+    migrated_fleet.home = tmp_path / "another"
     for command in (("add", "ada"), ("add", "ada", "--token", "editor"), ("revoke", "ada", "owner")):
-        (said,) = migrated.lines("fleet", "home", *command, code=1)
-        assert "is not the key of this fleet; copy it from the node" in said
+        (message,) = migrated_fleet.lines("fleet", "home", *command, code=1)
+        assert "is not the key of this fleet; copy it from the node" in message
 
 
 @pytest.mark.parametrize(
     "command", [*COMMANDS[1:4], ("fleet", "home", "remove", "ada", "--yes")], ids=" ".join
 )
-def test_before_there_are_tables_it_is_said_how_to_make_them(commands, command):
-    (said,) = commands.lines(*command, code=1)
-    assert "run: muniment fleet migrate" in said
+def test_commands_without_tables_name_migrate(commands, command):
+    (message,) = commands.lines(*command, code=1)
+    assert "run: muniment fleet migrate" in message
 
 
 @pytest.mark.parametrize("command", COMMANDS[:4], ids=" ".join)
-def test_as_the_nodes_role_nothing_is_made_and_it_is_said_so(migrated, command):
-    done = migrated(*command, ledger=migrated.node)
-    told = (done.stdout + done.stderr).splitlines()
-    assert len(told) == 1 or done.exit_code == 0, told
+def test_commands_as_node_role_change_nothing(migrated_fleet, command):
+    done = migrated_fleet(*command, ledger=migrated_fleet.node)
+    lines = (done.stdout + done.stderr).splitlines()
+    assert len(lines) == 1 or done.exit_code == 0, lines
     assert "Traceback" not in done.output
-    assert migrated.document("fleet", "home", "list") == {"homes": []}
+    assert migrated_fleet.document("fleet", "home", "list") == {"homes": []}
 
 
-def served(commands, *arguments, **environment):
-    """How `muniment serve` ended, which it has to do by itself."""
+def run_serve(commands, *arguments, **environment):
+    """Run `muniment serve` until it exits, and return the finished process."""
     return subprocess.run(
         [sys.executable, "-m", "muniment", "serve", *arguments],
         env={**os.environ, "MUNIMENT_HOME": str(commands.home), **environment},
@@ -186,23 +191,23 @@ def served(commands, *arguments, **environment):
     )
 
 
-def test_a_node_says_where_it_serves_and_how_to_get_a_token_and_that_token_works(migrated):
+def test_node_prints_address_and_token_of_home_works(migrated_fleet):
     node = subprocess.Popen(
-        [sys.executable, "-m", "muniment", "serve", "--ledger", migrated.node, "--node", "first"],
-        env={**os.environ, "MUNIMENT_HOME": str(migrated.home)},
-        cwd=migrated.home.parent,
+        [sys.executable, "-m", "muniment", "serve", "--ledger", migrated_fleet.node, "--node", "first"],
+        env={**os.environ, "MUNIMENT_HOME": str(migrated_fleet.home)},
+        cwd=migrated_fleet.home.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        serving, _, told = (node.stdout.readline().rstrip() for _ in range(3))
-        assert told.endswith("for a home: muniment fleet home add HOME"), told
-        _, token = migrated.lines("fleet", "home", "add", "ada")
+        serving, _, hint = (node.stdout.readline().rstrip() for _ in range(3))
+        assert hint.endswith("for a home: muniment fleet home add HOME"), hint
+        _, token = migrated_fleet.lines("fleet", "home", "add", "ada")
         url = serving.removeprefix("serving ")
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
             assert http.get("/capabilities").json()["workspace"] == "ada"
-        _, _, line = migrated.lines("fleet", "status")
+        _, _, line = migrated_fleet.lines("fleet", "status")
         assert line.startswith("node first: 0 turns, seen "), line
     finally:
         node.terminate()
@@ -210,51 +215,55 @@ def test_a_node_says_where_it_serves_and_how_to_get_a_token_and_that_token_works
     assert node.returncode == 0, log
 
 
-def refused(commands, *arguments, **environment):
-    """In which line a node says why it does not start."""
-    done = served(commands, "--ledger", commands.node, *arguments, **environment)
+def read_refusal(commands, *arguments, **environment):
+    """Return the line with which a node refuses to start."""
+    done = run_serve(commands, "--ledger", commands.node, *arguments, **environment)
     assert (done.returncode, done.stdout) == (1, ""), done
     return [line for line in done.stderr.splitlines() if not line.startswith("{")][-1]
 
 
 @pytest.mark.slow
-def test_a_node_that_cannot_serve_says_why_and_ends(migrated):
-    with psycopg.connect(migrated.owner, autocommit=True) as owner:
+def test_node_that_cannot_serve_exits_with_reason(migrated_fleet):
+    with psycopg.connect(migrated_fleet.owner, autocommit=True) as owner:
         move = "UPDATE muniment.migration SET name = %s WHERE of = 'muniment' AND name = %s"
         now, newer = f"{schema.newest():04}", f"{schema.newest() + 1:04}"
         owner.execute(move, (newer, now))
-        said = refused(migrated)
-        assert "not served: " in said
-        assert str(schema.newest() + 1) in said
-        assert "state_too_new" in said
+        message = read_refusal(migrated_fleet)
+        assert "not served: " in message
+        assert str(schema.newest() + 1) in message
+        assert "state_too_new" in message
         owner.execute(move, ("0000", newer))
-        assert "run: muniment fleet migrate" in refused(migrated)
+        assert "run: muniment fleet migrate" in read_refusal(migrated_fleet)
         owner.execute(move, (now, "0000"))
-    assert "is only for a memory of this machine; remove it for a fleet" in refused(migrated, "--workspace=.")
-    assert "invalid node name" in refused(migrated, "--node=a b")
+    assert "is only for a memory of this machine; remove it for a fleet" in read_refusal(
+        migrated_fleet, "--workspace=."
+    )
+    assert "invalid node name" in read_refusal(migrated_fleet, "--node=a b")
 
 
 @pytest.mark.slow
-def test_a_node_that_was_there_before_an_upgrade_goes_on_and_does_not_start_again(migrated, tmp_path):
+def test_node_older_than_schema_serves_until_restart(migrated_fleet, tmp_path):
     """An operator migrates while nodes of the older version serve."""
     (tmp_path / "n").mkdir()
-    node = NodeProcess(tmp_path / "n", migrated.node, "old")
-    (tmp_path / "n" / "state" / "audit.key").write_bytes((migrated.home / "state" / "audit.key").read_bytes())
+    node = NodeProcess(tmp_path / "n", migrated_fleet.node, "old")
+    (tmp_path / "n" / "state" / "audit.key").write_bytes(
+        (migrated_fleet.home / "state" / "audit.key").read_bytes()
+    )
     node.start()
     try:
         node.wait()
-        _, token = migrated.lines("fleet", "home", "add", "ada")
-        with psycopg.connect(migrated.owner, autocommit=True) as owner:
+        _, token = migrated_fleet.lines("fleet", "home", "add", "ada")
+        with psycopg.connect(migrated_fleet.owner, autocommit=True) as owner:
             owner.execute(
                 "INSERT INTO muniment.migration (of, name) VALUES ('muniment', %s)",
                 (f"{schema.newest() + 1:04}",),
             )
         with httpx2.Client(base_url=node.url, headers={"Authorization": f"Bearer {token}"}) as http:
-            asked = http.post("/workspace/memory/remember", json={"content": "The user prefers tea."})
-            assert asked.status_code == 202, asked.text
+            response = http.post("/workspace/memory/remember", json={"content": "The user prefers tea."})
+            assert response.status_code == 202, response.text
         node.stop()
         node.start()
-        said, _ = node.process.communicate(timeout=60)
-        assert (node.process.returncode, json.loads(said)["error"]["code"]) == (1, "state_too_new")
+        output, _ = node.process.communicate(timeout=60)
+        assert (node.process.returncode, json.loads(output)["error"]["code"]) == (1, "state_too_new")
     finally:
         node.kill()

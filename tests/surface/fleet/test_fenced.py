@@ -1,4 +1,4 @@
-"""A node that was stopped too long changes nothing when it wakes: another one has gone on meanwhile."""
+"""A node that was suspended too long changes nothing when it resumes: another node has taken over."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from muniment.kernel.cancel import Patience
 from muniment.store.journal import LedgerJournal
 
 
-def patience():
+def deadline():
     return Patience(time.monotonic() + 20)
 
 
 @pytest.fixture
 def copies(fleet, tmp_path):
-    """Two copies of one home, as two nodes have them."""
+    """Create two copies of one home, like two nodes."""
     home = fleet.new_home()
     return [
         WorkingCopy(
@@ -42,31 +42,40 @@ def copies(fleet, tmp_path):
     ]
 
 
-def test_a_commit_whose_lease_lapsed_lands_nowhere_and_its_copy_is_thrown_away(fleet, copies):
+def test_commit_after_lost_lease_is_discarded(fleet, copies):
     first, second = copies
-    with first.holding(patience()) as (opened, place):
-        lapse(fleet, opened.workspace.key)
-        with second.holding(patience()) as (_, other):
-            committed(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
-            raised(LeaseLost, committed, first, place, new("user/n.md", b"by the first\n"), task="remember-2")
-    with first.reading(patience()), second.reading(patience()):
+    with first.holding(deadline()) as (opened, place):
+        expire_lease(fleet, opened.workspace.key)
+        with second.holding(deadline()) as (_, other):
+            commit_changes(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
+            raised(
+                LeaseLost,
+                commit_changes,
+                first,
+                place,
+                new("user/n.md", b"by the first\n"),
+                task="remember-2",
+            )
+    with first.reading(deadline()), second.reading(deadline()):
         files = [files_below(copy.directory / MEMORY) for copy in copies]
     assert files[0] == files[1]
     assert files[0]["user/n.md"] == b"by the second\n"
 
 
 @pytest.mark.parametrize("step", ["begin", "finish"])
-def test_a_lease_that_lapses_within_a_commit_leaves_the_copy_as_the_next_holder_has_it(fleet, copies, step):
+def test_commit_with_lease_lost_during_step_is_discarded(fleet, copies, step):
     first, second = copies
 
-    def meanwhile():
-        lapse(fleet, first._ledger.home)
-        with second.holding(patience()) as (_, other):
-            committed(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
+    def commit_elsewhere():
+        expire_lease(fleet, first._ledger.home)
+        with second.holding(deadline()) as (_, other):
+            commit_changes(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
 
-    with first.holding(patience()) as (_, place), nth(LedgerJournal, step, 1, meanwhile):
-        raised(LeaseLost, committed, first, place, new("user/n.md", b"by the first\n"), task="remember-2")
-    with first.reading(patience()), second.reading(patience()):
+    with first.holding(deadline()) as (_, place), nth(LedgerJournal, step, 1, commit_elsewhere):
+        raised(
+            LeaseLost, commit_changes, first, place, new("user/n.md", b"by the first\n"), task="remember-2"
+        )
+    with first.reading(deadline()), second.reading(deadline()):
         files = [files_below(copy.directory / MEMORY) for copy in copies]
     assert files[0] == files[1]
     assert files[0]["user/n.md"] == b"by the second\n"
@@ -74,58 +83,59 @@ def test_a_lease_that_lapses_within_a_commit_leaves_the_copy_as_the_next_holder_
     assert left == [("remember-1",)]
 
 
-def lapse(fleet, home):
-    """The time of a lease is over, as if its node had slept."""
-    with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as asked:
-        asked.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home,))
+def expire_lease(fleet, home):
+    """Expire a lease, as if its node had been suspended."""
+    with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as connection:
+        connection.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home,))
 
 
-def committed(copy, place, *changes, task):
+def commit_changes(copy, place, *changes, task):
     ground = Ground(copy.directory / MEMORY, place.roots, place.state)
     return ground.commit(*changes, policy=place.policy, run=by(task))
 
 
-# -- processes -------------------------------------------------------------------------------------------
+# -- processes -----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def processes(fleet, directory, *flags):
-    made = [NodeProcess(directory / name, fleet.node, name, flags=flags) for name in ("one", "two")]
+def run_nodes(fleet, directory, *flags):
+    nodes = [NodeProcess(directory / name, fleet.node, name, flags=flags) for name in ("one", "two")]
     try:
-        for each in made:
+        for each in nodes:
             each.start()
-        for each in made:
+        for each in nodes:
             each.wait()
-        yield made
+        yield nodes
     finally:
-        for each in made:
+        for each in nodes:
             each.kill()
 
 
 @pytest.mark.slow
-def test_a_node_that_sleeps_while_it_waits_for_its_model_wakes_to_nothing(fleet, tmp_path):
-    with HeldModel() as model, processes(fleet, tmp_path, *model.flags) as made:
+def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
+    with HeldModel() as model, run_nodes(fleet, tmp_path, *model.flags) as nodes:
         home = fleet.new_home()
         token = homes.add_token(fleet.owner, KEY, home)
         model.hold()
-        with closing(AtNode(made[0].url, token)) as at:
+        with closing(AtNode(nodes[0].url, token)) as at:
             task = at.remember("The user prefers tea over coffee.")
             model.wait_until_asked()
-        (asleep,) = (each for each in made if each.name == holder(fleet, home))
-        (awake,) = (each for each in made if each is not asleep)
-        asleep.signal(signal.SIGSTOP)
+        (suspended,) = (each for each in nodes if each.name == lease_holder(fleet, home))
+        (active,) = (each for each in nodes if each is not suspended)
+        suspended.signal(signal.SIGSTOP)
         model.release()
-        with closing(AtNode(awake.url, token)) as at:
+        with closing(AtNode(active.url, token)) as at:
             done = at.wait(task)
             assert done["status"] == "completed", done
             rows = rows_of_home(fleet, home)
-            asleep.signal(signal.SIGCONT)
-            until(lambda: '"lease_lost"' in asleep.log or "lease" in asleep.log)
-            with closing(AtNode(asleep.url, token)) as late:
-                assert late.recalled("tea or coffee?") == at.recalled("tea or coffee?")
-                assert late.look(task) == done
-            assert changed(rows, rows_of_home(fleet, home)) == {"record", "head"}  # The recalls alone.
-        files = [files_below(directory_of(each.copies, home) / MEMORY) for each in made]
+            suspended.signal(signal.SIGCONT)
+            until(lambda: '"lease_lost"' in suspended.log or "lease" in suspended.log)
+            with closing(AtNode(suspended.url, token)) as resumed:
+                assert resumed.recalled("tea or coffee?") == at.recalled("tea or coffee?")
+                assert resumed.look(task) == done
+            # Only the recalls are new.
+            assert changed_tables(rows, rows_of_home(fleet, home)) == {"record", "head"}
+        files = [files_below(directory_of(each.copies, home) / MEMORY) for each in nodes]
         assert files[0] == files[1]
         ended = [
             data
@@ -136,56 +146,56 @@ def test_a_node_that_sleeps_while_it_waits_for_its_model_wakes_to_nothing(fleet,
 
 
 @pytest.mark.slow
-def test_a_node_that_sleeps_between_what_it_means_to_do_and_that_it_is_done_is_taken_back(fleet, tmp_path):
+def test_node_suspended_during_commit_is_rolled_back(fleet, tmp_path):
     home = fleet.new_home()
     token = homes.add_token(fleet.owner, KEY, home)
-    with processes(fleet, tmp_path) as made, psycopg.connect(fleet.superuser, autocommit=True) as asked:
-        awake, asleep = sorted(made, key=lambda each: each.name == node_for(home, ("one", "two")))
-        asked.execute(TELLS.format("muniment.change_set"))
-        asked.execute("LISTEN intent")
+    with run_nodes(fleet, tmp_path) as nodes, psycopg.connect(fleet.superuser, autocommit=True) as connection:
+        active, suspended = sorted(nodes, key=lambda each: each.name == node_for(home, ("one", "two")))
+        connection.execute(NOTIFY_INTENT.format("muniment.change_set"))
+        connection.execute("LISTEN intent")
         try:
             for number in range(100):
-                with closing(AtNode(made[0].url, token)) as at:
+                with closing(AtNode(nodes[0].url, token)) as at:
                     task = at.remember(f"The user keeps item number {number} in the cellar.")
-                    for _ in asked.notifies(timeout=10, stop_after=1):
-                        asleep.signal(signal.SIGSTOP)
+                    for _ in connection.notifies(timeout=10, stop_after=1):
+                        suspended.signal(signal.SIGSTOP)
                     if rows_in(fleet, home, "SELECT 1 FROM change_set WHERE home = %s AND done IS NULL"):
                         break
-                    asleep.signal(signal.SIGCONT)
+                    suspended.signal(signal.SIGCONT)
                     at.wait(task)
             else:
                 pytest.fail("it was never stopped there")
         finally:
-            asked.execute("DROP TRIGGER intent ON muniment.change_set")
-        with closing(AtNode(awake.url, token)) as at:
+            connection.execute("DROP TRIGGER intent ON muniment.change_set")
+        with closing(AtNode(active.url, token)) as at:
             assert at.wait(task)["status"] == "completed"
-            asleep.signal(signal.SIGCONT)
-            with closing(AtNode(asleep.url, token)) as late:
+            suspended.signal(signal.SIGCONT)
+            with closing(AtNode(suspended.url, token)) as resumed:
                 query = f"item number {number} in the cellar"
-                until(lambda: late.get("/readyz").status_code == 200)
-                assert late.recalled(query) == at.recalled(query)
-        files = [files_below(directory_of(each.copies, home) / MEMORY) for each in made]
+                until(lambda: resumed.get("/readyz").status_code == 200)
+                assert resumed.recalled(query) == at.recalled(query)
+        files = [files_below(directory_of(each.copies, home) / MEMORY) for each in nodes]
         assert files[0] == files[1]
         done = rows_in(fleet, home, "SELECT count(*) FROM change_set WHERE home = %s AND done IS NULL")
         assert done == [(0,)]
 
 
-TELLS = """
+NOTIFY_INTENT = """
     CREATE OR REPLACE FUNCTION public.intent() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN PERFORM pg_notify('intent', NEW.home); RETURN NULL; END $$;
     CREATE TRIGGER intent AFTER INSERT ON {} FOR EACH ROW EXECUTE FUNCTION public.intent()
 """
 
 
-def holder(fleet, home):
-    """The name of the node that has the lease of a home."""
+def lease_holder(fleet, home):
+    """Return the name of the node that has the lease of a home."""
     return rows_in(fleet, home, "SELECT node FROM home WHERE home = %s")[0][0]
 
 
 def rows_in(fleet, home, query):
-    with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as asked:
-        return asked.execute(query, (home,)).fetchall()
+    with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as connection:
+        return connection.execute(query, (home,)).fetchall()
 
 
-def changed(before, after):
+def changed_tables(before, after):
     return {table for table in before if before[table] != after[table]}

@@ -1,4 +1,4 @@
-"""Files of a working copy that somebody changed on disk: no answer shows them, and the ledger's return."""
+"""Files of a working copy that were changed on disk: no answer shows them, and they are restored."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ FOREIGN = "wombat-0017"
 
 
 class Copy:
-    """The working copy of a new home at a node, which holds one fact."""
+    """The working copy of a new home at a node, with one fact."""
 
     def __init__(self, nodes):
         self.nodes, self.home = nodes, nodes.home()
@@ -33,7 +33,7 @@ class Copy:
         until(lambda: all(each.node.home(name).copy.held is None for each in self.nodes.nodes))
 
     def entry_with(self, word):
-        """The path of the only entry that holds a word."""
+        """Return the path of the only entry that contains `word`."""
         entries = (each for each in self.user.rglob("*.md") if each.name != "MEMORY.md")
         (found,) = (each for each in entries if word in each.read_bytes())
         return found
@@ -44,7 +44,7 @@ class Copy:
         return self.original.replace(b"marmot-0017", FOREIGN.encode())
 
     def files(self):
-        """Every file of the scope, by its path."""
+        """Return every file of the scope by its path."""
         return {
             each.relative_to(self.user): each.read_bytes() for each in self.user.rglob("*") if each.is_file()
         }
@@ -60,9 +60,9 @@ def replace_in_place(copy):
 
 
 def replace_by_rename(copy):
-    beside = copy.entry.with_name("beside.tmp")
-    beside.write_bytes(copy.foreign)
-    beside.replace(copy.entry)
+    temporary = copy.entry.with_name("beside.tmp")
+    temporary.write_bytes(copy.foreign)
+    temporary.replace(copy.entry)
 
 
 def replace_with_old_times(copy):
@@ -93,10 +93,10 @@ def remove_entry(copy):
 
 
 def replace_with_link(copy):
-    elsewhere = copy.user.parents[2] / "elsewhere.md"
-    elsewhere.write_bytes(copy.foreign)
+    outside = copy.user.parents[2] / "elsewhere.md"
+    outside.write_bytes(copy.foreign)
     copy.entry.unlink()
-    copy.entry.symlink_to(elsewhere)
+    copy.entry.symlink_to(outside)
 
 
 def remove_all(copy):
@@ -184,8 +184,8 @@ def test_recall_after_forgotten_file_restored_is_empty(copy):
 def test_recall_after_old_version_restored_returns_new_version(copy):
     undone = copy.writes.post("/workspace/memory/undo", {"taskId": copy.task["taskId"]})
     assert undone.status_code == 200, undone.text
-    again = copy.writes.done("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
-    assert again["status"] == "completed", again
+    second = copy.writes.done("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
+    assert second["status"] == "completed", second
     copy.wait_until_idle()
     assert copy.reads.recalled("box 17 in cellar heron-0017")
     copy.entry_with(b"heron").rename(copy.entry)

@@ -1,4 +1,4 @@
-"""The disk of a node is full: it takes no work and says so, and another one does the work."""
+"""A node with a full disk accepts no work and reports it, and another node does the work."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ COMPOSE = REPOSITORY / "examples" / "deploy" / "fleet" / "compose.yaml"
 
 @pytest.fixture
 def pair(fleet, tmp_path):
-    """Nodes of the test's own, which notice soon."""
-    with nodes(fleet, tmp_path, lease=1.0) as made:
-        yield made
+    """Start nodes that detect problems quickly."""
+    with nodes(fleet, tmp_path, lease=1.0) as created:
+        yield created
 
 
 def is_healthy(at):
-    """What the shipped health check finds of a node."""
+    """Return the result of the packaged health check for a node."""
     _, _, option, program = yaml.safe_load(COMPOSE.read_text())["services"]["node-1"]["healthcheck"]["test"]
     program = program.replace("http://localhost:8765", at.url)
     return not subprocess.run([sys.executable, option, program], capture_output=True, check=False).returncode
 
 
-def test_a_node_without_room_says_so_and_another_one_does_its_work(pair, monkeypatch):
+def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     full = pair.nodes[0]
     home = pair.home()
     assert (
         home.at[0].done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
     )
     real = os.statvfs
-    none = SimpleNamespace(f_bavail=0, f_frsize=4_096)
-    monkeypatch.setattr(os, "statvfs", lambda path: none if path == full.node._cache else real(path))
+    no_space = SimpleNamespace(f_bavail=0, f_frsize=4_096)
+    monkeypatch.setattr(os, "statvfs", lambda path: no_space if path == full.node._cache else real(path))
     until(lambda: full.node.problem == "disk_full")
     answer = home.at[0].get("/readyz")
     assert (answer.status_code, list(answer.json()["workspaces"].values())) == (503, ["disk_full"])
     assert home.at[1].get("/readyz").status_code == 200
     assert [is_healthy(at) for at in home.at] == [False, True]
-    refused = home.at[0].post(f"{BASE}/remember", {"content": "The user likes cats."})
-    assert (refused.status_code, refused.json()["reason"]) == (503, "disk_full")
-    assert refused.headers["retry-after"]
+    rejected = home.at[0].post(f"{BASE}/remember", {"content": "The user likes cats."})
+    assert (rejected.status_code, rejected.json()["reason"]) == (503, "disk_full")
+    assert rejected.headers["retry-after"]
     for number in range(4):
         done = home.at[1].done("remember", {"content": f"The user keeps item number {number} in the cellar."})
         assert done["status"] == "completed"

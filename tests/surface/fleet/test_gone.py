@@ -1,4 +1,4 @@
-"""A node is gone for good: what waited for it is done by another one."""
+"""Tasks that are queued for a lost node run on another node."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kit.fleet.pair import nodes
 from muniment.fleet.queue import node_for, queue_of
 
 
-def test_a_turn_that_waits_for_a_node_that_is_gone_is_another_ones(two):
+def test_turn_queued_for_lost_node_runs_elsewhere(two):
     home = two.home()
-    with psycopg.connect(two.base.superuser, options="-c search_path=muniment") as asked:
-        asked.execute(
+    with psycopg.connect(two.base.superuser, options="-c search_path=muniment") as connection:
+        connection.execute(
             "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args) "
             "VALUES ('node-gone', 'turn', %s, jsonb_build_object('home', %s::text))",
             (home.name, home.name),
@@ -19,23 +19,23 @@ def test_a_turn_that_waits_for_a_node_that_is_gone_is_another_ones(two):
     assert home.at[0].done("remember", {"content": "The user prefers tea."})["status"] == "completed"
 
 
-def test_a_node_that_stops_gives_what_waits_for_it_to_others(fleet, tmp_path):
+def test_stopping_node_hands_over_queued_turns(fleet, tmp_path):
 
-    with nodes(fleet, tmp_path) as made:
-        home = made.home()
-        names = [each.node._options.name for each in made.nodes]
+    with nodes(fleet, tmp_path) as running:
+        home = running.home()
+        names = [each.node._options.name for each in running.nodes]
         number = names.index(node_for(home.name, names))
-        with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as asked:
-            asked.execute(
+        with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as connection:
+            connection.execute(
                 "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args, scheduled_at) "
                 "VALUES (%s, 'turn', %s, jsonb_build_object('home', %s::text), now() + interval '1 hour')",
                 (queue_of(names[number]), home.name, home.name),
             )
-        made.stop(made.nodes[number])
-        with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as asked:
-            left = asked.execute(
+        running.stop(running.nodes[number])
+        with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as connection:
+            remaining = connection.execute(
                 "SELECT queue_name FROM procrastinate_jobs WHERE lock = %s", (home.name,)
             ).fetchall()
-            assert len(left) == 1
-            assert left != [(queue_of(names[number]),)]
-            asked.execute("DELETE FROM procrastinate_jobs WHERE lock = %s", (home.name,))
+            assert len(remaining) == 1
+            assert remaining != [(queue_of(names[number]),)]
+            connection.execute("DELETE FROM procrastinate_jobs WHERE lock = %s", (home.name,))

@@ -1,4 +1,4 @@
-"""What is asked at one node while another one is at work on the same home: a cancel, an undo, an erasure."""
+"""Requests at one node while another node works on the same home: cancel, undo, erase."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from kit.server.process import BASE, HeldModel
 from muniment.fleet import home as of_home
 from muniment.fleet import homes
 
-GONE = "quagga"
+SECRET_WORD = "quagga"
 
 
 @pytest.fixture(scope="module")
 def model():
-    with HeldModel() as held:
-        yield held
+    with HeldModel() as slow_model:
+        yield slow_model
 
 
 @pytest.fixture(scope="module")
-def thinking(fleet, tmp_path_factory, model):
-    """Nodes whose model answers when a test lets it."""
-    with nodes(fleet, tmp_path_factory.mktemp("thinking"), model=model, lease=2.0) as made:
-        yield made
+def slow_nodes(fleet, tmp_path_factory, model):
+    """Start nodes whose model answers when a test allows it."""
+    with nodes(fleet, tmp_path_factory.mktemp("thinking"), model=model, lease=2.0) as created:
+        yield created
 
 
 @pytest.fixture
-def held(thinking, model):
-    """A home in which something is remembered, and a task runs on some node."""
-    home = thinking.home()
+def busy_home(slow_nodes, model):
+    """Create a home with one entry and a task that runs on some node."""
+    home = slow_nodes.home()
     model.release()
-    done = home.at[0].done("remember", {"content": f"The user has seen a {GONE}.", "scope": "user"})
+    done = home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     assert done["status"] == "completed", done
     home.path = done["result"]["filesTouched"][0]
-    asked = len(model.server.requests)
+    request_count = len(model.server.requests)
     model.hold()
     home.done, home.running = done["taskId"], home.at[0].remember("The user prefers tea over coffee.")
-    model.wait_until_asked(asked + 1)
+    model.wait_until_asked(request_count + 1)
     (home.runs_on,) = (
         number
-        for number, each in enumerate(thinking.nodes)
+        for number, each in enumerate(slow_nodes.nodes)
         if (core := each.node._homes.get(home.name)) is not None and core._runner is not None
     )
     home.there, home.elsewhere = home.at[home.runs_on], home.at[1 - home.runs_on]
@@ -57,145 +57,154 @@ def held(thinking, model):
     home.there.wait(home.running)
 
 
-def test_a_task_is_cancelled_at_another_node_and_whoever_follows_there_is_told(held):
-    with held.elsewhere.follow() as followed, held.there.follow() as beside:
-        followed.start(), beside.start()
-        cancelled = held.elsewhere.cancel(held.running).json()
+def test_cancel_at_another_node_is_streamed_to_followers(busy_home):
+    with busy_home.elsewhere.follow() as remote, busy_home.there.follow() as local:
+        remote.start(), local.start()
+        cancelled = busy_home.elsewhere.cancel(busy_home.running).json()
         assert cancelled["status"] == "cancelled", cancelled
-        for each in (followed, beside):
-            told = each.until(lambda event: event.data.get("status") == "cancelled")
-            assert told[-1].data["taskId"] == held.running
-    assert held.there.look(held.running)["status"] == "cancelled"
+        for each in (remote, local):
+            events = each.until(lambda event: event.data.get("status") == "cancelled")
+            assert events[-1].data["taskId"] == busy_home.running
+    assert busy_home.there.look(busy_home.running)["status"] == "cancelled"
 
 
-def test_what_a_task_commits_is_told_at_another_node(held, model):
-    with held.elsewhere.follow() as followed:
-        followed.start()
+def test_commit_is_streamed_at_another_node(busy_home, model):
+    with busy_home.elsewhere.follow() as events_stream:
+        events_stream.start()
         model.release()
-        told = followed.until(lambda event: event.data.get("status") == "completed")
-        assert {event.type for event in told} == {"task", "memory_changed"}
-    assert held.elsewhere.recalled("tea or coffee?")
+        events = events_stream.until(lambda event: event.data.get("status") == "completed")
+        assert {event.type for event in events} == {"task", "memory_changed"}
+    assert busy_home.elsewhere.recalled("tea or coffee?")
 
 
-def test_an_undo_at_another_node_waits_for_the_task_that_runs(held, model, thinking):
+def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_nodes):
     with ThreadPoolExecutor(1) as threads:
-        node = thinking.nodes[1 - held.runs_on].node
-        undone = threads.submit(held.elsewhere.post, f"{BASE}/undo", {"taskId": held.done})
+        node = slow_nodes.nodes[1 - busy_home.runs_on].node
+        undone = threads.submit(busy_home.elsewhere.post, f"{BASE}/undo", {"taskId": busy_home.done})
         until(lambda: node._owners)
         assert not undone.done()
         model.release()
         answer = undone.result(30)
-    assert (answer.status_code, answer.json().get("undone")) == (200, held.done), answer.text
-    for at in held.at:
-        assert not any(GONE in text for text in at.recalled(f"Who has seen a {GONE}?"))
+    assert (answer.status_code, answer.json().get("undone")) == (200, busy_home.done), answer.text
+    for at in busy_home.at:
+        assert not any(SECRET_WORD in text for text in at.recalled(f"Who has seen a {SECRET_WORD}?"))
 
 
-def test_an_owner_who_would_wait_too_long_is_told_so(held, monkeypatch):
+def test_owner_operation_on_leased_home_times_out(busy_home, monkeypatch):
     monkeypatch.setattr(of_home, "LEASE_WAIT_SECONDS", 0.3)
-    for path, body in (("undo", {"taskId": held.done}), ("erase", {"target": held.path, "dryRun": False})):
-        answer = held.elsewhere.post(f"{BASE}/{path}", body)
+    for path, body in (
+        ("undo", {"taskId": busy_home.done}),
+        ("erase", {"target": busy_home.path, "dryRun": False}),
+    ):
+        answer = busy_home.elsewhere.post(f"{BASE}/{path}", body)
         assert (answer.status_code, answer.json()["code"]) == (503, "deadline"), answer.text
 
 
-def test_what_was_erased_at_one_node_is_in_no_file_of_another(held, model, thinking):
-    for at in held.at:
-        assert at.recalled(f"Who has seen a {GONE}?")
-    assert all(holders(each.copies) for each in thinking.nodes)
+def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes):
+    for at in busy_home.at:
+        assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+    assert all(find_files_with_word(each.copies) for each in slow_nodes.nodes)
     model.release()
-    erased = held.there.post(f"{BASE}/erase", {"target": held.path, "dryRun": False})
+    erased = busy_home.there.post(f"{BASE}/erase", {"target": busy_home.path, "dryRun": False})
     assert (erased.status_code, erased.json()["status"]) == (200, "erased"), erased.text
-    until(lambda: not any(holders(each.memory(held.name).parent) for each in thinking.nodes))
-    for at in held.at:
-        assert at.recalled(f"Who has seen a {GONE}?") == []
-    assert [holders(each.memory(held.name).parent) for each in thinking.nodes] == [[], []]
-    with psycopg.connect(thinking.base.superuser, options="-c search_path=muniment") as asked:
+    until(
+        lambda: not any(find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes)
+    )
+    for at in busy_home.at:
+        assert at.recalled(f"Who has seen a {SECRET_WORD}?") == []
+    assert [find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes] == [[], []]
+    with psycopg.connect(slow_nodes.base.superuser, options="-c search_path=muniment") as connection:
         for table in ("blob", "event", "task", "record", "change_set", "review"):
-            rows = asked.execute(f"SELECT each::text FROM {table} AS each WHERE home = %s", (held.name,))
+            rows = connection.execute(
+                f"SELECT each::text FROM {table} AS each WHERE home = %s", (busy_home.name,)
+            )
             text = "\n".join(row for (row,) in rows)
-            assert GONE not in text, table
-            assert GONE.encode().hex() not in text, table
+            assert SECRET_WORD not in text, table
+            assert SECRET_WORD.encode().hex() not in text, table
 
 
-def test_what_a_home_said_that_was_removed_is_in_no_file_of_any_node(thinking):
-    home = thinking.home()
-    home.at[0].done("remember", {"content": f"The user has seen a {GONE}.", "scope": "user"})
+def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
+    home = slow_nodes.home()
+    home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     for at in home.at:
-        assert at.recalled(f"Who has seen a {GONE}?")
-    homes.remove_home(thinking.base.owner, home.name)
-    until(lambda: not any(holders(each.memory(home.name).parent) for each in thinking.nodes))
+        assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+    homes.remove_home(slow_nodes.base.owner, home.name)
+    until(lambda: not any(find_files_with_word(each.memory(home.name).parent) for each in slow_nodes.nodes))
     assert [at.problem("GET", f"{BASE}/tasks") for at in home.at] == [(401, "token_required")] * 2
 
 
-def test_what_was_erased_while_a_node_was_away_is_gone_once_it_is_back(fleet, tmp_path):
-    with nodes(fleet, tmp_path) as made:
-        home = made.home()
-        done = home.at[0].done("remember", {"content": f"The user has seen a {GONE}.", "scope": "user"})
+def test_erase_reaches_node_that_was_stopped(fleet, tmp_path):
+    with nodes(fleet, tmp_path) as running:
+        home = running.home()
+        done = home.at[0].done(
+            "remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"}
+        )
         for at in home.at:
-            assert at.recalled(f"Who has seen a {GONE}?")
-        away = made.nodes[1]
-        made.stop(away)
-        assert holders(away.copies)
+            assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+        stopped_node = running.nodes[1]
+        running.stop(stopped_node)
+        assert find_files_with_word(stopped_node.copies)
         target = {"target": done["result"]["filesTouched"][0], "dryRun": False}
         assert home.at[0].post(f"{BASE}/erase", target).status_code == 200
-        made.start(away.directory, "again", lease=15.0)
-        until(lambda: not holders(away.copies))
+        running.start(stopped_node.directory, "again", lease=15.0)
+        until(lambda: not find_files_with_word(stopped_node.copies))
 
 
-def holders(directory):
-    """The files below a directory in which the word stands; they may go while they are looked at."""
+def find_files_with_word(directory):
+    """Return the files below a directory that contain the word; files may disappear during the search."""
     found = []
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
             with suppress(FileNotFoundError):
-                found += [path] * (path.is_file() and GONE.encode() in path.read_bytes())
+                found += [path] * (path.is_file() and SECRET_WORD.encode() in path.read_bytes())
     return found
 
 
-def test_whoever_follows_with_a_token_that_is_revoked_is_told_nothing_more(thinking):
-    """Nothing happens in the home: else the next event would ask who may follow."""
-    home = thinking.home()
-    token = thinking.client(home, "client")
-    at = thinking.at(1, token)
-    over = threading.Event()
+def test_revoked_token_ends_event_stream(slow_nodes):
+    """The home has no activity; otherwise the next event would check the token."""
+    home = slow_nodes.home()
+    token = slow_nodes.client(home, "client")
+    at = slow_nodes.at(1, token)
+    has_ended = threading.Event()
 
     def follow():
-        with at.follow() as followed:
-            followed.start()
-            begun.set()
-            for _ in followed:
+        with at.follow() as events_stream:
+            events_stream.start()
+            has_started.set()
+            for _ in events_stream:
                 pass
-        over.set()
+        has_ended.set()
 
-    begun = threading.Event()
+    has_started = threading.Event()
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
-    assert begun.wait(30)
-    homes.revoke_token(thinking.base.owner, KEY, home.name, "client")
-    assert over.wait(30)
+    assert has_started.wait(30)
+    homes.revoke_token(slow_nodes.base.owner, KEY, home.name, "client")
+    assert has_ended.wait(30)
     assert at.problem("GET", f"{BASE}/tasks") == (401, "token_required")
     assert home.at[1].get(f"{BASE}/tasks").status_code == 200
     follower.join()
 
 
-def test_whoever_waits_for_a_task_with_a_token_that_is_revoked_is_told_nothing(held, model, thinking):
-    token = thinking.client(held, "waiting")
-    at = thinking.at(1 - held.runs_on, token)
+def test_revoked_token_ends_long_poll(busy_home, model, slow_nodes):
+    token = slow_nodes.client(busy_home, "waiting")
+    at = slow_nodes.at(1 - busy_home.runs_on, token)
     with ThreadPoolExecutor(1) as threads:
-        own = at.remember("The user likes walking in the hills.")
-        answer = threads.submit(at.get, f"{BASE}/remember/{own}", prefer="wait=60")
-        homes.revoke_token(thinking.base.owner, KEY, held.name, "waiting")
+        task_id = at.remember("The user likes walking in the hills.")
+        answer = threads.submit(at.get, f"{BASE}/remember/{task_id}", prefer="wait=60")
+        homes.revoke_token(slow_nodes.base.owner, KEY, busy_home.name, "waiting")
         model.release()
         assert answer.result(30).status_code == 401
-    held.there.wait(own)
+    busy_home.there.wait(task_id)
 
 
-def test_a_task_that_runs_elsewhere_does_not_hold_up_who_reads(held):
-    for at in held.at:
-        assert at.recalled(f"Who has seen a {GONE}?")
+def test_running_task_does_not_block_readers(busy_home):
+    for at in busy_home.at:
+        assert at.recalled(f"Who has seen a {SECRET_WORD}?")
         assert at.get(f"{BASE}/review").json() == {"reviews": []}
     with pytest.raises(httpx2.ReadTimeout):
-        held.elsewhere.http.get(
-            f"{BASE}/remember/{held.running}",
-            headers={"Prefer": "wait=60", "Authorization": f"Bearer {held.token}"},
+        busy_home.elsewhere.http.get(
+            f"{BASE}/remember/{busy_home.running}",
+            headers={"Prefer": "wait=60", "Authorization": f"Bearer {busy_home.token}"},
             timeout=0.3,
         )

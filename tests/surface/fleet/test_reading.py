@@ -1,10 +1,10 @@
-"""Whoever was told that a task is done finds on every node what it did."""
+"""After a task is reported as completed, every node finds its result."""
 
 import pytest
 
 
-def remembered_and_found(home, number):
-    """A fact is remembered at one node, and recalled at the other as soon as it is done."""
+def check_recall_at_other_node(home, number):
+    """Remember a fact at one node, and recall it at the other one after completion."""
     writes, reads = home.at[number % 2], home.at[(number + 1) % 2]
     done = writes.done("remember", {"content": f"The user keeps box {number} in cellar nr-{number:04}."})
     assert done["status"] == "completed", done
@@ -12,15 +12,15 @@ def remembered_and_found(home, number):
     assert any(f"nr-{number:04}" in text for text in found), (number, found)
 
 
-def test_what_is_done_is_recalled_at_the_other_node(two):
+def test_completed_task_is_recalled_at_other_node(two):
     home = two.home()
     for number in range(6):
-        remembered_and_found(home, number)
+        check_recall_at_other_node(home, number)
 
 
 @pytest.mark.slow
-def test_what_is_done_is_recalled_at_the_other_node_a_thousand_times(two):
+def test_completed_task_is_recalled_at_other_node_1000_times(two):
     for _ in range(50):
         home = two.home()
         for number in range(20):
-            remembered_and_found(home, number)
+            check_recall_at_other_node(home, number)

@@ -1,4 +1,4 @@
-"""No home takes what all homes of a node share."""
+"""No home uses up the resources that all homes of a node share."""
 
 from __future__ import annotations
 
@@ -16,43 +16,47 @@ from muniment.server.contract import HttpProblem
 from muniment.server.core import MAX_OWNER
 from muniment.server.tokens import Principal, Shares
 
-ASKING = 2 * MAX_OWNER
+REQUESTS = 2 * MAX_OWNER
 
 
 @contextmanager
-def elsewhere(nodes, home):
-    """A node that is not of this process has the lease of a home, and nothing lets it go."""
-    with psycopg.connect(nodes.base.superuser, autocommit=True, options="-c search_path=muniment") as asked:
-        asked.execute("UPDATE home SET until = 'infinity', epoch = epoch + 1 WHERE home = %s", (home.name,))
+def lease_to_other_node(nodes, home):
+    """Give the lease of a home to a node outside this process, which never releases it."""
+    with psycopg.connect(
+        nodes.base.superuser, autocommit=True, options="-c search_path=muniment"
+    ) as connection:
+        connection.execute(
+            "UPDATE home SET until = 'infinity', epoch = epoch + 1 WHERE home = %s", (home.name,)
+        )
         yield
-        asked.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home.name,))
+        connection.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home.name,))
 
 
-def test_an_owner_whose_home_another_node_holds_leaves_places_to_other_owners(two):
+def test_owner_of_leased_home_leaves_places_to_others(two):
     home, other = two.home(), two.home()
     done = home.at[0].done("remember", {"content": "The user prefers tea over coffee."})
     core = two.nodes[0].node
 
     def undo():
-        asks = two.at(0, home.token)
-        return asks.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
+        client = two.at(0, home.token)
+        return client.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
 
-    with ThreadPoolExecutor(ASKING) as threads:
-        with elsewhere(two, home):
-            answers = [threads.submit(undo) for _ in range(ASKING)]
-            until(lambda: sum(each.done() for each in answers) >= ASKING - MAX_OWNER // 2)
+    with ThreadPoolExecutor(REQUESTS) as threads:
+        with lease_to_other_node(two, home):
+            answers = [threads.submit(undo) for _ in range(REQUESTS)]
+            until(lambda: sum(each.done() for each in answers) >= REQUESTS - MAX_OWNER // 2)
             assert len(core._owners) == MAX_OWNER // 2
             assert other.at[0].get(f"{BASE}/review").status_code == 200
         found = [each.result()[0] for each in answers]
-    assert sorted(found)[:1] == [200]  # Once the home is free one of them takes it back, and it stays so.
-    assert found.count(503) == ASKING - MAX_OWNER // 2
+    assert sorted(found)[:1] == [200]  # After the home is free, one request succeeds, once.
+    assert found.count(503) == REQUESTS - MAX_OWNER // 2
 
 
 @pytest.mark.parametrize("cap", [8, 128, 256])
-def test_the_tokens_of_a_home_together_have_half_of_the_places_and_a_clients_a_quarter(cap):
+def test_home_has_half_and_client_a_quarter_of_places(cap):
     shares = Shares(cap, 1, 2)
 
-    def taken_by(name, home="h"):
+    def take_all(name, home="h"):
         share = Principal(name, Trust.AGENT, frozenset(), home=home).share
         for count in range(cap + 1):
             try:
@@ -61,10 +65,10 @@ def test_the_tokens_of_a_home_together_have_half_of_the_places_and_a_clients_a_q
                 return count
         raise AssertionError(cap)
 
-    assert [taken_by("one"), taken_by("two"), taken_by("three")] == [cap // 4, cap // 4, 0]
-    assert taken_by("owner") == 0
+    assert [take_all("one"), take_all("two"), take_all("three")] == [cap // 4, cap // 4, 0]
+    assert take_all("owner") == 0
     shares.leave("h/one")
-    assert taken_by("owner") == 1
-    assert taken_by("owner", "other") == cap // 2 - 2  # What is left is for the operator of the node.
+    assert take_all("owner") == 1
+    assert take_all("owner", "other") == cap // 2 - 2  # The rest is reserved for the operator of the node.
     raised(HttpProblem, shares.take, "h/owner")
     shares.take("owner")

@@ -1,4 +1,4 @@
-"""Turns of a home on one node: one at a time, and over once there is no such home."""
+"""Turns of a home on one node: one at a time, and no turn after the home is removed."""
 
 from __future__ import annotations
 
@@ -15,83 +15,89 @@ from muniment.server import lane_tasks
 
 
 @pytest.fixture
-def held(fleet, tmp_path):
-    with HeldModel() as model, nodes(fleet, tmp_path, 1, model) as made:
+def slow_node(fleet, tmp_path):
+    with HeldModel() as model, nodes(fleet, tmp_path, 1, model) as running:
         model.hold()
-        yield made, model
+        yield running, model
 
 
-def begun(home, model):
-    """The id of a task that has come as far as its model."""
+def start_task(home, model):
+    """Start a task, wait for its model call, and return its id."""
     task_id = home.at[0].remember("The user prefers tea.")
     model.wait_until_asked()
     return task_id
 
 
-def test_a_second_turn_of_a_home_does_not_begin_what_runs_in_the_first(held):
-    made, model = held
-    home = made.home()
-    task_id = begun(home, model)
-    with ThreadPoolExecutor(1) as threads:  # As of a job that was taken for stalled, and comes here again.
-        again = threads.submit(made.nodes[0].node.home(home.name).turn)
-        wait([again], timeout=2.0)
-        tasks = lane_tasks.running(made.base.pool.home(home.name), home.name)
+def test_second_turn_does_not_restart_running_task(slow_node):
+    running, model = slow_node
+    home = running.home()
+    task_id = start_task(home, model)
+    with ThreadPoolExecutor(1) as threads:  # Like a job that was considered stalled and is delivered twice.
+        second_turn = threads.submit(running.nodes[0].node.home(home.name).turn)
+        wait([second_turn], timeout=2.0)
+        tasks = lane_tasks.running(running.base.pool.home(home.name), home.name)
         model.release()
     assert [(each.id, each.claim) for each in tasks] == [(task_id, 1)]
     assert home.at[0].wait(task_id)["status"] == "completed"
 
 
-def test_a_home_that_is_removed_while_it_has_its_turn_keeps_no_slot(held):
-    made, model = held
-    home = made.home()
-    begun(home, model)
-    homes.remove_home(made.base.owner, home.name)
+def test_home_removed_during_turn_frees_its_slot(slow_node):
+    running, model = slow_node
+    home = running.home()
+    start_task(home, model)
+    homes.remove_home(running.base.owner, home.name)
     model.release()
-    until(lambda: not made.nodes[0].node.running)
+    until(lambda: not running.nodes[0].node.running)
 
 
-def test_where_every_node_is_full_what_waits_stays_with_the_one_it_belongs_to(fleet, tmp_path, monkeypatch):
-    looks, look = [], TurnQueue._put_in
+def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
+    checked_queues, real_put_in = [], TurnQueue._put_in
     monkeypatch.setattr(queue, "SWEEP_SECONDS", 0.1)
-    monkeypatch.setattr(TurnQueue, "_put_in", lambda made: (look(made), looks.append(made)))
-    with HeldModel() as model, nodes(fleet, tmp_path, 0, model) as made:
+    monkeypatch.setattr(
+        TurnQueue,
+        "_put_in",
+        lambda fleet_nodes: (real_put_in(fleet_nodes), checked_queues.append(fleet_nodes)),
+    )
+    with HeldModel() as model, nodes(fleet, tmp_path, 0, model) as fleet_nodes:
         names = [f"{tmp_path.name}-{number}" for number in range(2)]
         for name in names:
-            made.start(tmp_path / name, name, model, lease=2.0, slots=1)
+            fleet_nodes.start(tmp_path / name, name, model, lease=2.0, slots=1)
         model.hold()
-        running, waiting = ([one_of(made, names, name) for name in names] for _ in range(2))
+        running, waiting = ([make_home_of_node(fleet_nodes, names, name) for name in names] for _ in range(2))
         for number, home in enumerate(running):
             home.at[0].remember("The user prefers tea.")
             model.wait_until_asked(number + 1)
-        until(lambda: set(full(fleet)) >= set(names))
-        known = full(fleet)
-        until(lambda: all(full(fleet)[name] > known[name] for name in names))  # Each knows of the other.
+        until(lambda: set(read_full_nodes(fleet)) >= set(names))
+        known = read_full_nodes(fleet)
+        until(
+            lambda: all(read_full_nodes(fleet)[name] > known[name] for name in names)
+        )  # Both nodes have seen each other.
         for home in waiting:
             home.at[0].remember("The user prefers tea.")
-        before = Counter(looks)
-        for node in made.nodes:
-            until(lambda queue_=node.node.queue: looks.count(queue_) > before[queue_] + 5)
-        belongs = {home.name: queue_of(name) for home, name in zip(waiting, names, strict=True)}
-        assert queued(fleet, list(belongs)) == belongs
+        before = Counter(checked_queues)
+        for node in fleet_nodes.nodes:
+            until(lambda queue_=node.node.queue: checked_queues.count(queue_) > before[queue_] + 5)
+        queues = {home.name: queue_of(name) for home, name in zip(waiting, names, strict=True)}
+        assert read_queues(fleet, list(queues)) == queues
         model.release()
 
 
-def one_of(made, names, name):
-    """A home that belongs to one of the nodes."""
+def make_home_of_node(running, names, name):
+    """Create a home that belongs to the named node."""
     while True:
-        home = made.home()
+        home = running.home()
         if node_for(home.name, names) == name:
             return home
 
 
-def full(fleet):
-    """When nodes that are full were seen."""
+def read_full_nodes(fleet):
+    """Return the times at which full nodes were seen."""
     with fleet.pool.connection() as connection:
         return dict(connection.execute("SELECT name, seen FROM node WHERE running = slots").fetchall())
 
 
-def queued(fleet, homes_):
-    """The queue in which each home waits."""
+def read_queues(fleet, homes_):
+    """Return the queue of each waiting home."""
     with fleet.pool.connection() as connection:
         return dict(
             connection.execute(

@@ -1,6 +1,6 @@
-"""The conversation with a host: order, cancellation, time, bounds, and what is no message.
+"""The conversation with a host: order, cancellation, time, limits, and invalid messages.
 
-Tasks here are held by the test; `tests/surface/cli/test_acp.py` has real ones, in a real process.
+The tests control the tasks; `tests/surface/cli/test_acp.py` has real ones, in a real process.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from muniment.server.lane_tasks import Ended
 
 REMEMBER = f"{BASE}/remember"
 SECONDS = 300.0
-PATIENCE = 30
+WAIT_SECONDS = 30
 
 
-def done(**result):
+def make_completed(**result):
     return Ended("completed", result)
 
 
-def breaks(_):
+def raise_error(_):
     raise RuntimeError("a secret text")
 
 
 class Host:
-    """The other side, and tasks that a test looks at (`begun`) and ends (`end`)."""
+    """A host, and the tasks that a test reads (`begun`) and ends (`end`)."""
 
     def __init__(self):
         self.begun, self._ends, self._answers, self.now = *(queue.Queue() for _ in range(3)), 1000.0
         self.workspace = SimpleNamespace(scopes=lambda: {"key": "user"}, is_open=True, problem=lambda: None)
-        terms, self.end = {"clock": lambda: self.now, "seconds": SECONDS}, self._ends.put
-        self.session = HostSession(self.workspace, self._work, self._answers.put, **terms)
+        options, self.end = {"clock": lambda: self.now, "seconds": SECONDS}, self._ends.put
+        self.session = HostSession(self.workspace, self._work, self._answers.put, **options)
 
-    def _work(self, task, cancel, tell):
-        tell({})
+    def _work(self, task, cancel, notify):
+        notify({})
         self.begun.put((task, cancel))
-        end = self._ends.get(timeout=PATIENCE)
+        end = self._ends.get(timeout=WAIT_SECONDS)
         return end(cancel) if callable(end) else end
 
     def next(self):
-        return self.begun.get(timeout=PATIENCE)
+        return self.begun.get(timeout=WAIT_SECONDS)
 
     def line(self, **document):
         self.session.receive(json.dumps({"jsonrpc": "2.0", **document}).encode())
@@ -59,7 +59,7 @@ class Host:
         self.line(method="$/cancel_request", params={"requestId": request_id})
 
     def answer(self):
-        line = self._answers.get(timeout=PATIENCE)
+        line = self._answers.get(timeout=WAIT_SECONDS)
         assert (line.find(b"\n"), line.isascii()) == (len(line) - 1, True)
         return json.loads(line)
 
@@ -75,14 +75,14 @@ def host():
     host = Host()
     yield host
     for _ in range(MAX_PENDING):
-        host.end(done())
+        host.end(make_completed())
     host.session.close()
 
 
-# -- what a host asks ------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_contract(host):
+def test_unknown_method_and_invalid_parameters_have_codes(host):
     for method in ("session/new", "_initialize", f"__{REMEMBER}", "", "$/cancel_request"):
         host.line(id=1, method=method)
         assert host.error() == (1, -32601, "method_not_found")
@@ -99,45 +99,46 @@ def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_
     assert host.begun.empty()
 
 
-# -- how a task ends -------------------------------------------------------------------------------------
+# -- ends of tasks -------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_told_by_its_code_and_review_and_a_defect_without_its_text(host):
+def test_failed_task_answers_code_and_review_without_text(host):
     host.remember(1)
     host.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
     data = host.answer()["error"]["data"]
     assert data == {"errorKind": "pending_review", "code": "pending_review", "reviewId": "review-1"}
-    for number, end in (2, breaks), (3, Ended("cancelled")):  # Though nobody asked.
+    # A cancelled task without a cancel request.
+    for number, end in (2, raise_error), (3, Ended("cancelled")):
         host.remember(number)
         host.end(end)
         answer = host.answer()
         assert (answer["id"], answer["error"]["code"]) == (number, -32603)
         assert answer["error"]["data"]["code"] == "remember_failed"
         assert "secret" not in json.dumps(answer)
-    host.workspace.problem = lambda: breaks(None)
+    host.workspace.problem = lambda: raise_error(None)
     host.line(id=4, method=AVAILABILITY)
     assert host.error() == (4, -32603, "remember_failed")
 
 
-# -- order, cancellation, time ---------------------------------------------------------------------------
+# -- order, cancellation, time -------------------------------------------------------------------------
 
 
-def test_tasks_run_one_at_a_time_in_order_and_what_committed_although_it_was_cancelled_has_completed(host):
+def test_tasks_run_in_order_and_committed_one_completes(host):
     for number in range(3):
         host.remember(number, f"fact {number}")
     for number in range(3):
         task, _ = host.next()
         assert (task.arguments["content"], host.begun.empty()) == (f"fact {number}", True)
         host.cancel(number)
-        host.end(done(summary="saved"))
+        host.end(make_completed(summary="saved"))
         assert host.answer() == {"jsonrpc": "2.0", "id": number, "result": {"summary": "saved"}}
 
 
-def cancelled(cancel):
-    return Ended("cancelled") if cancel.is_set() else done()
+def end_if_cancelled(cancel):
+    return Ended("cancelled") if cancel.is_set() else make_completed()
 
 
-def test_a_request_is_given_up_once_its_host_has_given_it_up_and_never_begun_if_it_still_waits(host):
+def test_requests_time_out_after_their_deadline(host):
     host.remember(1)
     _, cancel = host.next()
     assert host.session.deadline == host.now + SECONDS
@@ -147,28 +148,33 @@ def test_a_request_is_given_up_once_its_host_has_given_it_up_and_never_begun_if_
     host.now += 200
     host.session.expire()
     assert cancel.is_set()
-    assert host.session.deadline == host.now + 100  # Of the second; the first is not given up twice.
+    # Deadline of the second request; the first one is not cancelled twice.
+    assert host.session.deadline == host.now + 100
     host.cancel(1)
     host.now += 100
     host.session.expire()
     assert host.error() == (2, -32000, "dream_timeout")
-    host.end(cancelled)
+    host.end(end_if_cancelled)
     assert host.error() == (1, -32000, "remember_timeout")  # The first reason counts.
     assert host.begun.empty()
     assert host.session.deadline == float("inf")
 
 
-def test_a_look_that_hangs_is_given_up_at_once_even_if_it_breaks_later_and_at_the_end(host, monkeypatch):
-    began, free, ends = threading.Semaphore(0), threading.Event(), iter([breaks, lambda _: None])
+def test_hanging_availability_is_cancelled_or_times_out(host, monkeypatch):
+    started, released, results = (
+        threading.Semaphore(0),
+        threading.Event(),
+        iter([raise_error, lambda _: None]),
+    )
 
-    def hang():
-        began.release()
-        assert free.wait(PATIENCE)
-        return next(ends)(None)
+    def block():
+        started.release()
+        assert released.wait(WAIT_SECONDS)
+        return next(results)(None)
 
-    host.workspace.problem = hang
+    host.workspace.problem = block
     host.line(id=1, method=AVAILABILITY)
-    assert began.acquire(timeout=PATIENCE)
+    assert started.acquire(timeout=WAIT_SECONDS)
     host.line(id=2, method=AVAILABILITY)
     host.cancel(1)
     assert host.error() == (1, -32800, "cancelled")
@@ -177,24 +183,24 @@ def test_a_look_that_hangs_is_given_up_at_once_even_if_it_breaks_later_and_at_th
     assert host.error() == (2, -32000, "remember_timeout")
     host.workspace.problem = lambda: None
     host.line(id=3, method=AVAILABILITY)
-    free.set()
+    released.set()
     assert host.answer() == {"jsonrpc": "2.0", "id": 3, "result": {"available": True}}
-    free.clear()
+    released.clear()
     late = threading.Event()
-    host.workspace.problem = lambda: (late.set(), free.wait(PATIENCE))
+    host.workspace.problem = lambda: (late.set(), released.wait(WAIT_SECONDS))
     host.line(id=4, method=AVAILABILITY)
-    assert late.wait(PATIENCE)
-    assert Host().session.close()  # Whether all is at rest.
+    assert late.wait(WAIT_SECONDS)
+    assert Host().session.close()  # It returns whether all tasks have ended.
     monkeypatch.setattr(acp, "REST_SECONDS", 0.0)
     assert not host.session.close()
     assert host.error() == (4, -32800, "cancelled")
-    free.set()
+    released.set()
 
 
-# -- bounds ----------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------------
 
 
-def test_one_task_more_than_may_be_pending_is_refused_and_so_is_an_id_that_is_and_the_others_go_on(host):
+def test_pending_requests_are_limited_and_ids_unique(host):
     for number in range(MAX_PENDING):
         host.remember(number)
     host.remember(0)
@@ -203,24 +209,29 @@ def test_one_task_more_than_may_be_pending_is_refused_and_so_is_an_id_that_is_an
     assert host.error() == ("late", -32000, "remember_queue_full")
     host.line(id="look", method=AVAILABILITY)
     assert host.answer()["result"] == {"available": True}
-    host.end(done())
+    host.end(make_completed())
     assert host.answer()["id"] == 0
-    host.remember(0)  # Its id, and its place, may be used again.
+    host.remember(0)  # Its id and its place are free.
     assert host._answers.empty()
 
 
-def test_what_is_no_message_is_answered_without_an_id(host):
-    a = b'{"jsonrpc":"2.0",'
+def test_invalid_message_is_answered_without_id(host):
+    start = b'{"jsonrpc":"2.0",'
     for line in (
-        *(b"{", b"\xff", b"[" * 100_000, a + b'"id":1,"id":2,"method":"initialize"}'),
-        *(a + b'"id":%b,"method":"initialize"}' % each for each in (b'"\\ud800"', b"NaN", b"9" * 5000)),
+        *(b"{", b"\xff", b"[" * 100_000, start + b'"id":1,"id":2,"method":"initialize"}'),
+        *(start + b'"id":%b,"method":"initialize"}' % each for each in (b'"\\ud800"', b"NaN", b"9" * 5000)),
     ):
         host.session.receive(line)
         assert host.error() == (None, -32700, "invalid_json"), line[:60]
     for line in (
-        *(b"null", b"[]", b"[" + a + b'"id":1,"method":"initialize"}]', b'{"id":1,"method":"initialize"}'),
-        *(b'{"jsonrpc":2.0,"id":1,"method":"initialize"}', a + b'"id":1}', a + b'"id":1,"method":1}'),
-        *(a + b'"id":%b,"method":"initialize"}' % each for each in (b"null", b"true", b"1.5")),
+        *(
+            b"null",
+            b"[]",
+            b"[" + start + b'"id":1,"method":"initialize"}]',
+            b'{"id":1,"method":"initialize"}',
+        ),
+        *(b'{"jsonrpc":2.0,"id":1,"method":"initialize"}', start + b'"id":1}', start + b'"id":1,"method":1}'),
+        *(start + b'"id":%b,"method":"initialize"}' % each for each in (b"null", b"true", b"1.5")),
     ):
         host.session.receive(line)
         assert host.error() == (None, -32600, "invalid_request"), line[:60]
@@ -228,9 +239,9 @@ def test_what_is_no_message_is_answered_without_an_id(host):
     assert host.error() == (None, -32700, "body_too_large")
 
 
-def test_what_wants_no_answer_gets_none_and_does_nothing_and_a_request_stays_one_whatever_it_holds(host):
-    notified = {"method": REMEMBER, "params": {"content": "nobody would learn of it"}}
-    for document in notified, {"method": "session/cancel", "params": []}, {"id": 1, "result": {}}:
+def test_notification_gets_no_answer(host):
+    notification = {"method": REMEMBER, "params": {"content": "nobody would learn of it"}}
+    for document in notification, {"method": "session/cancel", "params": []}, {"id": 1, "result": {}}:
         host.line(**document)
     host.session.receive(b"  ")
     host.line(id=1, method="initialize", result={}, error=None, more=[1])
@@ -239,10 +250,10 @@ def test_what_wants_no_answer_gets_none_and_does_nothing_and_a_request_stays_one
     assert host.begun.empty()
 
 
-def test_lines_are_cut_wherever_the_bytes_come_in_pieces_and_one_that_never_ends_is_not_kept():
+def test_lines_do_not_depend_on_chunk_borders():
     lines = Lines()
-    cut = [line for piece in (b"on", b"e\ntwo\n\nth", b"ree", b"\nrest") for line in lines.feed(piece)]
-    assert cut == [b"one", b"two", b"", b"three"]
+    found = [line for piece in (b"on", b"e\ntwo\n\nth", b"ree", b"\nrest") for line in lines.feed(piece)]
+    assert found == [b"one", b"two", b"", b"three"]
     lines, longest = Lines(), b"x" * MAX_LINE_BYTES
     assert lines.feed(longest + b"\n") == [longest]
     for _ in range(3):

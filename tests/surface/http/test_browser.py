@@ -1,4 +1,4 @@
-"""What pages may do, as a browser sees it."""
+"""The permissions of pages in a real browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kit.server.raw import running
 SECONDS = 60
 
 SCRIPT = """<meta charset="utf-8"><script>
-const daemon = %s, headers = {Authorization: "Bearer " + %s}, told = {origin: self.origin};
+const daemon = %s, headers = {Authorization: "Bearer " + %s}, results = {origin: self.origin};
 const json = {...headers, "Content-Type": "application/json", "Idempotency-Key": "one"};
 const tries = {
   async health() { return (await fetch(daemon + "/health", {headers})).json(); },
@@ -33,39 +33,39 @@ const tries = {
   },
 };
 (async () => {
-  for (const [name, attempt] of Object.entries(tries)) told[name] = await attempt().catch(() => "blocked");
-  top.postMessage(JSON.stringify(told), "*");
+  for (const [name, attempt] of Object.entries(tries)) results[name] = await attempt().catch(() => "blocked");
+  top.postMessage(JSON.stringify(results), "*");
 })();
-onmessage = (event) => fetch("/told", {method: "POST", body: event.data});
+onmessage = (event) => fetch("/results", {method: "POST", body: event.data});
 </script>"""
 FRAME = """<iframe sandbox="allow-scripts" src="/"></iframe>
-<script>onmessage = (event) => fetch("/told", {method: "POST", body: event.data});</script>"""
+<script>onmessage = (event) => fetch("/results", {method: "POST", body: event.data});</script>"""
 
 
 @pytest.mark.slow
 @needs_browser
-def test_a_page_of_an_allowed_origin_uses_the_daemon_and_no_other_page_reads_a_word(tmp_path):
-    told, answers = queue.Queue(), {}
+def test_only_page_of_allowed_origin_uses_daemon(tmp_path):
+    results, answers = queue.Queue(), {}
 
-    def answer(asked):
-        if asked.command == "POST":
-            told.put(json.loads(asked.sent))
-        return html(answers.get(asked.path, "") if asked.command == "GET" else "")
+    def answer(request):
+        if request.command == "POST":
+            results.put(json.loads(request.sent))
+        return html(answers.get(request.path, "") if request.command == "GET" else "")
 
     with answering(answer) as port:
         allowed = f"http://good.test:{port}"
         with running(tmp_path, allow_origins=(allowed,)) as daemon, browser(tmp_path) as chromium:
             answers |= {"/": SCRIPT % (json.dumps(daemon.url), json.dumps(daemon.token)), "/framed": FRAME}
             seen = {}
-            places = (
+            pages = (
                 ("good.test", ""),
                 ("evil.test", ""),
                 ("good.test.evil.test", ""),
                 ("good.test", "framed"),
             )
-            for name, path in places:
+            for name, path in pages:
                 chromium.get(f"http://{name}:{port}/{path}")
-                found = told.get(timeout=SECONDS)
+                found = results.get(timeout=SECONDS)
                 seen[found.pop("origin")] = found
         good = seen.pop(allowed)
         expected = {"health": {"status": "ok"}, "tokenless": "token_required", "remembered": "completed"}

@@ -1,4 +1,4 @@
-"""Every code of the contract, brought about: of answers over a socket, of tasks by tasks that fail."""
+"""Every code of the contract occurs: in answers over a socket and in failed tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from muniment.store.tasks import Originator
 
 KINDS, REVIEWED = ("remember", "forget", "dream"), '{ trust = "owner", commit = "review" }'
 FACT, QUERY = {"content": "The user prefers codes to prose"}, {"query": "tea"}
-REFUSED = [  # code, method, path, body, and what else is sent
+REFUSED = [  # code, method, path, body, and further options
     ("invalid_request", "GET", "tasks?status=done", None, {}),
     ("invalid_json", "POST", "remember", b'{"content": "a", "content": "b"}', {}),
     ("invalid_content", "POST", "remember", {"content": " \n "}, {}),
@@ -52,20 +52,21 @@ REFUSED = [  # code, method, path, body, and what else is sent
 ]
 
 
-def writes(path, text, before=(), meddle=lambda: None):
-    """Makes the calls of `before`, then writes a file, then says so; `meddle` comes before that."""
+def write_then_answer(path, text, before=(), interfere=lambda: None):
+    """Return a model that makes the calls of `before`, calls `interfere`, writes a file and answers."""
     steps = [*before, ("write_file", {"path": path, "content": f"---\nname: T\ntype: user\n---\n{text}\n"})]
 
-    def mind(request):
+    def answer_request(request):
         done = sum(1 for message in request.body["messages"] if message["role"] == "tool")
-        return AskForCalls([steps[done]]) if done < len(steps) else (meddle(), Say("Saved."))[1]
+        return AskForCalls([steps[done]]) if done < len(steps) else (interfere(), Say("Saved."))[1]
 
-    return mind
+    return answer_request
 
 
-class World:
-    """A daemon with a model of which a test has the say: its user scope is reviewed, it holds at most twelve
-    files and never retries."""
+class ScriptedDaemon:
+    """A daemon with a scripted model: its user scope is reviewed, it stores at most twelve files and never
+    retries.
+    """
 
     def __init__(self, daemon, model):
         self.daemon, self.model = daemon, model
@@ -73,14 +74,14 @@ class World:
     def __getattr__(self, name):
         return getattr(self.daemon, name)
 
-    def written(self, path, text, **body):
-        """The task of a fact that the model files so."""
-        self.model.mind = writes(path, text)
+    def remember_file(self, path, text, **body):
+        """Remember a fact that the model writes to `path`, and return the task."""
+        self.model.mind = write_then_answer(path, text)
         return self.done("remember", {"content": text, **body})
 
     def review(self, path, text):
-        """What waits to be written there: its id and digest."""
-        waiting = self.written(path, text)["reviewId"]
+        """Create a pending review of a file and return its id and digest."""
+        waiting = self.remember_file(path, text)["reviewId"]
         return waiting, self.get(f"{BASE}/review/{waiting}").json()["digest"]
 
     def approve(self, review_id, digest):
@@ -94,17 +95,19 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def scripted_daemon(tmp_path_factory):
     base = tmp_path_factory.mktemp("picky")
-    terms = {"user": REVIEWED, "conflict": '"fail"', "max_files": "12", "max_scope_share": "1.0"}
-    policy = policy_file(base, require='"none"', **terms)
+    settings = {"user": REVIEWED, "conflict": '"fail"', "max_files": "12", "max_scope_share": "1.0"}
+    policy = policy_file(base, require='"none"', **settings)
     with HeldModel() as model, running(base, model, policy=policy, broken=True) as served:
-        yield World(served, model)
+        yield ScriptedDaemon(served, model)
 
 
-def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypatch, subtests):
-    seen, groups = set(), (of_requests, of_reviews, of_undos, of_the_content, of_the_policy, of_the_daemon)
-    for code, sent in chain(refused(daemon), *(group(world, monkeypatch) for group in groups)):
+def test_every_answer_code_occurs(daemon, scripted_daemon, monkeypatch, subtests):
+    seen, groups = set(), (request_cases, review_cases, undo_cases, content_cases, policy_cases, daemon_cases)
+    for code, sent in chain(
+        rejected_requests(daemon), *(group(scripted_daemon, monkeypatch) for group in groups)
+    ):
         seen.add(code)
         with subtests.test(code):
             (status, sentence, *_), document = CODES[code], sent.json()
@@ -112,126 +115,128 @@ def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypat
             expected |= dict.fromkeys(("error", "title"), sentence)
             assert (sent.status_code, document) == (status, document | expected), document
             assert sent.headers["content-type"] == "application/problem+json"
-    # That only an undo could be told, and those are the owner's, whom no review stops; and that a node alone
-    # tells: tests/surface/fleet/test_away.py.
+    # Only an undo could return the first code, and an undo of the owner needs no review. Only a node returns
+    # the second one: tests/surface/fleet/test_away.py.
     assert seen == {code for code, means in CODES.items() if means.status} - {"pending_review", "ledger_away"}
 
 
-def refused(daemon):
+def rejected_requests(daemon):
     daemon.post(f"{BASE}/dream", {}, idempotency_key="codes")
     for code, method, path, body, more in REFUSED:
-        whose = {"token": daemon.client} if more.get("token") == "client" else {}
-        sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more | whose)
+        token = {"token": daemon.client} if more.get("token") == "client" else {}
+        sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more | token)
         assert sent.headers.get("allow") == ("POST" if code == "method_not_allowed" else None)
         yield code, sent
 
 
-def of_requests(world, monkeypatch):
+def request_cases(scripted_daemon, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(http, "BODY_SECONDS", 0.05)
-        late = start(world, "Content-Length: 9") + b"{"
+        late = start(scripted_daemon, "Content-Length: 9") + b"{"
         for code, data in ("invalid_http", b"what is this?\r\n\r\n"), ("request_timeout", late):
-            found = world.raw(data)
+            found = scripted_daemon.raw(data)
             yield code, httpx2.Response(found.status, headers=found.headers, content=found.body)
 
 
-def of_reviews(world, _):
-    review_id, digest = world.review("user/changed.md", "The user changes")
-    yield "review_changed", world.approve(review_id, digest[::-1])
-    rejected = world.post(f"{BASE}/review/{review_id}/reject", {}).json()
+def review_cases(scripted_daemon, _):
+    review_id, digest = scripted_daemon.review("user/changed.md", "The user changes")
+    yield "review_changed", scripted_daemon.approve(review_id, digest[::-1])
+    rejected = scripted_daemon.post(f"{BASE}/review/{review_id}/reject", {}).json()
     assert rejected == rejected | {"status": "rejected", "filesTouched": []}
-    yield "review_closed", world.approve(review_id, digest)
-    assert "changed.md" not in world.files()
-    waiting = world.review("user/conflict.md", "The user disagrees")
-    (world.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
-    yield "store_conflict", (sent := world.approve(*waiting))
+    yield "review_closed", scripted_daemon.approve(review_id, digest)
+    assert "changed.md" not in scripted_daemon.files()
+    waiting = scripted_daemon.review("user/conflict.md", "The user disagrees")
+    (scripted_daemon.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
+    yield "store_conflict", (sent := scripted_daemon.approve(*waiting))
     assert sent.json()["paths"] == ["user/conflict.md"]
-    waiting = world.review("user/quota.md", "The user hoards")
-    hoard = [world.root() / f"hoard-{number}.md" for number in range(12)]
+    waiting = scripted_daemon.review("user/quota.md", "The user hoards")
+    hoard = [scripted_daemon.root() / f"hoard-{number}.md" for number in range(12)]
     for path in hoard:
         path.write_text("full\n")
-    yield "quota", world.approve(*waiting)
+    yield "quota", scripted_daemon.approve(*waiting)
     for path in hoard:
         path.unlink()
 
 
-def of_undos(world, monkeypatch):
-    done = world.written("project/overlap.md", "This project overlaps", scope="project")
-    (world.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
-    yield "undo_overlap", (sent := world.undo(done))
+def undo_cases(scripted_daemon, monkeypatch):
+    done = scripted_daemon.remember_file("project/overlap.md", "This project overlaps", scope="project")
+    (scripted_daemon.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
+    yield "undo_overlap", (sent := scripted_daemon.undo(done))
     assert sent.json()["paths"] == ["project/overlap.md"]
-    done = world.written("project/undone.md", "This project is undone", scope="project")
-    world.undo(done)
-    yield "already_undone", world.undo(done)
-    done = world.written("project/erased.md", "This project is erased", scope="project")
-    with monkeypatch.context() as patch, locked(world.root("project")):
+    done = scripted_daemon.remember_file("project/undone.md", "This project is undone", scope="project")
+    scripted_daemon.undo(done)
+    yield "already_undone", scripted_daemon.undo(done)
+    done = scripted_daemon.remember_file("project/erased.md", "This project is erased", scope="project")
+    with monkeypatch.context() as patch, locked(scripted_daemon.root("project")):
         patch.setattr(place, "WAIT_SECONDS", 0.1)
-        yield "deadline", world.erase(done)
-    assert world.erase(done).json()["status"] == "erased"
-    yield "erased", world.undo(done)
+        yield "deadline", scripted_daemon.erase(done)
+    assert scripted_daemon.erase(done).json()["status"] == "erased"
+    yield "erased", scripted_daemon.undo(done)
 
 
-def of_the_content(world, _):
-    (base := world.base / "lax").mkdir()
+def content_cases(scripted_daemon, _):
+    (base := scripted_daemon.base / "lax").mkdir()
     unseen = "The user\u202e is invisible"
     policy = partial(policy_file, base, require='"none"', user=REVIEWED)
-    world.model.mind = writes("user/loud.md", unseen)
-    with running(base, world.model, policy=policy(reject="[]")) as daemon:
+    scripted_daemon.model.mind = write_then_answer("user/loud.md", unseen)
+    with running(base, scripted_daemon.model, policy=policy(reject="[]")) as daemon:
         waiting = daemon.done("remember", {"content": unseen})["reviewId"]
     with running(base, policy=policy()) as daemon:
         digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
         yield "content_rejected", daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
 
 
-def of_the_policy(world, _):
-    (base := world.base / "broken").mkdir()
+def policy_cases(scripted_daemon, _):
+    (base := scripted_daemon.base / "broken").mkdir()
     (base / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
     with running(base, policy=base / "policy.toml") as daemon:
         assert daemon.get("/healthz").json() == {"status": "ok"}
         yield "not_ready", (unready := daemon.get("/readyz"))
         assert unready.json()["workspaces"] == {daemon.key: "policy_invalid"}
         assert daemon.post(f"{BASE}/recall", {"query": "x"}).json()["error"] == "managed_memory_unavailable"
-        assert "policy_invalid" in str([each.getMessage() for each in world.records])
+        assert "policy_invalid" in str([each.getMessage() for each in scripted_daemon.records])
         yield "managed_memory_unavailable", daemon.post(f"{BASE}/remember", FACT)
 
 
-def of_the_daemon(world, monkeypatch):
+def daemon_cases(scripted_daemon, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(routes.importlib.util, "find_spec", lambda _: None)
-        yield "mcp_not_installed", world.post("/mcp", {})
-        yield "ui_not_installed", world.post("/ui", {})
-    with monkeypatch.context() as patch, socket.create_server(("127.0.0.2", 0)) as elsewhere:
-        patch.setattr(world.core.door, "listener", elsewhere)
-        yield "ui_not_local", world.post("/ui", {})
-    with socket.create_server(("::1", world.port), family=socket.AF_INET6):
-        yield "ui_port_taken", world.post("/ui", {})
-    world.model.hold()
-    accepted = [world.remember(f"The user waits {number}") for number in range(16)]
-    yield "remember_queue_full", world.post(f"{BASE}/remember", FACT)
+        yield "mcp_not_installed", scripted_daemon.post("/mcp", {})
+        yield "ui_not_installed", scripted_daemon.post("/ui", {})
+    with monkeypatch.context() as patch, socket.create_server(("127.0.0.2", 0)) as other_listener:
+        patch.setattr(scripted_daemon.core.door, "listener", other_listener)
+        yield "ui_not_local", scripted_daemon.post("/ui", {})
+    with socket.create_server(("::1", scripted_daemon.port), family=socket.AF_INET6):
+        yield "ui_port_taken", scripted_daemon.post("/ui", {})
+    scripted_daemon.model.hold()
+    accepted = [scripted_daemon.remember(f"The user waits {number}") for number in range(16)]
+    yield "remember_queue_full", scripted_daemon.post(f"{BASE}/remember", FACT)
     for task_id in reversed(accepted):
-        world.cancel(task_id)
-    world.model.release()
-    workspaces = world.core.workspaces
+        scripted_daemon.cancel(task_id)
+    scripted_daemon.model.release()
+    workspaces = scripted_daemon.core.workspaces
     with monkeypatch.context() as patch:
-        patch.setattr(world.core, "workspaces", workspaces | {"other": workspaces[world.key]})
-        yield "workspace_required", world.get(f"{BASE}/tasks")
+        patch.setattr(
+            scripted_daemon.core, "workspaces", workspaces | {"other": workspaces[scripted_daemon.key]}
+        )
+        yield "workspace_required", scripted_daemon.get(f"{BASE}/tasks")
     with monkeypatch.context() as patch:
-        patch.setattr(world.core, "_is_draining", True)
-        assert world.get("/readyz").json()["reason"] == "draining"
+        patch.setattr(scripted_daemon.core, "_is_draining", True)
+        assert scripted_daemon.get("/readyz").json()["reason"] == "draining"
         for path, body in ("review", None), ("remember", FACT), ("recall", QUERY):
-            sent = world.send("POST" if body else "GET", f"{BASE}/{path}", body)
+            sent = scripted_daemon.send("POST" if body else "GET", f"{BASE}/{path}", body)
             yield "workspace_draining", sent
             assert sent.headers["retry-after"] == "1"
-    with monkeypatch.context() as patch, world.follow() as follower:
+    with monkeypatch.context() as patch, scripted_daemon.follow() as follower:
         follower.start()
-        patch.setattr(world.guard.following, "cap", 1)
-        yield "busy", (sent := world.get(f"{BASE}/events"))
+        patch.setattr(scripted_daemon.guard.following, "cap", 1)
+        yield "busy", (sent := scripted_daemon.get(f"{BASE}/events"))
         assert sent.headers["retry-after"] == "5"
-        patch.setattr(world.core, "metrics", None)
-        yield "internal_error", world.get("/metrics")
-        patch.setattr(world.core.workspaces[world.key], "problem", lambda: 1 / 0)
+        patch.setattr(scripted_daemon.core, "metrics", None)
+        yield "internal_error", scripted_daemon.get("/metrics")
+        patch.setattr(scripted_daemon.core.workspaces[scripted_daemon.key], "problem", lambda: 1 / 0)
         for kind, body in zip(KINDS, (FACT, QUERY, {}), strict=True):
-            yield f"{kind}_failed", world.post(f"{BASE}/{kind}", body)
+            yield f"{kind}_failed", scripted_daemon.post(f"{BASE}/{kind}", body)
 
 
 # -- tasks ---------------------------------------------------------------------------------------------
@@ -246,9 +251,9 @@ def assert_failed(failed, code):
         assert failed == failed | {"status": "failed", "error": failed["error"] | error}
 
 
-def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
-    seen, groups = set(), (of_minds, of_owners, of_races, of_daemons_that_end)
-    for code, failed in chain(*(group(world) for group in groups)):
+def test_every_task_code_occurs(scripted_daemon, subtests):
+    seen, groups = set(), (model_cases, owner_cases, race_cases, stopped_daemon_cases)
+    for code, failed in chain(*(group(scripted_daemon) for group in groups)):
         seen.add(code)
         with subtests.test(code):
             assert_failed(failed, code)
@@ -257,69 +262,82 @@ def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
     assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
 
 
-def of_minds(world):
+def model_cases(scripted_daemon):
     for code, path, body in (
         ("remember_path_escape", "project/../../../escape.md", {}),
         ("remember_scope_mismatch", "user/elsewhere.md", {"scope": "project"}),
         ("remember_refused", "project/pinned/mine.md", {"scope": "project"}),
     ):
-        yield code, world.written(path, f"This project has {path}", **body)
+        yield code, scripted_daemon.remember_file(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
-        world.model.mind = lambda _, text=text: Say(text)
-        yield code, world.done("remember", {"content": f"This project does nothing: {code}"})
-    yield "invalid_query", world.done("forget", {"query": "the and of"})
+        scripted_daemon.model.mind = lambda _, text=text: Say(text)
+        yield code, scripted_daemon.done("remember", {"content": f"This project does nothing: {code}"})
+    yield "invalid_query", scripted_daemon.done("forget", {"query": "the and of"})
 
 
-def of_owners(world):
+def owner_cases(scripted_daemon):
     text = "The user reads before signing"
-    yield "pending_review", (failed := world.written("user/signed.md", text))
+    yield "pending_review", (failed := scripted_daemon.remember_file("user/signed.md", text))
     waiting = failed["error"]["reviewId"]
-    listed = {each["reviewId"]: each for each in world.get(f"{BASE}/review").json()["reviews"]}[waiting]
+    listed = {each["reviewId"]: each for each in scripted_daemon.get(f"{BASE}/review").json()["reviews"]}[
+        waiting
+    ]
     assert (listed["paths"], listed["kind"]) == (["user/signed.md"], "remember")
-    assert "signed.md" not in world.files()
-    approved = world.approve(waiting, world.get(f"{BASE}/review/{waiting}").json()["digest"]).json()
-    told = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
-    assert (approved, text in world.files()["signed.md"]) == (approved | told, True)
-    with world.follow(cursor=world.cursor(0)) as follower:
-        told = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
-    assert (told.type, told.data["source"]) == ("memory_changed", "workspace_memory_remember")
-    done = world.written("project/gone.md", "This project is gone", scope="project")
-    world.erase(done)
-    yield "erased", world.look(done["taskId"])
+    assert "signed.md" not in scripted_daemon.files()
+    approved = scripted_daemon.approve(
+        waiting, scripted_daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
+    ).json()
+    expected = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
+    assert (approved, text in scripted_daemon.files()["signed.md"]) == (approved | expected, True)
+    with scripted_daemon.follow(cursor=scripted_daemon.cursor(0)) as follower:
+        event = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
+    assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
+    done = scripted_daemon.remember_file("project/gone.md", "This project is gone", scope="project")
+    scripted_daemon.erase(done)
+    yield "erased", scripted_daemon.look(done["taskId"])
 
 
-def of_races(world):
-    path, text = world.root("project") / "race.md", "This project races"
+def race_cases(scripted_daemon):
+    path, text = scripted_daemon.root("project") / "race.md", "This project races"
     path.write_text("before\n", encoding="utf-8")
     before = [("read_file", {"path": "project/race.md"})]
-    world.model.mind = writes("project/race.md", text, before, lambda: path.write_text("meanwhile\n"))
-    failed = world.done("remember", {"content": text, "scope": "project"})
+    scripted_daemon.model.mind = write_then_answer(
+        "project/race.md", text, before, lambda: path.write_text("meanwhile\n")
+    )
+    failed = scripted_daemon.done("remember", {"content": text, "scope": "project"})
     assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
     yield "store_conflict", failed
-    shown = world.done("forget", {"query": "project/race.md", "dryRun": True})["result"]["digest"]
+    preview_digest = scripted_daemon.done("forget", {"query": "project/race.md", "dryRun": True})["result"][
+        "digest"
+    ]
     path.write_text("once more\n", encoding="utf-8")
-    yield "preview_changed", world.done("forget", {"query": "project/race.md", "digest": shown})
-    world.model.mind = writes("project/never.md", "This project is never finished")
-    world.model.hold()
-    for task_id in reversed([world.submit("remember", FACT, token=world.client) for _ in range(2)]):
-        mine = world.cancel(task_id).json()  # One that waits, and one that runs.
-        assert world.look(task_id) == world.cancel(task_id).json() == mine
-        yield "cancelled", mine
-    world.model.release()
-    assert "never.md" not in world.files("project")
+    yield (
+        "preview_changed",
+        scripted_daemon.done("forget", {"query": "project/race.md", "digest": preview_digest}),
+    )
+    scripted_daemon.model.mind = write_then_answer("project/never.md", "This project is never finished")
+    scripted_daemon.model.hold()
+    for task_id in reversed(
+        [scripted_daemon.submit("remember", FACT, token=scripted_daemon.client) for _ in range(2)]
+    ):
+        task = scripted_daemon.cancel(task_id).json()  # One is queued, and one is running.
+        assert scripted_daemon.look(task_id) == scripted_daemon.cancel(task_id).json() == task
+        yield "cancelled", task
+    scripted_daemon.model.release()
+    assert "never.md" not in scripted_daemon.files("project")
 
 
-def of_daemons_that_end(world):
-    (base := world.base / "moved").mkdir()
-    with running(base, world.model) as daemon:
-        world.model.hold()
-        asked = len(world.model.server.requests)
-        ahead, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
-        world.model.wait_until_asked(asked + 1)
+def stopped_daemon_cases(scripted_daemon):
+    (base := scripted_daemon.base / "moved").mkdir()
+    with running(base, scripted_daemon.model) as daemon:
+        scripted_daemon.model.hold()
+        request_count = len(scripted_daemon.model.server.requests)
+        first, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
+        scripted_daemon.model.wait_until_asked(request_count + 1)
         daemon.root().rename(base / "elsewhere")
-        daemon.cancel(ahead)
+        daemon.cancel(first)
         yield "managed_memory_unavailable", daemon.wait(task_id)
-    with State(daemon.state) as state:  # No attempt came to an end: the daemon was killed each time.
+    with State(daemon.state) as state:  # No attempt ended: the daemon was killed each time.
         lane = Lane(state, daemon.key)
         task_id = lane.submit(NewTask("dream", {}, Originator("owner"), {})).task.id
         for _ in range(MAX_ATTEMPTS):
@@ -330,11 +348,11 @@ def of_daemons_that_end(world):
 
 
 @pytest.mark.slow
-def test_what_its_deadline_ends_is_told_so_by_its_kind(tmp_path, model):
+def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
     policy = policy_file(tmp_path, require='"none"', seconds="1")
     with running(tmp_path, model, policy=policy) as daemon:
         for number in (1, 2):
-            model.mind = writes(f"user/{number}.md", "The user has a twin")
+            model.mind = write_then_answer(f"user/{number}.md", "The user has a twin")
             assert daemon.done("remember", {"content": "The user has a twin"})["status"] == "completed"
         with locked(daemon.root()):
             assert_failed(daemon.done("dream", {}), "dream_timeout")
@@ -342,5 +360,5 @@ def test_what_its_deadline_ends_is_told_so_by_its_kind(tmp_path, model):
         assert_failed(daemon.done("remember", {"content": "The user is late"}), "remember_timeout")
         assert_failed(daemon.done("forget", {"query": "user has twin"}), "forget_timeout")
         model.release()
-        model.mind = writes("user/back.md", "The user is back")
+        model.mind = write_then_answer("user/back.md", "The user is back")
         assert daemon.done("remember", {"content": "The user is back"})["status"] == "completed"

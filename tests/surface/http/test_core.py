@@ -1,4 +1,4 @@
-"""What a daemon does beside HTTP: lanes, threads and roots, its end, what embeds it; as a program, killed."""
+"""The daemon without HTTP: lanes, threads and roots, shutdown, embedding; and a killed process."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ KINDS = (("remember", FACT), ("forget", {"query": "nothing of it"}), ("dream", {
 DRAINING = (503, "workspace_draining")
 
 
-def ended(daemon, task_id):
-    """Status and code of a task once it is over."""
+def read_end(daemon, task_id):
+    """Wait for a task and return its status and code."""
     task = daemon.wait(task_id)
     return task["status"], task.get("error", {}).get("code")
 
@@ -53,29 +53,29 @@ def ended(daemon, task_id):
 # -- the lane ------------------------------------------------------------------------------------------
 
 
-def test_tasks_run_one_at_a_time_in_the_order_of_acceptance_and_what_waits_is_cancelled(held, model):
+def test_tasks_run_in_order_and_queued_one_is_cancelled(held, model):
     accepted = [held.submit(*KINDS[number % 3]) for number in range(9)]
     model.wait_until_asked()
     assert [held.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
-    doomed = accepted.pop(7)
-    cancelled = held.cancel(doomed).json()
-    assert held.cancel(doomed).json() == cancelled == cancelled | {"status": "cancelled"}
+    cancelled_id = accepted.pop(7)
+    cancelled = held.cancel(cancelled_id).json()
+    assert held.cancel(cancelled_id).json() == cancelled == cancelled | {"status": "cancelled"}
     model.release()
     with held.follow(cursor=held.cursor(0)) as follower:
         last = {"taskId": accepted[-1], "status": "completed"}
         seen = follower.until(lambda each: each.data == each.data | last)
     tasks = [each.data for each in seen if each.type == "task" and "turn" not in each.data]
-    told = [(each["taskId"], each["status"]) for each in tasks]
-    assert [status for task_id, status in told if task_id == doomed] == ["queued", "cancelled"]
+    statuses = [(each["taskId"], each["status"]) for each in tasks]
+    assert [status for task_id, status in statuses if task_id == cancelled_id] == ["queued", "cancelled"]
     order = [(task_id, status) for task_id in accepted for status in ("running", "completed")]
-    assert [each for each in told if each[1] != "queued" and each[0] != doomed] == order
+    assert [each for each in statuses if each[1] != "queued" and each[0] != cancelled_id] == order
 
 
-def test_what_runs_is_cancelled_with_worker_and_request_by_request_or_backstop(tmp_path, monkeypatch, model):
+def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch, model):
     us, runs = os.getpid(), (("remember", FACT), ("forget", {"query": "user owns bicycle"}))
     for way in "cancel", "backstop":
         with running(tmp_path, model, workers=True) as daemon:
-            assert ended(daemon, daemon.remember("The user owns 1 bicycle"))[0] == "completed"
+            assert read_end(daemon, daemon.remember("The user owns 1 bicycle"))[0] == "completed"
             zygote = descendants(us)
             for kind, body in runs:
                 seen = len(model.server.requests)
@@ -86,7 +86,7 @@ def test_what_runs_is_cancelled_with_worker_and_request_by_request_or_backstop(t
                 if way == "cancel":
                     assert daemon.cancel(task_id).json()["status"] == "cancelled"
                 else:
-                    assert ended(daemon, task_id) == ("failed", f"{kind}_timeout")
+                    assert read_end(daemon, task_id) == ("failed", f"{kind}_timeout")
                 assert request.hung_up.wait(STOP_SECONDS)
                 assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
                 model.release()
@@ -95,15 +95,15 @@ def test_what_runs_is_cancelled_with_worker_and_request_by_request_or_backstop(t
         monkeypatch.setattr(core, "LaneRunner", partial(LaneRunner, backstop=0.5))
 
 
-def assert_dead(daemon, reason):
-    """It takes no tasks, and says why to whoever asks if all is well."""
-    told = daemon.post(f"{BASE}/remember", FACT).json(), daemon.get("/readyz").json()
+def assert_not_ready(daemon, reason):
+    """Check that the daemon accepts no tasks and reports the reason."""
+    answers = daemon.post(f"{BASE}/remember", FACT).json(), daemon.get("/readyz").json()
     unready = {"code": "not_ready", "reason": "unavailable", "workspaces": {daemon.key: reason}}
-    dead = {"status": 409, "code": "managed_memory_unavailable", "reason": reason}
-    assert told == (told[0] | dead, told[1] | unready)
+    problem = {"status": 409, "code": "managed_memory_unavailable", "reason": reason}
+    assert answers == (answers[0] | problem, answers[1] | unready)
 
 
-def test_a_lane_whose_thread_broke_takes_no_tasks_and_is_told_to_whoever_asks(tmp_path, monkeypatch):
+def test_lane_with_dead_thread_rejects_tasks_and_is_not_ready(tmp_path, monkeypatch):
     with running(tmp_path, broken=True) as daemon:
         assert daemon.get("/readyz").status_code == 200
         (runner,) = daemon.core._runners.values()
@@ -111,51 +111,51 @@ def test_a_lane_whose_thread_broke_takes_no_tasks_and_is_told_to_whoever_asks(tm
             patch.setattr(Lane, "claim", lambda _: 1 / 0)
             waiting = daemon.submit("remember", FACT)
             runner._threads[0].join(STOP_SECONDS)
-        assert_dead(daemon, "lane_dead")
+        assert_not_ready(daemon, "lane_dead")
         assert daemon.get("/healthz").status_code == 200
     with running(tmp_path) as daemon:
-        assert ended(daemon, waiting) == ("completed", None)
+        assert read_end(daemon, waiting) == ("completed", None)
 
 
-# -- the owner, the disk, the ledger --------------------------------------------------------------------
+# -- the owner, the disk, the ledger -------------------------------------------------------------------
 
 
-def test_neither_what_the_owner_asks_for_nor_a_disk_that_hangs_holds_up_others(alone, monkeypatch):
-    begun, release = threading.Semaphore(0), threading.Event()
+def test_owner_operations_and_hanging_disk_block_no_one(alone, monkeypatch):
+    started, release = threading.Semaphore(0), threading.Event()
 
-    def hang(*_):
-        begun.release()
+    def block(*_):
+        started.release()
         release.wait(STOP_SECONDS)
 
-    def at(workspace):
-        return asyncio.run_coroutine_threadsafe(alone.core.at(workspace, hang), alone.loop)
+    def run_at(workspace):
+        return asyncio.run_coroutine_threadsafe(alone.core.at(workspace, block), alone.loop)
 
     workspace = alone.core.workspaces[alone.key]
-    asked = [at(workspace) for _ in range(core.MAX_OWNER)]
-    assert all(begun.acquire(timeout=STOP_SECONDS) for _ in asked)
+    requests = [run_at(workspace) for _ in range(core.MAX_OWNER)]
+    assert all(started.acquire(timeout=STOP_SECONDS) for _ in requests)
     assert alone.problem("GET", REVIEW) == (503, "busy")
     assert alone.done("remember", FACT)["status"] == "completed"
     assert alone.post(f"{BASE}/recall", {"query": "When do we deploy?"}).json()["entries"]
     assert alone.get("/readyz").status_code == 200
-    monkeypatch.setattr(workspace, "problem", hang)
+    monkeypatch.setattr(workspace, "problem", block)
     with ThreadPoolExecutor(1) as threads:
-        asked.append(threads.submit(alone.get, "/readyz"))
-        assert begun.acquire(timeout=STOP_SECONDS)
+        requests.append(threads.submit(alone.get, "/readyz"))
+        assert started.acquire(timeout=STOP_SECONDS)
         assert alone.get("/healthz").status_code == 200
         release.set()
-        assert asked.pop().result(STOP_SECONDS).status_code == 200
-    assert [each.result(STOP_SECONDS) for each in asked] == [None] * core.MAX_OWNER
+        assert requests.pop().result(STOP_SECONDS).status_code == 200
+    assert [each.result(STOP_SECONDS) for each in requests] == [None] * core.MAX_OWNER
     assert alone.get(REVIEW).status_code == 200
 
 
-def test_a_ledger_that_is_gone_takes_no_tasks(alone):
+def test_missing_ledger_rejects_tasks(alone):
     moved = (alone.state / "ledger.db").rename(alone.state / "moved.db")
-    assert_dead(alone, "ledger_gone")
+    assert_not_ready(alone, "ledger_gone")
     moved.rename(alone.state / "ledger.db")
     assert alone.done("remember", FACT)["status"] == "completed"
 
 
-# -- a workspace whose roots are replaced while it is served ---------------------------------------------
+# -- a workspace whose roots are replaced --------------------------------------------------------------
 
 
 @pytest.fixture
@@ -163,12 +163,12 @@ def workspace(tmp_path, opened):
     (tmp_path / "work" / ".git").mkdir(parents=True)
     settings = Settings(tmp_path / "home", policy="strict")
     state = opened.enter_context(State(settings.state))
-    made = workspace_at(tmp_path / "work", settings, state, in_process=False)
-    return opened.enter_context(closing(made))
+    created = workspace_at(tmp_path / "work", settings, state, in_process=False)
+    return opened.enter_context(closing(created))
 
 
-def test_a_root_that_was_replaced_is_said_so_once_and_then_bound_anew(workspace):
-    """What uses the old roots keeps them until the end, and what recalls from them is another one."""
+def test_replaced_root_is_reported_once_then_rebound(workspace):
+    """Users of the old roots keep them until the end, and recalls use a new recaller."""
     first, recaller, names = workspace.place(), workspace.recaller(), dict(workspace.scopes())
     assert workspace.place() is first
     root = first.roots[Scope("user")].trusted_path
@@ -182,43 +182,43 @@ def test_a_root_that_was_replaced_is_said_so_once_and_then_bound_anew(workspace)
     assert workspace.recaller() is workspace.recaller() is not recaller
     assert workspace.recaller().recall("harpsichord").error is None
     assert isinstance(recaller.recall("harpsichord").error, PathEscape)
-    held = [root for place in (first, second) for root in place.roots.values()]
-    assert len({os.fstat(root.root.fd) and root.root.fd for root in held}) == len(held)
+    bindings = [root for binding in (first, second) for root in binding.roots.values()]
+    assert len({os.fstat(root.root.fd) and root.root.fd for root in bindings}) == len(bindings)
     workspace.close()
-    assert {root.root.fd for root in held} == {-1}
+    assert {root.root.fd for root in bindings} == {-1}
 
 
-def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatch):
-    seen = []
+def test_roots_without_readable_keys_are_closed(workspace, monkeypatch):
+    roots = []
 
-    def broken(_, root):
-        seen.append(root)
+    def fail_to_read_key(_, root):
+        roots.append(root)
         raise ManagedMemoryUnavailable("ledger", "is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("muniment.server.work.root_key", broken)
+        patch.setattr("muniment.server.work.root_key", fail_to_read_key)
         assert "is full" in str(workspace.problem())
-    assert (workspace.is_open, workspace.scopes(), [root.root.fd for root in seen]) == (False, {}, [-1])
+    assert (workspace.is_open, workspace.scopes(), [root.root.fd for root in roots]) == (False, {}, [-1])
     assert workspace.problem() is None
 
 
-# -- the end ---------------------------------------------------------------------------------------------
+# -- shutdown ------------------------------------------------------------------------------------------
 
 
-def test_a_stop_cancels_what_the_owner_asked_for_and_waits_for_it(tmp_path):
+def test_stop_cancels_owner_operation_and_waits(tmp_path):
     with running(tmp_path, grace=0) as daemon, ThreadPoolExecutor(1) as threads:
         task = daemon.done("remember", FACT)["taskId"]
-        waits, inner = threading.Event(), daemon.core._owner_threads.submit
-        daemon.core._owner_threads.submit = lambda *args: (waits.set(), inner(*args))[1]
+        has_begun, real_submit = threading.Event(), daemon.core._owner_threads.submit
+        daemon.core._owner_threads.submit = lambda *args: (has_begun.set(), real_submit(*args))[1]
         with locked(daemon.root(), daemon.root("project")):
-            asked = threads.submit(daemon.problem, "POST", f"{BASE}/undo", {"taskId": task})
-            assert waits.wait(STOP_SECONDS)
+            request = threads.submit(daemon.problem, "POST", f"{BASE}/undo", {"taskId": task})
+            assert has_begun.wait(STOP_SECONDS)
             daemon.run(daemon.daemon.stop())
-            assert asked.result(STOP_SECONDS) == DRAINING
+            assert request.result(STOP_SECONDS) == DRAINING
         assert not daemon.core._owners
 
 
-def test_a_stop_that_fails_is_over_all_the_same(alone, monkeypatch):
+def test_failed_stop_counts_as_stopped(alone, monkeypatch):
     async def fail(_):
         raise OSError("the disk is gone")
 
@@ -229,72 +229,72 @@ def test_a_stop_that_fails_is_over_all_the_same(alone, monkeypatch):
     alone.daemon._stopping = None
 
 
-def test_a_request_that_the_stop_cuts_off_is_told_so(tmp_path, monkeypatch):
+def test_request_cut_by_stop_is_answered_with_draining(tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.server.service._LINGER_SECONDS", 0.1)
     with running(tmp_path, grace=0, broken=True) as daemon, ThreadPoolExecutor(1) as threads:
-        begun = threading.Event()
+        has_begun = threading.Event()
 
-        async def hang(*_):
-            begun.set()
+        async def block(*_):
+            has_begun.set()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(daemon.core, "check", hang)
-        asked = threads.submit(daemon.post, f"{BASE}/remember", FACT)
-        assert begun.wait(STOP_SECONDS)
+        monkeypatch.setattr(daemon.core, "check", block)
+        request = threads.submit(daemon.post, f"{BASE}/remember", FACT)
+        assert has_begun.wait(STOP_SECONDS)
         daemon.run(daemon.daemon.stop())
-        answer = asked.result(STOP_SECONDS)
+        answer = request.result(STOP_SECONDS)
     assert (answer.status_code, answer.json()["code"]) == DRAINING
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @contextmanager
-def stopping(held, model, grace):
-    """A daemon that was told to stop while one task runs and two wait; they go on in the next one."""
-    tasks = [held.remember(f"The user is {what}") for what in ("nearly done", "next", "doomed")]
+def stop_with_tasks(daemon, model, grace):
+    """Stop a daemon while one task runs and two are queued; they continue in the next daemon."""
+    tasks = [daemon.remember(f"The user is {what}") for what in ("nearly done", "next", "doomed")]
     model.wait_until_asked()
     with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(held.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
-        waiting = held.guard.waiting
-        held.until(lambda: len(waiting) == 1)
-        stop = asyncio.run_coroutine_threadsafe(held.core.stop(grace), held.loop)
-        held.until(lambda: held.core.is_draining)
-        assert held.get("/readyz").json()["reason"] == "draining"
-        yield tasks, waits
+        long_poll = threads.submit(daemon.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
+        waiting = daemon.guard.waiting
+        daemon.until(lambda: len(waiting) == 1)
+        stop = asyncio.run_coroutine_threadsafe(daemon.core.stop(grace), daemon.loop)
+        daemon.until(lambda: daemon.core.is_draining)
+        assert daemon.get("/readyz").json()["reason"] == "draining"
+        yield tasks, long_poll
         assert stop.result(STOP_SECONDS)
 
 
-def test_what_runs_may_end_within_the_grace_and_what_waits_be_cancelled_or_left(held, model, tmp_path):
-    with stopping(held, model, STOP_SECONDS) as (tasks, waits):
+def test_stop_with_grace_completes_running_and_keeps_queued(held, model, tmp_path):
+    with stop_with_tasks(held, model, STOP_SECONDS) as (tasks, long_poll):
         assert held.problem("POST", f"{BASE}/remember", FACT) == DRAINING
         assert held.cancel(tasks[2]).json()["status"] == "cancelled"
         model.release()
-        assert waits.result(STOP_SECONDS).json()["status"] == "completed"
+        assert long_poll.result(STOP_SECONDS).json()["status"] == "completed"
     assert [each in str(held.files()) for each in ("nearly done", "is next")] == [True, False]
     held.run(held.daemon.stop())
-    with running(tmp_path) as daemon:
-        told = [ended(daemon, each)[0] for each in tasks]
-        assert (told, len(daemon.files())) == (["completed", "completed", "cancelled"], 2)
+    with running(tmp_path) as next_daemon:
+        statuses = [read_end(next_daemon, each)[0] for each in tasks]
+        assert (statuses, len(next_daemon.files())) == (["completed", "completed", "cancelled"], 2)
 
 
-def test_what_runs_beyond_the_grace_is_put_back_and_who_waits_is_told_as_it_is(held, model, tmp_path):
-    with stopping(held, model, 0) as (tasks, waits), held.follow() as follower:
+def test_stop_without_grace_requeues_running_task(held, model, tmp_path):
+    with stop_with_tasks(held, model, 0) as (tasks, long_poll), held.follow() as follower:
         follower.start()
         held.run(held.daemon.stop())
-        assert {event.type for event in follower} <= {"task"}  # Whoever follows is let go.
-        assert waits.result(STOP_SECONDS).json()["status"] == "queued"
+        assert {event.type for event in follower} <= {"task"}  # Followers are disconnected.
+        assert long_poll.result(STOP_SECONDS).json()["status"] == "queued"
         model.release()
-    with running(tmp_path) as daemon:
-        assert [ended(daemon, each)[0] for each in tasks] == ["completed"] * 3
-        with daemon.follow(cursor=daemon.cursor(0)) as follower:
-            over = follower.until(lambda each: each.data.get("status") == "completed")[-1].data
-        assert (over["taskId"], over["attempt"]) == (tasks[0], 1)
+    with running(tmp_path) as next_daemon:
+        assert [read_end(next_daemon, each)[0] for each in tasks] == ["completed"] * 3
+        with next_daemon.follow(cursor=next_daemon.cursor(0)) as follower:
+            completed = follower.until(lambda each: each.data.get("status") == "completed")[-1].data
+        assert (completed["taskId"], completed["attempt"]) == (tasks[0], 1)
 
 
-# -- a program that embeds it ----------------------------------------------------------------------------
+# -- embedding -----------------------------------------------------------------------------------------
 
 
-def test_a_program_embeds_a_daemon_on_its_own_loop_and_is_left_as_it_was(tmp_path):
-    """No thread, no child, no descriptor and no signal handler stays; a second daemon refuses meanwhile."""
+def test_embedded_daemon_leaves_no_thread_or_handler(tmp_path):
+    """No thread, child, descriptor or signal handler remains; a second daemon is rejected meanwhile."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     options = Options(Settings(tmp_path / "home"), (tmp_path / "work",), grace=1.0)
     state = options.settings.state
@@ -322,19 +322,19 @@ def test_a_program_embeds_a_daemon_on_its_own_loop_and_is_left_as_it_was(tmp_pat
 FACTS = 11
 
 
-def over(events):
+def ended_tasks(events):
     return [each for each in events if each.type == "task" and each.data["status"] in ENDED]
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(7))
-def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its_place(tmp_path, seed):
+def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
     rng, events = random.Random(seed), []
     with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:
         document = daemon.home / "state" / "daemon.json"
 
         def follow(condition):
-            """Read events from the last one that was seen, up to where a condition holds."""
+            """Read events after the last one until a condition holds."""
             with daemon.follow(cursor=events[-1].id if events else daemon.cursor(0)) as follower:
                 while not condition():
                     events.append(next(follower))
@@ -347,24 +347,24 @@ def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its
         model.wait_until_asked()
         model.release()
         for _ in range(rng.choice((1, 1, 2)) if seed else 1):
-            seen, before = FACTS + len(over(events)) * 6 + rng.randrange(30), daemon.process.pid
-            follow(lambda seen=seen: len(events) >= seen or len(over(events)) > FACTS)
+            seen, before = FACTS + len(ended_tasks(events)) * 6 + rng.randrange(30), daemon.process.pid
+            follow(lambda seen=seen: len(events) >= seen or len(ended_tasks(events)) > FACTS)
             daemon.kill()
             daemon.start()
-            told = json.loads(document.read_text())
-            assert (told["pid"], told["url"]) == (daemon.process.pid, daemon.url)
-            assert (told["pid"] != before, document.stat().st_mode & 0o777) == (True, 0o600)
+            address = json.loads(document.read_text())
+            assert (address["pid"], address["url"]) == (daemon.process.pid, daemon.url)
+            assert (address["pid"] != before, document.stat().st_mode & 0o777) == (True, 0o600)
             assert daemon.local.get("/healthz").status_code == 200
-        again = daemon.post(f"{BASE}/remember", facts[0], idempotency_key="0")
-        assert (again.json()["taskId"], again.headers["idempotency-replayed"]) == (accepted[0], "true")
+        second = daemon.post(f"{BASE}/remember", facts[0], idempotency_key="0")
+        assert (second.json()["taskId"], second.headers["idempotency-replayed"]) == (accepted[0], "true")
         ends = {task_id: daemon.wait(task_id) for task_id in accepted}
         assert daemon.look(doomed)["status"] == "cancelled"
-        follow(lambda: len(over(events)) > FACTS)
-        check(daemon, ends, events)
+        follow(lambda: len(ended_tasks(events)) > FACTS)
+        check_after_kills(daemon, ends, events)
         assert (daemon.stop(), document.exists(), daemon.socket.exists()) == (0, False, False)
 
 
-def check(daemon, ends, events):
+def check_after_kills(daemon, ends, events):
     assert {task["status"] for task in ends.values()} == {"completed"}
     files = {path: text.rpartition("---")[2] for path, text in daemon.files().items()}
     for number, task in enumerate(ends.values()):
@@ -373,27 +373,27 @@ def check(daemon, ends, events):
     with muniment.open(daemon.work, home=daemon.home) as memory:
         commits = [step.task for step in memory.history()]
     changed = [event.data["taskId"] for event in events if event.type == "memory_changed"]
-    told = [event.data["taskId"] for event in over(events) if event.data["status"] == "completed"]
-    assert Counter(commits) == Counter(changed) == Counter(told) == dict.fromkeys(ends, 1)
+    streamed = [event.data["taskId"] for event in ended_tasks(events) if event.data["status"] == "completed"]
+    assert Counter(commits) == Counter(changed) == Counter(streamed) == dict.fromkeys(ends, 1)
     numbers = [event.number for event in events]
     assert (numbers, len({event.id.partition("-")[0] for event in events})) == (sorted(set(numbers)), 1)
     with daemon.follow(cursor=daemon.cursor(0)) as follower:
-        kept = follower.until(lambda event: event.id == events[-1].id)
-    assert [event.id for event in kept] == [event.id for event in events]
+        replayed = follower.until(lambda event: event.id == events[-1].id)
+    assert [event.id for event in replayed] == [event.id for event in events]
 
 
-# -- workers ---------------------------------------------------------------------------------------------
+# -- workers -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["worker", "zygote"])
-def test_a_worker_that_is_killed_ends_its_task_alone_and_a_zygote_is_replaced(start_daemon, model, killed):
+def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model, killed):
     daemon = start_daemon(*model.flags)
     daemon.wait(daemon.remember("The user warms up"))
-    zygote, asked = daemon.children(), len(model.server.requests)
+    zygote, request_count = daemon.children(), len(model.server.requests)
     model.hold()
     tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
-    model.wait_until_asked(asked + 1)
+    model.wait_until_asked(request_count + 1)
     for pid in zygote if killed == "zygote" else daemon.children() - zygote:
         os.kill(pid, signal.SIGKILL)
     model.release()
@@ -408,36 +408,36 @@ def test_a_worker_that_is_killed_ends_its_task_alone_and_a_zygote_is_replaced(st
 
 
 @pytest.mark.slow
-def test_the_workers_of_a_daemon_that_is_killed_end_with_it(start_daemon, model):
+def test_workers_of_killed_daemon_exit(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
-    asked = len(model.server.requests)
+    request_count = len(model.server.requests)
     daemon.remember("The user warms up")
-    model.wait_until_asked(asked + 1)
-    left = [os.pidfd_open(pid) for pid in daemon.children()]
-    assert left
+    model.wait_until_asked(request_count + 1)
+    pidfds = [os.pidfd_open(pid) for pid in daemon.children()]
+    assert pidfds
     daemon.kill()
-    for fd in left:
+    for fd in pidfds:
         assert select.select([fd], [], [], STOP_SECONDS)[0]
         os.close(fd)
     model.release()
 
 
-# -- descriptors -----------------------------------------------------------------------------------------
+# -- descriptors ---------------------------------------------------------------------------------------
 
 DESCRIPTORS, BURST = 160, 400
 
 
 @pytest.mark.threat("T-API-09", control="descriptors_left")
-def test_a_fact_is_remembered_while_others_hold_all_connections(start_daemon):
+def test_remember_works_while_others_use_all_connections(start_daemon):
     daemon = start_daemon()
     resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     address = ("127.0.0.1", int(daemon.url.rpartition(":")[2]))
-    with ExitStack() as held:
+    with ExitStack() as sockets:
         for number in range(BURST):
             ways = (socket.AF_INET, address), (socket.AF_UNIX, str(daemon.socket))
             for family, where in ways[: 1 + number % 2]:
-                line = held.enter_context(socket.socket(family))
+                line = sockets.enter_context(socket.socket(family))
                 line.setblocking(False)
                 line.connect_ex(where)
         with Client(daemon.url, token=daemon.token, workspace=daemon.key) as client:

@@ -1,4 +1,4 @@
-"""The stream of events over sockets: who is told what, in which order, and that nothing is missed."""
+"""The event stream over sockets: receivers, order and completeness."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from muniment.store import tasks
 FACTS = 500
 
 
-def ends(*task_ids):
-    """The last of the events of these tasks."""
+def until_ended(*task_ids):
+    """Return a condition that holds at the last event of these tasks."""
     open_ids = set(task_ids)
 
     def condition(event):
@@ -28,107 +28,111 @@ def ends(*task_ids):
     return condition
 
 
-def test_a_commit_is_told_once_in_its_place_and_only_where_there_was_one(scripted):
-    """And each turn of the model without a word of it."""
+def test_commit_event_is_streamed_once_in_order(scripted):
+    """Each turn of the model is also streamed, without its text."""
     start = scripted.cursor(0)
     with scripted.follow() as follower:
         follower.start()
         fact = scripted.remember("The user prefers to be unheard", scope="user")
-        nothing = scripted.submit("forget", {"query": "rumours nobody heard"})
-        seen = follower.until(ends(fact, nothing))
+        empty_forget = scripted.submit("forget", {"query": "rumours nobody heard"})
+        seen = follower.until(until_ended(fact, empty_forget))
     (changed,) = [event for event in seen if event.type == "memory_changed"]
-    told = {"scope": "managed", "source": "workspace_memory_remember", "taskId": fact}
-    told["touchedScopes"] = ["user"]
-    assert changed.document == {"id": changed.number, "v": 1, "type": "memory_changed", "data": told}
-    told = [each for each in seen if each.type == "task" and each.data["taskId"] == fact]
-    assert [each.data["status"] for each in told] == ["queued", *["running"] * 3, "completed"]
-    assert told[-2].number < changed.number
+    expected = {"scope": "managed", "source": "workspace_memory_remember", "taskId": fact}
+    expected["touchedScopes"] = ["user"]
+    assert changed.document == {"id": changed.number, "v": 1, "type": "memory_changed", "data": expected}
+    task_events = [each for each in seen if each.type == "task" and each.data["taskId"] == fact]
+    assert [each.data["status"] for each in task_events] == ["queued", *["running"] * 3, "completed"]
+    assert task_events[-2].number < changed.number
     common = {"taskId": fact, "kind": "remember", "status": "running", "attempt": 1, "verdict": "allow"}
-    turns = [each.data for each in told if "turn" in each.data]
+    turns = [each.data for each in task_events if "turn" in each.data]
     assert turns == [common | {"turn": 1, "tool": "grep"}, common | {"turn": 2, "tool": "write_file"}]
     assert "unheard" not in json.dumps([each.document for each in seen])
     with scripted.follow(cursor=start) as follower:
-        whole = follower.until(ends(nothing))
+        whole = follower.until(until_ended(empty_forget))
     assert [event.id for event in whole] == [f"{start[:-2]}-{number + 1}" for number in range(len(whole))]
 
 
-def test_a_task_is_told_to_who_asked_and_the_owner_and_a_change_to_everybody(daemon):
+def test_task_event_goes_to_its_client_and_change_to_all(daemon):
     ann, ben = daemon.add("ann", "ann-id"), daemon.add("ben")
     start, secret = daemon.cursor(daemon.core.stream.last), "The user prefers privacy to fame"
     task_id = daemon.done("remember", {"content": secret}, token=ann, client="ann-id")["taskId"]
-    marker, hers = daemon.remember("The user prefers the end to the means"), {"client": "ann-id"}
-    for view in {}, {"token": ann}, {"token": ann, **hers}, hers, {"token": ben}:
+    marker, client_id = daemon.remember("The user prefers the end to the means"), {"client": "ann-id"}
+    for view in {}, {"token": ann}, {"token": ann, **client_id}, client_id, {"token": ben}:
         with daemon.follow(cursor=start, **view) as follower:
             seen = follower.until(lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker))
         assert "privacy" not in str([each.document for each in seen])
-        told = [each for each in seen if each.data["taskId"] == task_id]
-        assert any(each.type == "task" for each in told) == (view.get("token") != ben)
-        changes = [each.document["originatorClientId"] for each in told if each.type == "memory_changed"]
+        task_events = [each for each in seen if each.data["taskId"] == task_id]
+        assert any(each.type == "task" for each in task_events) == (view.get("token") != ben)
+        changes = [
+            each.document["originatorClientId"] for each in task_events if each.type == "memory_changed"
+        ]
         assert changes == ["ann-id"]
 
 
-def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path):
-    """And has a lane, tasks and a project of its own."""
+def test_workspace_receives_events_of_its_own_roots(tmp_path):
+    """A workspace has its own lane, tasks and project."""
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
-    with running(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as opened:
+    with running(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as stack:
         first, memory = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
-        told = {}
-        here = opened.enter_context(daemon.follow(path=f"{first}/events")).start()
-        there = opened.enter_context(daemon.follow(path=f"{memory}/events")).start()
+        task_ids = {}
+        first_stream = stack.enter_context(daemon.follow(path=f"{first}/events")).start()
+        second_stream = stack.enter_context(daemon.follow(path=f"{memory}/events")).start()
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
-            told[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
-        there.until(ends(*told.values()))
+            task_ids[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
+        second_stream.until(until_ended(*task_ids.values()))
         query = {"query": "prefers project files to others"}
         found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (first, memory)]
         assert ["project/" in str(each) for each in found] == [False, True]
         forget = {"query": "user prefers files to others"}
-        told["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
-        there.until(ends(told["both"]))
+        task_ids["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
+        second_stream.until(until_ended(task_ids["both"]))
         fact = {"content": "This project is the first one", "scope": "project"}
         assert daemon.problem("POST", f"{BASE}/remember", fact) == (400, "workspace_required")
-        seen_there, mine = there.seen, daemon.post(f"{first}/remember", fact).json()["taskId"]
-        seen_here = here.until(ends(mine))
+        second_events, own_task = second_stream.seen, daemon.post(f"{first}/remember", fact).json()["taskId"]
+        first_events = first_stream.until(until_ended(own_task))
         for method in "GET", "DELETE":
-            hidden = daemon.problem(method, f"{first}/remember/{told['user']}")
+            hidden = daemon.problem(method, f"{first}/remember/{task_ids['user']}")
             assert hidden == (404, "remember_task_not_found")
-        assert [each["taskId"] for each in daemon.get(f"{first}/tasks").json()["tasks"]] == [mine]
-    assert {each.data["taskId"] for each in seen_here if each.type == "task"} == {mine}
+        assert [each["taskId"] for each in daemon.get(f"{first}/tasks").json()["tasks"]] == [own_task]
+    assert {each.data["taskId"] for each in first_events if each.type == "task"} == {own_task}
 
-    def changed(seen):
+    def read_changes(seen):
         return {each.data["taskId"]: each.data["touchedScopes"] for each in seen if each.type != "task"}
 
-    both, user, project = (told[name] for name in ("both", "user", "project"))
-    assert changed(seen_here) == {user: ["user"], both: ["user"], mine: ["project"]}
-    assert changed(seen_there) == {project: ["project"], user: ["user"], both: ["project", "user"]}
+    both, user, project = (task_ids[name] for name in ("both", "user", "project"))
+    assert read_changes(first_events) == {user: ["user"], both: ["user"], own_task: ["project"]}
+    assert read_changes(second_events) == {project: ["project"], user: ["user"], both: ["project", "user"]}
 
 
-def test_a_cancel_is_told_by_its_name_only_to_who_did_it_by_token_and_id(scripted, model):
+def test_only_canceller_sees_cancelled_status(scripted, model):
     eve = scripted.add("eve", "window-1", "window-2")
     model.hold()
-    whose = {"owner": {}, "plain": {"token": eve}, "window": {"token": eve, "client": "window-1"}}
+    views = {"owner": {}, "plain": {"token": eve}, "window": {"token": eve, "client": "window-1"}}
     scripted.remember("The user is ahead")
-    doomed = {name: scripted.remember("The user is doomed", **whose["window"]) for name in whose}
-    for name, view in whose.items():
+    doomed = {name: scripted.remember("The user is doomed", **views["window"]) for name in views}
+    for name, view in views.items():
         assert scripted.cancel(doomed[name], **view).json()["status"] == "cancelled"
     model.release()
-    for name, view in whose.items():
+    for name, view in views.items():
         with scripted.follow(cursor=scripted.cursor(0), **view) as follower:
-            seen = follower.until(ends(*doomed.values()))
+            seen = follower.until(until_ended(*doomed.values()))
         for by, task_id in doomed.items():
-            (last,) = [each.data for each in seen if each.data["taskId"] == task_id and ends(task_id)(each)]
+            (last,) = [
+                each.data for each in seen if each.data["taskId"] == task_id and until_ended(task_id)(each)
+            ]
             expected = ("cancelled", None) if by == name else ("failed", "cancelled")
             assert (last["status"], last.get("code")) == expected
             assert "cancelled_by" not in last
-            looked = scripted.look(task_id, **view)
-            assert (looked["status"], looked.get("error", {}).get("code")) == expected
+            task = scripted.look(task_id, **view)
+            assert (task["status"], task.get("error", {}).get("code")) == expected
 
 
 GARBAGE = f"00000000-1 0 -1 x 1-1-1 é E E- E-x E--1 E-99999999 E-1e3 E-0x1 E-+1 E-{'9' * 19}"
 
 
-def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, alone):
+def test_invalid_cursor_receives_resync(daemon, alone):
     epoch = daemon.cursor(0).partition("-")[0]
     for cursor in (*GARBAGE.replace("E", epoch).split(), f"{epoch}-1 2", alone.cursor(0), alone.cursor(1)):
         with daemon.follow(cursor=cursor.encode()) as follower:
@@ -138,15 +142,15 @@ def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, alon
 
 
 @pytest.mark.threat("T-API-05", control="event_lines")
-def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
-    """Nothing of a fact gets into one; should it ever, it stays there."""
+def test_client_text_cannot_forge_an_event(daemon):
+    """Events contain no text of a fact; if they did, it would stay inside the event."""
     forged = "x\n\nid: 1\nevent: memory_changed\ndata: {}\n\n\r\n\r\ndata: y"
     with daemon.follow() as follower:
         follower.start()
         source = {"trust": "owner", "ref": forged}
         task_ids = [daemon.remember(f"The user said {forged}", source=source)]
         task_ids.append(daemon.submit("forget", {"query": forged}))
-        seen = follower.until(ends(*task_ids))
+        seen = follower.until(until_ended(*task_ids))
     assert {event.data["taskId"] for event in seen} <= set(task_ids)
     assert "forged" not in json.dumps([event.document for event in seen])
     for end in ("\n", "\r", "\r\n", "\n\n", "\u2028", "\x85", "\x0b"):
@@ -166,32 +170,32 @@ def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
         assert json.loads(frame[2].removeprefix(b"data: "))["data"]["status"] == text
 
 
-def test_nothing_is_missed_where_memory_ends_nor_untold_where_the_ledger_ends(tmp_path, monkeypatch):
+def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "RING", 4)
     with running(tmp_path) as daemon:
 
-        def forgets(count):
-            asked = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(count)]
-            daemon.wait(asked[-1])
-            return asked[-1]
+        def submit_forgets(count):
+            task_ids = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(count)]
+            daemon.wait(task_ids[-1])
+            return task_ids[-1]
 
-        forgets(4)
+        submit_forgets(4)
         last = daemon.core.stream.last
         assert last == 12
         for first in (0, last - 5, last - 4, last - 3):
             with daemon.follow(cursor=daemon.cursor(first)) as follower:
-                told = [next(follower).number for _ in range(last - first)]
-            assert told == [*range(first + 1, last + 1)]
+                numbers = [next(follower).number for _ in range(last - first)]
+            assert numbers == [*range(first + 1, last + 1)]
         monkeypatch.setattr(tasks, "MAX_EVENTS", 8)
         monkeypatch.setattr(tasks, "_SWEEP", 8)
-        forgets(8)
+        submit_forgets(8)
         with daemon.follow(cursor=daemon.cursor(0)) as follower:
-            told, seen = next(follower), follower.until(ends(forgets(1)))
-    assert (told.type, told.number, [event.number for event in seen]) == ("resync", 36, [37, 38, 39])
+            resync, seen = next(follower), follower.until(until_ended(submit_forgets(1)))
+    assert (resync.type, resync.number, [event.number for event in seen]) == ("resync", 36, [37, 38, 39])
 
 
-def test_who_is_told_nothing_still_hears_where_the_stream_stands(alone, monkeypatch):
-    """Else, while others are busy, a client takes its line for dead, and its cursor for older than it is."""
+def test_idle_follower_receives_current_position(alone, monkeypatch):
+    """Otherwise a client of a busy daemon assumes a dead connection and keeps an old cursor."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
     with alone.follow(token=alone.client) as follower:
         marks = [follower.start().last_id for _ in range(3)]
@@ -206,21 +210,23 @@ def test_who_is_told_nothing_still_hears_where_the_stream_stands(alone, monkeypa
 
 
 @pytest.mark.slow
-def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_daemon):
+def test_slow_reader_uses_no_memory_and_gets_everything(start_daemon):
     daemon = start_daemon()
     daemon.done("remember", {"content": "The user warms up"})
-    held = Path(f"/proc/{daemon.process.pid}/statm")  # Its second field: pages of memory that are there.
+    memory_file = Path(
+        f"/proc/{daemon.process.pid}/statm"
+    )  # The second field is the number of resident pages.
     with ExitStack() as opened:
         cursor = daemon.cursor(0)
         slow = [opened.enter_context(daemon.follow(cursor=cursor, window=65_536)) for _ in range(20)]
-        before, accepted = int(held.read_text().split()[1]), []
+        before, accepted = int(memory_file.read_text().split()[1]), []
         for number in range(FACTS // 3):
             accepted.append(daemon.submit("forget", {"query": f"nothing {number}"}))
             if number % 7 == 6:
                 daemon.wait(accepted[-1])
         daemon.wait(accepted[-1])
-        assert int(held.read_text().split()[1]) - before < (32 << 20) // resource.getpagesize()
+        assert int(memory_file.read_text().split()[1]) - before < (32 << 20) // resource.getpagesize()
         for follower in slow:
-            seen = follower.until(ends(accepted[-1]))
+            seen = follower.until(until_ended(accepted[-1]))
             assert set(accepted) <= {each.data["taskId"] for each in seen}
             assert len(seen) >= FACTS - 5

@@ -1,4 +1,4 @@
-"""What every request passes before any route sees it (G1 to G6), and what no client sends."""
+"""The checks before every route (G1 to G6), and malformed requests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from muniment.server.tokens import RESERVE, Shares
 from muniment.store.tasks import OWNER
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
-NO_HTTP, NOBODY, BUSY = (400, "invalid_http"), (401, "token_required"), (503, "busy")
+NO_HTTP, UNAUTHORIZED, BUSY = (400, "invalid_http"), (401, "token_required"), (503, "busy")
 NO_JSON, TOO_LARGE = (400, "invalid_json"), (413, "body_too_large")
 WHERE = ("tcp", "unix")
 
 
-def head(daemon, *lines, method="GET", target="/healthz", version="1.1"):
-    """A request of these header lines alone, with the owner's token."""
+def make_request(daemon, *lines, method="GET", target="/healthz", version="1.1"):
+    """Return a request with only these header lines and the owner token."""
     first = f"{method} {target} HTTP/{version}"
     return "\r\n".join([first, *lines, f"Authorization: Bearer {daemon.token}", "", ""]).encode("latin-1")
 
@@ -38,7 +38,7 @@ def head(daemon, *lines, method="GET", target="/healthz", version="1.1"):
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
-def test_a_page_whose_name_was_rebound_to_this_address_is_told_nothing(quiet):
+def test_rebound_host_name_is_rejected(quiet):
     hosts = """evil.example evil.example:P 127.0.0.1.evil.example:P localhost.:P localhost 127.0.0.1:1 127.1:P
         2130706433:P 0.0.0.0:P user@127.0.0.1:P 127.0.0.1:P,evil.example 127.0.0.1:P/ [::ffff:127.0.0.1]:P"""
     for host in hosts.replace("P", str(quiet.port)).split():
@@ -49,18 +49,18 @@ def test_a_page_whose_name_was_rebound_to_this_address_is_told_nothing(quiet):
         assert quiet.ask("GET", target, host="evil.example").code == MISDIRECTED
 
 
-def test_one_host_is_named_once_and_over_the_unix_socket_any_one(quiet):
-    assert quiet.raw(head(quiet)).code == NO_HTTP
+def test_exactly_one_host_is_required_over_tcp(quiet):
+    assert quiet.raw(make_request(quiet)).code == NO_HTTP
     for address in quiet.tcp, quiet.unix:
-        assert quiet.raw(head(quiet, version="1.0"), address).code == MISDIRECTED
-    assert quiet.raw(head(quiet, "Host:")).code == MISDIRECTED
-    ours, evil = f"Host: {quiet.host}", "Host: evil.example"
-    for lines in (ours, ours), (ours, evil), (evil, ours):
+        assert quiet.raw(make_request(quiet, version="1.0"), address).code == MISDIRECTED
+    assert quiet.raw(make_request(quiet, "Host:")).code == MISDIRECTED
+    own, foreign = f"Host: {quiet.host}", "Host: evil.example"
+    for lines in (own, own), (own, foreign), (foreign, own):
         for version in "1.0", "1.1":
-            assert quiet.raw(head(quiet, *lines, version=version)).code in {MISDIRECTED, NO_HTTP}
-    local = {"address": quiet.unix, "host": "anything"}  # Who comes there is the owner, or whose token it is.
-    told = [quiet.ask("GET", "/metrics", token=token, **local).status for token in ("", quiet.client)]
-    assert told == [200, 403]
+            assert quiet.raw(make_request(quiet, *lines, version=version)).code in {MISDIRECTED, NO_HTTP}
+    local = {"address": quiet.unix, "host": "anything"}  # Its peer is the owner or has a token.
+    statuses = [quiet.ask("GET", "/metrics", token=token, **local).status for token in ("", quiet.client)]
+    assert statuses == [200, 403]
     two = quiet.request("GET", "/healthz", "Host: a", token="", host="b")
     assert quiet.raw(two, quiet.unix).code == NO_HTTP
 
@@ -70,7 +70,7 @@ def test_one_host_is_named_once_and_over_the_unix_socket_any_one(quiet):
 
 @pytest.mark.threat("T-API-01", control="own_origin")
 @pytest.mark.parametrize("where", WHERE)
-def test_a_page_of_another_origin_is_refused_even_with_the_token(quiet, where):
+def test_foreign_origin_is_rejected_even_with_token(quiet, where):
     origins = """null NULL http://evil.example https://127.0.0.1:P http://127.0.0.1 http://127.0.0.1:1
         http://127.0.0.1:P.evil.example http://evil.example:P http://127.0.0.1:P/ file://
         chrome-extension://abcdef"""
@@ -79,25 +79,25 @@ def test_a_page_of_another_origin_is_refused_even_with_the_token(quiet, where):
         assert quiet.ask("GET", "/healthz", header, address=getattr(quiet, where)).code == FOREIGN, origin
 
 
-def test_our_own_origin_is_let_through_but_not_twice_and_what_a_browser_says_of_the_site_counts(quiet):
-    ours, site = f"Origin: http://{quiet.host}", "Sec-Fetch-Site: "
-    for header in ours, f"Origin: http://LOCALHOST:{quiet.port}", f"{site}same-origin", f"{site}none":
+def test_own_origin_is_accepted_once_and_fetch_site_counts(quiet):
+    own, site = f"Origin: http://{quiet.host}", "Sec-Fetch-Site: "
+    for header in own, f"Origin: http://LOCALHOST:{quiet.port}", f"{site}same-origin", f"{site}none":
         assert quiet.ask("GET", "/healthz", header).status == 200
-    pairs = (ours, ours), (ours, "Origin: http://evil.example"), (f"{site}none", f"{site}cross-site")
+    pairs = (own, own), (own, "Origin: http://evil.example"), (f"{site}none", f"{site}cross-site")
     for headers in (*pairs, *((site + each,) for each in ("cross-site", "same-site", "anything-new"))):
         assert quiet.ask("GET", "/healthz", *headers).code == FOREIGN, headers
 
 
-def test_a_preflight_is_granted_nothing(quiet):
-    asks = [f"Access-Control-Request-{each}" for each in ("Method: POST", "Headers: authorization")]
-    answer = quiet.ask("OPTIONS", f"{BASE}/remember", "Origin: http://evil.example", *asks, token="")
+def test_preflight_of_foreign_origin_is_rejected(quiet):
+    headers = [f"Access-Control-Request-{each}" for each in ("Method: POST", "Headers: authorization")]
+    answer = quiet.ask("OPTIONS", f"{BASE}/remember", "Origin: http://evil.example", *headers, token="")
     assert (answer.code, "access-control" in str(answer.headers)) == (FOREIGN, False)
-    own = quiet.ask("OPTIONS", f"{BASE}/remember")
-    assert (own.code, own.values("allow")) == ((405, "method_not_allowed"), ["POST"])
+    response = quiet.ask("OPTIONS", f"{BASE}/remember")
+    assert (response.code, response.values("allow")) == ((405, "method_not_allowed"), ["POST"])
 
 
 @pytest.mark.threat("T-API-01", control="json_alone")
-def test_a_form_is_refused_whatever_it_holds(quiet):
+def test_form_media_types_are_rejected(quiet):
     types = """text/plain application/x-www-form-urlencoded multipart/form-data;boundary=x
         application/json-seq text/plain;application/json"""
     for media_type in ("", *types.split()):
@@ -108,7 +108,7 @@ def test_a_form_is_refused_whatever_it_holds(quiet):
 # -- G3: paths -----------------------------------------------------------------------------------------
 
 
-def test_no_other_spelling_of_a_path_or_a_workspace_leads_anywhere(quiet):
+def test_other_spellings_of_paths_are_not_found(quiet):
     paths = r"""//healthz /./healthz /../healthz /x/../healthz /healthz/ /healthz/. /healthz// /%2fhealthz
         /%2Fhealthz /%2e/healthz /health%7a /healthz%00 /healthz; /healthz;x=1 /healthz%20
         /healthz%0d%0aX:%20y /healthz%c0%af /%c0%ae%c0%ae/healthz /%u002fhealthz /healthz%
@@ -132,15 +132,15 @@ def test_no_other_spelling_of_a_path_or_a_workspace_leads_anywhere(quiet):
 
 
 @pytest.mark.threat("T-API-01", control="bearer_tokens")
-def test_without_a_token_nothing_is_told_over_tcp_not_even_what_is_there(quiet):
+def test_request_without_token_is_unauthorized_for_any_path(quiet):
     paths = "/healthz /readyz /openapi.json /capabilities /metrics /nothing /workspaces/x/memory/tasks"
     for path in (f"{BASE}/tasks", *paths.split()):
         for method, body in ("GET", None), ("POST", {}), ("PUT", None):
-            assert quiet.ask(method, path, token="", body=body).code == NOBODY, (method, path)
+            assert quiet.ask(method, path, token="", body=body).code == UNAUTHORIZED, (method, path)
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_a_token_that_is_not_exactly_one_of_ours_is_nobodys(quiet, where, tmp_path):
+def test_inexact_token_is_unauthorized(quiet, where, tmp_path):
     token = quiet.token
     with running(tmp_path / "other") as other:
         assert other.ask("GET", "/healthz", token=other.client).status == 200
@@ -152,11 +152,11 @@ def test_a_token_that_is_not_exactly_one_of_ours_is_nobodys(quiet, where, tmp_pa
     for value in (*bare, *(f"Bearer {each}" for each in wrong)):
         header = f"Authorization: {value}"
         answer = quiet.ask("GET", "/healthz", header, token="", address=getattr(quiet, where))
-        told = answer.values("www-authenticate"), answer.values("connection")
-        assert (answer.code, told) == (NOBODY, (["Bearer"], ["close"])), value
+        headers = answer.values("www-authenticate"), answer.values("connection")
+        assert (answer.code, headers) == (UNAUTHORIZED, (["Bearer"], ["close"])), value
 
 
-STRANGER = """
+OTHER_USER = """
 import os, socket, sys
 os.setresgid(4242, 4242, 4242)
 os.setresuid(4242, 4242, 4242)
@@ -168,10 +168,10 @@ for sent in sys.stdin.buffer.read().split(b"@"):
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-def test_another_user_who_came_to_the_unix_socket_is_nobody_without_a_token(quiet):
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
+def test_other_user_on_unix_socket_needs_token(quiet):
     sent = b"@".join(quiet.request("GET", "/healthz", token=token) for token in ("", quiet.client))
-    socket, program = quiet.base / "d.sock", [sys.executable, "-IS", "-c", STRANGER]
+    socket, program = quiet.base / "d.sock", [sys.executable, "-IS", "-c", OTHER_USER]
     try:
         quiet.base.chmod(0o711)
         socket.chmod(0o666)
@@ -182,68 +182,68 @@ def test_another_user_who_came_to_the_unix_socket_is_nobody_without_a_token(quie
     assert re.findall(rb"HTTP/1.1 (\d+)", done.stdout) == [b"401", b"200"], done.stderr
 
 
-def test_a_process_of_the_overflow_user_knows_nobody_by_the_socket(monkeypatch, tmp_path):
-    """Every user that a namespace does not map looks like that one."""
-    told = tmp_path / "overflowuid"
-    monkeypatch.setattr(guard, "_OVERFLOW", told)
-    for content, nobody in (None, 65_534), ("x", 65_534), ("4242", 4242):
+def test_overflow_user_is_not_identified_by_socket(monkeypatch, tmp_path):
+    """Every user that a namespace does not map looks like that user."""
+    overflow_file = tmp_path / "overflowuid"
+    monkeypatch.setattr(guard, "_OVERFLOW", overflow_file)
+    for content, overflow_user in (None, 65_534), ("x", 65_534), ("4242", 4242):
         if content is not None:
-            told.write_text(content)
-        for user, known in (1000, 1000), (nobody, None):
+            overflow_file.write_text(content)
+        for user, known in (1000, 1000), (overflow_user, None):
             monkeypatch.setattr(os, "geteuid", lambda user=user: user)
             assert guard._this_user() == known
 
 
-# -- proofs to whoever asks ------------------------------------------------------------------------------
+# -- proofs without a token ----------------------------------------------------------------------------
 
 NONCE = "5" * 64
 
 
-def keyed(key, text):
+def make_hmac(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256)
 
 
-def named(token):
-    """The name and the key of a token, as the page says."""
-    key = keyed(token.encode(), "muniment-hello/1 key").digest()
-    return keyed(key, "muniment-hello/1 name").hexdigest()[:32], key
+def name_and_key(token):
+    """Return the name and the key of a token, as documented."""
+    key = make_hmac(token.encode(), "muniment-hello/1 key").digest()
+    return make_hmac(key, "muniment-hello/1 name").hexdigest()[:32], key
 
 
-def hello(daemon, name, nonce=NONCE, **more):
+def request_hello(daemon, name, nonce=NONCE, **more):
     return daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", **{"token": "", **more})
 
 
-def test_each_token_is_proved_for_a_nonce_and_an_address(quiet, monkeypatch):
+def test_hello_proves_token_for_nonce_and_address(quiet, monkeypatch):
     monkeypatch.setattr(guard, "MAX_HELLOS", 10_000)
     proofs = set()
     for token in quiet.token, quiet.client:
-        name, key = named(token)
+        name, key = name_and_key(token)
         for host, address in (quiet.host, quiet.host), ("Memory.Example", "memory.example"), ("", "unix"):
             for nonce in NONCE, "a" * 64:
-                way = {"host": host} if host else {"address": quiet.unix}
-                said = hello(quiet, name, nonce, **way)
-                proof = keyed(key, f"muniment-hello/1 proof\n{nonce}\n{address}").hexdigest()
-                assert (said.status, said.json) == (200, {"proof": proof})
+                address_options = {"host": host} if host else {"address": quiet.unix}
+                response = request_hello(quiet, name, nonce, **address_options)
+                proof = make_hmac(key, f"muniment-hello/1 proof\n{nonce}\n{address}").hexdigest()
+                assert (response.status, response.json) == (200, {"proof": proof})
                 proofs.add(proof)
     assert len(proofs) == 12
 
 
 @pytest.mark.threat("T-API-10", control="decoys")
-def test_who_has_no_token_cannot_tell_which_there_are(quiet):
-    """What is said of a token that is none looks the same, each time."""
-    names = [named(each)[0] for each in (quiet.token, quiet.client, secrets.token_urlsafe())]
+def test_hello_answers_unknown_token_with_decoy(quiet):
+    """The proof of an unknown token looks the same, each time."""
+    names = [name_and_key(each)[0] for each in (quiet.token, quiet.client, secrets.token_urlsafe())]
     shapes, proofs = set(), set()
     for name in (*names, "0" * 32):
-        first = hello(quiet, name)
-        assert first.body == hello(quiet, name).body
+        first = request_hello(quiet, name)
+        assert first.body == request_hello(quiet, name).body
         headers = re.sub("[0-9a-f]{32}", "…", str([each for each in first.headers if each[0] != "date"]))
         shapes.add((first.status, headers, len(first.body)))
         proofs.add(first.json["proof"])
     assert (len(shapes), len(proofs)) == (1, 4)
 
 
-def test_nothing_else_is_told_without_a_token_and_no_more_often_than_it_may(quiet, monkeypatch):
-    name, _ = named(quiet.token)
+def test_hello_is_only_endpoint_without_token_and_rate_limited(quiet, monkeypatch):
+    name, _ = name_and_key(quiet.token)
     good = f"/hello?token={name}&nonce={NONCE}"
     for query in "", f"?token={name}", f"?token={name}x&nonce={NONCE}", f"?token={name}&nonce={'g' * 64}":
         assert quiet.ask("GET", f"/hello{query}", token="").code == (400, "invalid_request")
@@ -252,24 +252,24 @@ def test_nothing_else_is_told_without_a_token_and_no_more_often_than_it_may(quie
     for path in "/hello/", "//hello", "/hello/x", "/workspace/hello":
         assert quiet.ask("GET", path, token="").status in {401, 404}
     for host in "elsewhere.example", f"localhost:{quiet.port}", f"[::1]:{quiet.port}":
-        assert hello(quiet, name, host=host).code == MISDIRECTED
+        assert request_hello(quiet, name, host=host).code == MISDIRECTED
     assert quiet.ask("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
     now = [100.0]
     monkeypatch.setattr(guard, "MAX_HELLOS", 3)
     monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
-    assert [hello(quiet, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
+    assert [request_hello(quiet, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
     assert quiet.ask("GET", "/healthz").status == 200
     now[0] += 1
-    assert hello(quiet, name).code == 200
+    assert request_hello(quiet, name).code == 200
 
 
-# -- G5: how many, and that no client shuts out another one or the owner ----------------------------------
+# -- G5: limits per client and for the owner -----------------------------------------------------------
 
 CAP = 40
 
 
-def taken(shares, token):
-    """How many places a token gets before it is refused."""
+def take_all(shares, token):
+    """Return how many places a token gets before it is rejected."""
     before = len(shares)
     with suppress(HttpProblem):
         for _ in range(CAP + 1):
@@ -279,25 +279,27 @@ def taken(shares, token):
     return len(shares) - before
 
 
-def test_a_client_gets_half_all_clients_leave_the_owner_some_and_the_owner_may_have_all():
+def test_client_share_is_limited_and_owner_has_reserve():
     shares, half = Shares(CAP, 3), CAP // 2
-    got = [taken(shares, token) for token in ("one", "other", "third", OWNER)]
-    assert got == [half, CAP - RESERVE - half, 0, RESERVE]
+    places = [take_all(shares, token) for token in ("one", "other", "third", OWNER)]
+    assert places == [half, CAP - RESERVE - half, 0, RESERVE]
     shares.leave("one")
-    assert taken(shares, "third") == 1
-    alone = Shares(CAP, 3)
-    assert [taken(alone, token) for token in (OWNER, "one")] == [CAP, 0]
-    assert list(alone._taken) == [OWNER]  # Of a refused token nothing is kept.
+    assert take_all(shares, "third") == 1
+    owner_first = Shares(CAP, 3)
+    assert [take_all(owner_first, token) for token in (OWNER, "one")] == [CAP, 0]
+    assert list(owner_first._taken) == [OWNER]  # A rejected token leaves no state.
 
 
-def shut_out(daemon, model, tokens, request, shares):
-    """Send what keeps its place until one client has all it gets; then a second's and the owner's do."""
+def fill_shares(daemon, model, tokens, request, shares):
+    """Send requests that occupy all places of one client; then requests of a second one and the owner
+    succeed.
+    """
     one, two, owner = tokens
-    with ExitStack() as opened:
+    with ExitStack() as stack:
 
         def send(token, times, total):
             for _ in range(times):
-                (line := opened.enter_context(daemon.line())).send(request(token))
+                (line := stack.enter_context(daemon.line())).send(request(token))
             daemon.until(lambda: len(shares) == total)
             return line
 
@@ -313,45 +315,48 @@ def shut_out(daemon, model, tokens, request, shares):
 
 
 @pytest.mark.threat("T-API-03", control="shares")
-def test_bodies_that_do_not_come_waits_and_followers_of_one_token_keep_nobody_out(held, model, monkeypatch):
+def test_slow_requests_of_one_token_block_no_one_else(held, model, monkeypatch):
     tokens = held.client, held.add("two"), held.token
     held.remember("The user waits")
     tasks = {token: held.submit("dream", {}, token=token) for token in tokens}
-    ask, guarded = held.request, held.guard
+    build_request, limits = held.request, held.guard
     for shares, request in (
-        (guarded.answering, lambda token: ask("POST", REMEMBER, body={1: "x"}, token=token)[:-5]),
-        (guarded.following, lambda token: ask("GET", f"{BASE}/events", token=token)),
-        (guarded.waiting, lambda token: ask("GET", path_of(tasks[token]), "Prefer: wait=60", token=token)),
+        (limits.answering, lambda token: build_request("POST", REMEMBER, body={1: "x"}, token=token)[:-5]),
+        (limits.following, lambda token: build_request("GET", f"{BASE}/events", token=token)),
+        (
+            limits.waiting,
+            lambda token: build_request("GET", path_of(tasks[token]), "Prefer: wait=60", token=token),
+        ),
     ):
         monkeypatch.setattr(shares, "cap", CAP)
-        shut_out(held, model, tokens, request, shares)
+        fill_shares(held, model, tokens, request, shares)
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_revoked_token_is_told_nothing_more_on_any_line(held, model, opened, monkeypatch, again):
+@pytest.mark.parametrize("is_readded", [False, True])
+def test_revoked_token_is_unauthorized_on_open_connections(held, model, opened, monkeypatch, is_readded):
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.0)
     token, lines = held.add("passing"), [opened.enter_context(held.line()) for _ in range(2)]
     task = held.remember("The user waits", token=token)
-    ask = held.request("GET", "/healthz", token=token)
-    lines[0].send(ask)
+    request_bytes = held.request("GET", "/healthz", token=token)
+    lines[0].send(request_bytes)
     assert lines[0].answer().status == 200
     lines[1].send(held.request("GET", path_of(task), "Prefer: wait=60", token=token))
     waiting, follower = held.guard.waiting, opened.enter_context(held.follow(token=token))
     follower.start()
     held.until(lambda: len(waiting) == 1)
     held.core.tokens.revoke("passing")
-    if again:
+    if is_readded:
         held.add("passing")
-    lines[0].send(ask)
+    lines[0].send(request_bytes)
     model.release()
     for line in lines:
         answer = line.answer()
-        assert (answer.code, answer.values("www-authenticate")) == (NOBODY, ["Bearer"])
+        assert (answer.code, answer.values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
     assert lines[0].is_closed()
     assert list(follower) == []
 
 
-def test_followers_are_not_counted_among_the_requests_at_once(quiet, monkeypatch):
+def test_followers_do_not_count_as_answering_requests(quiet, monkeypatch):
     monkeypatch.setattr(quiet.guard.answering, "cap", 1)
     with quiet.line() as follower, quiet.line() as second:
         for line in (follower, second):
@@ -360,10 +365,10 @@ def test_followers_are_not_counted_among_the_requests_at_once(quiet, monkeypatch
         assert quiet.ask("GET", "/healthz").status == 200
 
 
-# -- G6: what every answer has ---------------------------------------------------------------------------
+# -- G6: headers of every answer -----------------------------------------------------------------------
 
 
-def test_every_answer_has_the_headers_that_keep_a_browser_from_using_it(quiet):
+def test_every_answer_has_security_headers(quiet):
     sent = [quiet.request("GET", path) for path in ("/healthz", "/metrics", f"{BASE}/events", "/nothing")]
     sent += [quiet.request("GET", "/healthz", **each) for each in ({"token": ""}, {"host": "evil.example"})]
     sent += [quiet.request("PUT", "/healthz"), quiet.request("GET", "/healthz", "Origin: null")]
@@ -376,21 +381,21 @@ def test_every_answer_has_the_headers_that_keep_a_browser_from_using_it(quiet):
         assert (answer.values("server"), "access-control" in str(answer.headers)) == ([], False)
 
 
-def test_a_route_that_breaks_says_so_without_what_was_raised(alone, monkeypatch, caplog):
-    """In the middle of an answer its length is not known: the client sees that the last chunk is missing.
+def test_broken_route_hides_exception_text(alone, monkeypatch, caplog):
+    """The length of a streamed answer is unknown: the client sees that the last chunk is missing.
 
-    The server closes the connection after it has logged why, so the log is whole by then.
+    The server logs the reason before it closes the connection, so the log is complete by then.
     """
 
-    def broken(*_, **__):
+    def fail(*_, **__):
         raise RuntimeError("canary-7f3a")
 
-    async def broken_later(*_):
+    async def fail_later(*_):
         yield b"id: 1\n"
-        broken()
+        fail()
 
-    monkeypatch.setattr(type(alone.core), "tasks", broken)
-    monkeypatch.setattr(type(alone.core.stream), "follow", broken_later)
+    monkeypatch.setattr(type(alone.core), "tasks", fail)
+    monkeypatch.setattr(type(alone.core.stream), "follow", fail_later)
     answer = alone.ask("GET", f"{BASE}/tasks")
     assert (answer.code, b"canary" in answer.body) == ((500, "internal_error"), False)
     with alone.line() as line:
@@ -398,21 +403,21 @@ def test_a_route_that_breaks_says_so_without_what_was_raised(alone, monkeypatch,
         assert line.answer().status == 200
         assert [line.line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]
         assert line.is_closed()
-    told = "".join(caplog.messages)
-    assert "canary" not in told
-    assert told.count('"event": "request_broke"') == 2
-    assert '"problem": "RuntimeError"' in told
+    log = "".join(caplog.messages)
+    assert "canary" not in log
+    assert log.count('"event": "request_broke"') == 2
+    assert '"problem": "RuntimeError"' in log
 
 
 TASKS = f"{BASE}/tasks"
 EMPTY, READ = b'{"content": ""}', (400, "invalid_content")
-"""A body that is read whole, and what it is refused with then."""
+"""A body that is read completely, and the error of its content."""
 
 
 # -- headers -------------------------------------------------------------------------------------------
 
 
-def test_a_header_that_has_two_meanings_is_no_http(quiet):
+def test_ambiguous_header_is_invalid_http(quiet):
     length, encoding = b"Content-Length: ", b"Transfer-Encoding: "
     codings = (b"gzip", b"gzip, chunked", b"chunked, chunked", b"identity", b"xchunked")
     for line in (
@@ -426,15 +431,23 @@ def test_a_header_that_has_two_meanings_is_no_http(quiet):
         assert quiet.raw(request + b"0\r\n\r\n").code == NO_HTTP, line
 
 
-def test_what_follows_a_request_of_two_lengths_or_one_that_is_refused_is_no_request(quiet):
-    """Smuggling: what stands in front of the daemon would see one request, and the daemon two."""
-    smuggled, both = quiet.request("GET", "/healthz"), ["Content-Length: 5", "Transfer-Encoding: chunked"]
-    old = start(quiet, both[1]).replace(b"HTTP/1.1", b"HTTP/1.0", 1)  # Chunks are not for HTTP/1.0.
+def test_request_smuggling_closes_the_connection(quiet):
+    """Smuggling: a proxy would see one request, and the daemon two."""
+    smuggled, length_headers = (
+        quiet.request("GET", "/healthz"),
+        ["Content-Length: 5", "Transfer-Encoding: chunked"],
+    )
+    chunked_http_1_0 = start(quiet, length_headers[1]).replace(
+        b"HTTP/1.1", b"HTTP/1.0", 1
+    )  # HTTP/1.0 has no chunks.
     for request, code in (
-        *((start(quiet, *lines) + b"0\r\n\r\n", NO_HTTP) for lines in permutations(both)),
-        (old + chunked(EMPTY), NO_HTTP),
-        (quiet.request("POST", REMEMBER, body=smuggled, token=""), NOBODY),
-        (quiet.request("GET", "/healthz", f"X: a\r\n Authorization: Bearer {quiet.token}", token=""), NOBODY),
+        *((start(quiet, *lines) + b"0\r\n\r\n", NO_HTTP) for lines in permutations(length_headers)),
+        (chunked_http_1_0 + chunked(EMPTY), NO_HTTP),
+        (quiet.request("POST", REMEMBER, body=smuggled, token=""), UNAUTHORIZED),
+        (
+            quiet.request("GET", "/healthz", f"X: a\r\n Authorization: Bearer {quiet.token}", token=""),
+            UNAUTHORIZED,
+        ),
     ):
         with quiet.line() as line:
             line.send(request + smuggled)
@@ -444,7 +457,7 @@ def test_what_follows_a_request_of_two_lengths_or_one_that_is_refused_is_no_requ
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("kib", [33, 60, 1000])
 @pytest.mark.parametrize("where", ["header", "target", "query", "many"])
-def test_a_header_larger_than_the_limit_is_refused_however_it_arrives(quiet, kib, where):
+def test_oversized_header_is_rejected(quiet, kib, where):
     long = "a" * (kib * 1024)
     target = {"target": f"/{long}", "query": f"/healthz?{long}"}.get(where, "/healthz")
     headers = {"header": [f"X: {long}"], "many": [f"X{each}: a" for each in range(kib * 128)]}.get(where, ())
@@ -458,7 +471,7 @@ def test_a_header_larger_than_the_limit_is_refused_however_it_arrives(quiet, kib
         assert answer is None or answer.code == NO_HTTP
 
 
-def test_nothing_is_upgraded(quiet):
+def test_upgrade_is_ignored(quiet):
     more = ("Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
     for protocols in "websocket", "h2c", "foo, websocket":
         assert quiet.ask("GET", "/healthz", f"Upgrade: {protocols}", *more).status == 200
@@ -467,27 +480,27 @@ def test_nothing_is_upgraded(quiet):
 # -- time and connections ------------------------------------------------------------------------------
 
 
-def test_a_header_or_a_body_that_never_ends_is_cut_off_also_behind_another_request(quiet, monkeypatch):
+def test_endless_header_or_body_times_out(quiet, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
-    begun = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX")
-    with ExitStack() as opened:
+    starts = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX")
+    with ExitStack() as stack:
         for how in ("Content-Length: 100", "Transfer-Encoding: chunked"):
-            line = opened.enter_context(quiet.line())
+            line = stack.enter_context(quiet.line())
             line.send(start(quiet, how))
             assert line.answer().code == (408, "request_timeout")
             assert line.is_closed()
-        second = opened.enter_context(quiet.line())
-        assert asks(quiet, second) == 200
-        # Only from here on: a request that is to be answered may take longer to arrive.
+        second = stack.enter_context(quiet.line())
+        assert get_status(quiet, second) == 200
+        # The timeout changes only now, because a request that needs an answer may arrive slowly.
         monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
         second.send(b"GET /healthz HTT")
-        lines = [opened.enter_context(quiet.line()) for _ in begun]
-        for line, data in zip(lines, begun, strict=True):
+        lines = [stack.enter_context(quiet.line()) for _ in starts]
+        for line, data in zip(lines, starts, strict=True):
             line.send(data)
         assert all(line.is_closed() for line in (second, *lines))
 
 
-def test_who_never_reads_its_answers_or_whose_header_drips_is_cut_off(quiet, monkeypatch):
+def test_unread_answers_and_dripping_header_are_cut_off(quiet, monkeypatch):
     monkeypatch.setattr(guard, "UNREAD_SECONDS", 0.05)
     monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
     for sent in quiet.request("GET", "/openapi.json") * 50, b"X":
@@ -496,47 +509,47 @@ def test_who_never_reads_its_answers_or_whose_header_drips_is_cut_off(quiet, mon
                 pass
 
 
-def asks(daemon, line, path="/healthz", *headers):
-    """The status of its answer."""
+def get_status(daemon, line, path="/healthz", *headers):
+    """Send a request on a connection and return the status of its answer."""
     line.send(daemon.request("GET", path, *headers))
     return getattr(line.answer(), "status", "no answer")
 
 
 @pytest.mark.threat("T-API-03", control="idle_lines")
 @pytest.mark.parametrize("address", ["tcp", "unix"])
-def test_idle_lines_however_many_keep_nobody_out(quiet, monkeypatch, address):
+def test_idle_connections_block_no_one(quiet, monkeypatch, address):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 40)
     with ExitStack() as opened:
         follower = opened.enter_context(quiet.line())
-        assert asks(quiet, follower, f"{BASE}/events") == 200
+        assert get_status(quiet, follower, f"{BASE}/events") == 200
         idle = [opened.enter_context(quiet.line(getattr(quiet, address))) for _ in range(100)]
         for each in idle[:-1:2]:
             each.send(b"GET /healthz HTTP/1.1\r\nX: y")
-        # Its answer shows that all were accepted: none that comes later makes the next one the oldest.
-        assert asks(quiet, idle[-1]) == 200
+        # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
+        assert get_status(quiet, idle[-1]) == 200
         assert getattr(quiet.ask("GET", "/healthz"), "status", "no answer") == 200
         quiet.until(lambda: quiet.connections() <= 40)
         assert follower.line()
 
 
-def test_the_line_that_was_idle_for_longest_makes_room_and_none_that_is_in_use(quiet, monkeypatch):
+def test_oldest_idle_connection_is_closed_first(quiet, monkeypatch):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 3)
     with ExitStack() as opened:
         lines = [opened.enter_context(quiet.line()) for _ in range(3)]
         for line in (lines[1], lines[2], lines[0]):
-            assert asks(quiet, line) == 200
+            assert get_status(quiet, line) == 200
         newest = opened.enter_context(quiet.line())
         assert lines[1].is_closed()
         for line in (newest, lines[2], lines[0]):
-            assert (asks(quiet, line), asks(quiet, line, f"{BASE}/events")) == (200, 200)
+            assert (get_status(quiet, line), get_status(quiet, line, f"{BASE}/events")) == (200, 200)
         assert opened.enter_context(quiet.line()).is_closed()
         assert all(line.line() for line in (newest, lines[2], lines[0]))
 
 
-def test_what_is_sent_while_the_last_answer_of_a_line_is_on_its_way_ends_it(quiet):
-    """No second answer can be given there, not even that it is no HTTP."""
+def test_data_after_final_answer_closes_connection(quiet):
+    """A second answer is impossible there, even for invalid HTTP."""
     with quiet.line() as line:
-        assert asks(quiet, line, f"{BASE}/events", "Connection: close") == 200
+        assert get_status(quiet, line, f"{BASE}/events", "Connection: close") == 200
         line.send(b"garbage")
         while b"HTTP/1.1" not in (text := line.line()) and text:
             pass
@@ -546,20 +559,20 @@ def test_what_is_sent_while_the_last_answer_of_a_line_is_on_its_way_ends_it(quie
 # -- bodies --------------------------------------------------------------------------------------------
 
 
-def test_chunks_of_any_size_are_one_body_and_trailers_mean_nothing(quiet):
+def test_chunks_form_one_body_and_trailers_are_ignored(quiet):
     for size in (1, 7, 4096):
         for end in (b"0\r\n\r\n", b"0;x=y\r\n\r\n", b"000\r\nAuthorization: x\r\nHost: y\r\n\r\n"):
             with quiet.line() as line:
                 line.send(start(quiet, "Transfer-Encoding: chunked") + chunked(EMPTY + b" " * 500, size, end))
-                assert (line.answer().code, asks(quiet, line)) == (READ, 200)
+                assert (line.answer().code, get_status(quiet, line)) == (READ, 200)
 
 
-def test_a_chunk_that_is_none_ends_the_request(quiet):
-    """Also where nobody reads the body and the answer is on its way."""
+def test_invalid_chunk_ends_the_request(quiet):
+    """The result is the same if the body is not read and the answer was sent."""
     long = (b"1" * 40_000, b"1;" + b"x" * 40_000, b"0\r\n" + b"X: a\r\n" * 10_000)
     short = [each + b"\r\n" for each in (b"zz", b"-1", b"+1", b"0x1", b"", b" 1\r\na", b"1\r\nab", b"F" * 21)]
-    gone, other = (404, "not_found"), (405, "method_not_allowed")
-    for path, code in (REMEMBER, NO_HTTP), ("/nothing", gone), (TASKS, other):
+    not_found, not_allowed = (404, "not_found"), (405, "method_not_allowed")
+    for path, code in (REMEMBER, NO_HTTP), ("/nothing", not_found), (TASKS, not_allowed):
         for bad in (*short, b"1\na\n\r\n", b"0\r\nX\x00: a\r\n\r\n", *long):
             with quiet.line() as line:
                 line.send(start(quiet, "Transfer-Encoding: chunked", path=path) + b'5\r\n{"con\r\n' + bad)
@@ -568,10 +581,13 @@ def test_a_chunk_that_is_none_ends_the_request(quiet):
                 assert line.is_closed()
 
 
-def test_a_body_that_nobody_wants_or_that_is_declared_too_large_is_not_waited_for(quiet):
+def test_unwanted_or_oversized_body_is_not_awaited(quiet):
     length, chunks = "Content-Length: 12000000", "Transfer-Encoding: chunked"
-    gone, other = ("/nothing", 404), (TASKS, 405)
-    for how, (path, status) in (length, (REMEMBER, 413)), *product((length, chunks), (gone, other)):
+    not_found, not_allowed = ("/nothing", 404), (TASKS, 405)
+    for how, (path, status) in (
+        (length, (REMEMBER, 413)),
+        *product((length, chunks), (not_found, not_allowed)),
+    ):
         with quiet.line() as line:
             line.send(start(quiet, how, path=path))
             answer = line.answer()
@@ -579,7 +595,7 @@ def test_a_body_that_nobody_wants_or_that_is_declared_too_large_is_not_waited_fo
             assert set(answer.values("connection")) == {"close"}
 
 
-def test_who_sends_without_end_is_cut_off_long_before_the_time_is_over(quiet, monkeypatch):
+def test_endless_body_is_cut_off_early(quiet, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 600.0)
     block = chunked(b" " * 65_536, 65_536, b"")
     for path in REMEMBER, "/nothing":
@@ -594,7 +610,7 @@ def test_who_sends_without_end_is_cut_off_long_before_the_time_is_over(quiet, mo
 @pytest.mark.parametrize("where", ["tcp", "unix"])
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 600 * 1024, 7_000_000])
 @pytest.mark.parametrize("how", ["declared", "chunked"])
-def test_who_sends_too_much_gets_to_read_why(quiet, where, size, how):
+def test_oversized_body_is_answered_with_reason(quiet, where, size, how):
     data = b'{"content": "' + b"x" * (size - 15) + b'"}'
     request = quiet.request("POST", REMEMBER, body=data)
     if how == "chunked":
@@ -605,7 +621,7 @@ def test_who_sends_too_much_gets_to_read_why(quiet, where, size, how):
 
 
 @pytest.mark.parametrize("path", [REMEMBER, f"{BASE}/erase"])
-def test_json_that_others_would_read_otherwise_is_refused(quiet, path):
+def test_ambiguous_json_is_rejected(quiet, path):
     fact, deep = '{"content": "a"}', b"[" * 100_000
     texts = (b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"a\nb", b"\\x41")
     values = (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"01", b"0x1", b"1" * 5000)

@@ -1,4 +1,4 @@
-"""Where what was sent ends up: words that stand nowhere else are looked for in every sink and file."""
+"""Unique words are sent to the daemon and searched in every sink and file."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ NAMES = """fact query ref key client token path host field value origin words es
 WORDS = {name: f"canary-{name}-7f3a" for name in NAMES.split()}
 FACT = f"The user prefers, on every screen of every machine in every office, the editor {WORDS['fact']}"
 MAY_HOLD = {"fact": {"change"}, "ref": {"record"}}
-"""Tables in which a word may stand once all tasks are over: history; on record, where a fact came from."""
+"""Tables that may contain a word after all tasks have ended: history, and the record of the origin of a fact.
+"""
 
 
-def said(text):
-    """The names of the words that a text says."""
+def find_words(text):
+    """Return the names of the words that a text contains."""
     return [name for name, word in WORDS.items() if word.lower() in text.lower()]
 
 
 def requests(daemon, client):
-    """Requests that say every word, most of them where it does not belong."""
+    """Send every word, mostly in an invalid place, and yield the answers."""
     word, send = WORDS, daemon.send
     content, message, value = {"content": word["value"]}, {"query": word["message"]}, word["value"]
     for path, body, more in (
@@ -74,8 +75,8 @@ def requests(daemon, client):
         yield send("GET", f"{BASE}/{path}")
 
 
-def chatty(request):
-    """Does the job, and says a word about it."""
+def talkative_model(request):
+    """Do the job and add a word to the answer."""
     thought = perfect(request)
     return Say(f"{thought.text} {WORDS['words']}") if isinstance(thought, Say) else thought
 
@@ -84,13 +85,13 @@ ESCAPE = [("write_file", {"path": f"../{WORDS['escape']}.md", "content": WORDS["
 FAILING = {"remember_path_escape": AskForCalls(ESCAPE), "remember_no_update": Say(f"Saved: {WORDS['words']}")}
 
 
-class Told:
-    """A daemon to which every word was said, and what each sink holds of what it said of that."""
+class LeakProbe:
+    """A daemon that received every word, and the content of each sink."""
 
     def __init__(self, daemon, model):
         self.daemon, self.client = daemon, daemon.new_token("editor", "editor-1")
-        who = {"token": self.client, "client": "editor-1"}
-        self.task = daemon.remember(FACT, **who, source={"ref": WORDS["ref"]})
+        client_options = {"token": self.client, "client": "editor-1"}
+        self.task = daemon.remember(FACT, **client_options, source={"ref": WORDS["ref"]})
         assert daemon.wait(self.task)["status"] == "completed"
         daemon.wait(daemon.submit("forget", {"query": WORDS["query"]}, idempotency_key=WORDS["key"]))
         failed = []
@@ -98,8 +99,8 @@ class Told:
             model.mind = lambda _, thought=thought: thought
             failed.append(daemon.done("remember", {"content": f"Another, {WORDS['fact']}, {code}"}))
             assert failed[-1]["error"]["code"] == code
-        seen = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
-        assert said(daemon.post(f"{BASE}/recall", seen, **who).text) == ["fact"]
+        query = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
+        assert find_words(daemon.post(f"{BASE}/recall", query, **client_options).text) == ["fact"]
         self.answers = [*requests(daemon, self.client)]
         self.answers += [daemon.get(path_of(each["taskId"])) for each in failed]
         with daemon.follow(cursor=daemon.cursor(0)) as follower:
@@ -117,29 +118,32 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    with HeldModel(chatty) as model, serving(tmp_path_factory.mktemp("leaks"), *model.flags) as daemon:
-        yield Told(daemon, model)
+def probe(tmp_path_factory):
+    with (
+        HeldModel(talkative_model) as model,
+        serving(tmp_path_factory.mktemp("leaks"), *model.flags) as daemon,
+    ):
+        yield LeakProbe(daemon, model)
 
 
-def test_nothing_that_was_sent_is_repeated_nor_a_token_nor_a_directory_told(told, subtests):
-    daemon = told.daemon
+def test_no_sink_repeats_input_token_or_directory(probe, subtests):
+    daemon = probe.daemon
     directories = [str(path) for path in (daemon.base, daemon.home, daemon.work, daemon.root())]
-    for name, held in told.sinks.items():
+    for name, content in probe.sinks.items():
         with subtests.test(name):
-            assert (bool(held), said(held)) == (True, [])
+            assert (bool(content), find_words(content)) == (True, [])
             hidden = [] if name in {"log", "address"} else [*directories, "site-packages"]
-            assert not [each for each in (daemon.token, told.client, *hidden) if each in held]
-    assert any(WORDS["fact"] in text for text in daemon.files().values())  # It was heard.
-    assert WORDS["words"] not in daemon.get(path_of(told.task)).text
-    assert {400, 401, 403, 404, 405, 413, 415, 421} <= {answer.status_code for answer in told.answers}
-    assert [event.type for event in told.events].count("memory_changed") == 1
+            assert not [each for each in (daemon.token, probe.client, *hidden) if each in content]
+    assert any(WORDS["fact"] in text for text in daemon.files().values())  # The fact was stored.
+    assert WORDS["words"] not in daemon.get(path_of(probe.task)).text
+    assert {400, 401, 403, 404, 405, 413, 415, 421} <= {answer.status_code for answer in probe.answers}
+    assert [event.type for event in probe.events].count("memory_changed") == 1
 
 
-def test_every_line_of_the_log_is_json_and_every_problem_is_the_sentence_of_its_code(told):
-    lines = [json.loads(line)["event"] for line in told.sinks["log"].splitlines()]
+def test_log_is_json_and_problems_use_fixed_sentences(probe):
+    lines = [json.loads(line)["event"] for line in probe.sinks["log"].splitlines()]
     assert (len(lines) > 5, lines.count("request_broke")) == (True, 0)
-    for answer in told.answers:
+    for answer in probe.answers:
         found = answer.json()
         if answer.status_code < 400:
             error = found["error"]
@@ -150,8 +154,8 @@ def test_every_line_of_the_log_is_json_and_every_problem_is_the_sentence_of_its_
         assert re.fullmatch(r"[a-z_]+", found.get("reason", "x"))
 
 
-def test_of_what_is_over_the_ledger_holds_history_and_results_alone(told):
-    ledger = told.daemon.home / "state" / "ledger.db"
+def test_ledger_keeps_only_history_and_results(probe):
+    ledger = probe.daemon.home / "state" / "ledger.db"
     with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         found = {name: repr(connection.execute(f"SELECT * FROM {name}").fetchall()) for name in names}
@@ -161,17 +165,17 @@ def test_of_what_is_over_the_ledger_holds_history_and_results_alone(told):
     assert WORDS["fact"] in found["change"]
 
 
-def test_everything_in_the_state_directory_is_the_owners_alone_and_the_token_stands_there_alone(told):
-    base, state = told.daemon.base, told.daemon.home / "state"
+def test_state_directory_is_private_and_has_only_token_copy(probe):
+    base, state = probe.daemon.base, probe.daemon.home / "state"
     for path in (state, *state.rglob("*")):
         assert path.lstat().st_mode & 0o077 == 0, path
     assert (base / "daemon.sock").lstat().st_mode & 0o777 == 0o600
     files = {path: path.read_bytes() for path in base.rglob("*") if path.is_file()}
-    assert [path for path, data in files.items() if told.daemon.token.encode() in data] == [state / "token"]
-    assert [path for path, data in files.items() if told.client.encode() in data] == []
+    assert [path for path, data in files.items() if probe.daemon.token.encode() in data] == [state / "token"]
+    assert [path for path, data in files.items() if probe.client.encode() in data] == []
 
 
-def test_a_policy_that_cannot_be_read_is_not_quoted_to_clients(tmp_path):
+def test_unreadable_policy_is_not_quoted(tmp_path):
     policy = tmp_path / f"{WORDS['path']}.toml"
     policy.write_text(f"name = '{WORDS['value']}'\n[[{WORDS['junk']}]]\n")
     with running(tmp_path, policy=policy) as daemon:
@@ -179,14 +183,14 @@ def test_a_policy_that_cannot_be_read_is_not_quoted_to_clients(tmp_path):
         answers = [daemon.get(path) for path in ("/readyz", f"{BASE}/review", "/metrics", explain)]
         answers.append(daemon.post(f"{BASE}/remember", {"content": FACT}))
         assert [answer.status_code for answer in answers] == [503, 409, 200, 409, 409]
-        told = [f"{answer.headers} {answer.text}" for answer in answers]
-        assert said(str([*told, *(record.getMessage() for record in daemon.records)])) == []
+        texts = [f"{answer.headers} {answer.text}" for answer in answers]
+        assert find_words(str([*texts, *(record.getMessage() for record in daemon.records)])) == []
 
 
 @pytest.mark.threat("T-LEAK-04", control="foreign_logs")
-def test_what_other_libraries_log_is_told_by_level_and_name_alone(capsys):
-    ours, root = logging.getLogger("muniment"), logging.getLogger()
-    kept = root.handlers[:], root.level, ours.handlers[:], ours.level
+def test_logs_of_other_libraries_show_level_and_name_only(capsys):
+    package_logger, root = logging.getLogger("muniment"), logging.getLogger()
+    saved = root.handlers[:], root.level, package_logger.handlers[:], package_logger.level
     try:
         service.configure_logs()
         foreign = logging.getLogger("foreign")
@@ -194,41 +198,46 @@ def test_what_other_libraries_log_is_told_by_level_and_name_alone(capsys):
         foreign.warning(WORDS["junk"])
         foreign.info(WORDS["junk"])
     finally:
-        root.handlers[:], level, ours.handlers[:], our_level = kept
+        root.handlers[:], level, package_logger.handlers[:], our_level = saved
         root.setLevel(level)
-        ours.setLevel(our_level)
+        package_logger.setLevel(our_level)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    told = [(line["event"], line["level"], line["logger"], line.get("problem")) for line in lines]
+    records = [(line["event"], line["level"], line["logger"], line.get("problem")) for line in lines]
     error = "<class 'ValueError'>"
-    assert told == [("foreign_log", "error", "foreign", error), ("foreign_log", "warning", "foreign", None)]
-    assert said(json.dumps(lines)) == []
+    assert records == [
+        ("foreign_log", "error", "foreign", error),
+        ("foreign_log", "warning", "foreign", None),
+    ]
+    assert find_words(json.dumps(lines)) == []
 
 
-# -- files -----------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------
 
 OWNER = Originator("owner")
 SECRETS = {rule["id"]: filled(rule["positive"][-1], 11) for rule in RULES}
 WIFI = filled("The deploy token is ghp_{a62:36}", 3)
 
 
-def pieces(text):
-    """What is random of a text: runs of letters and digits."""
+def random_parts(text):
+    """Return the random parts of a text: runs of letters and digits."""
     runs = "".join(char if char.isalnum() else " " for char in text).split()
     cut = {run[at : at + 16] for run in runs if len(run) >= 16 for at in range(0, len(run) - 15, 8)}
     return {each.encode() for each in cut if any(map(str.isdigit, each)) and any(map(str.isalpha, each))}
 
 
-WANTED = {piece for text in (WIFI, *SECRETS.values()) for piece in pieces(text)}
+WANTED = {piece for text in (WIFI, *SECRETS.values()) for piece in random_parts(text)}
 
 
-def holding(home, wanted):
-    """The files beneath a home that hold one of some pieces, in their bytes or their name."""
-    held = {path: bytes(path) + (path.read_bytes() if path.is_file() else b"") for path in home.rglob("*")}
-    return [path for path, data in held.items() if any(piece in data for piece in wanted)]
+def find_files(home, wanted):
+    """Return the files below a home that contain one of some parts in their bytes or name."""
+    contents = {
+        path: bytes(path) + (path.read_bytes() if path.is_file() else b"") for path in home.rglob("*")
+    }
+    return [path for path, data in contents.items() if any(piece in data for piece in wanted)]
 
 
 @pytest.mark.threat("T-LEAK-11", control="withheld_secrets")
-def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
+def test_secret_of_queued_task_is_not_on_disk(tmp_path):
     assert len(WANTED) > len(SECRETS)
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
@@ -239,13 +248,13 @@ def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
             if number % 10 == 9:
                 while (begun := lane.claim()) is not None:
                     lane.finish(begun, Ended("failed", error={"code": "remember_refused"}))
-        assert holding(tmp_path, WANTED | {token[12:].encode()}) == []
+        assert find_files(tmp_path, WANTED | {token[12:].encode()}) == []
 
 
 @pytest.mark.threat("T-LEAK-11", control="emptied_logs")
 @pytest.mark.threat("T-LEAK-11", control="overwritten_pages")
-def test_of_what_was_asked_without_effect_nothing_is_left_once_no_task_waits(tmp_path):
-    """Long texts have pages of their own, short ones share one; some are gone while others still wait."""
+def test_query_without_effect_is_removed_from_disk(tmp_path):
+    """Long texts have separate pages, short ones share one; some are removed while others are pending."""
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
         texts = [f"{number:03}-wombatquartz-{number * 7919 % 1000:03}" for number in range(60)]
@@ -256,26 +265,26 @@ def test_of_what_was_asked_without_effect_nothing_is_left_once_no_task_waits(tmp
                 while (begun := lane.claim()) is not None:
                     lane.finish(begun, Ended("failed", error={"code": "forget_failed"}))
         assert lane.tidy()
-        assert holding(tmp_path, [words.encode() for words in texts]) == []
+        assert find_files(tmp_path, [words.encode() for words in texts]) == []
 
 
 @pytest.mark.threat("T-LEAK-12", control="scrubbed_ledger")
-def test_an_erasure_is_told_before_it_is_done_and_then_no_byte_beneath_the_home_says_it(scripted, model):
-    words = ("zebrafinch quokkasong", "marmosetglow dugongmoon", "axolotlrain pangolinwind")
-    wanted = {word.encode() for each in words for word in (*each.split(), *each.title().split())}
+def test_erase_removes_every_byte_from_home(scripted, model):
+    phrases = ("zebrafinch quokkasong", "marmosetglow dugongmoon", "axolotlrain pangolinwind")
+    secret_words = {word.encode() for each in phrases for word in (*each.split(), *each.title().split())}
     who = {"token": scripted.add("editor", "editor-1", trust="owner"), "client": "editor-1"}
-    facts = [f"The user's dream of {each} is called {each.title()} at home" for each in words]
+    facts = [f"The user's dream of {each} is called {each.title()} at home" for each in phrases]
     tasks = [scripted.done("remember", {"content": fact}, **who) for fact in facts]
     for fact in facts:
         scripted.post(f"{BASE}/recall", {"query": fact})
-    scripted.done("forget", {"query": words[1]})
+    scripted.done("forget", {"query": phrases[1]})
     scripted.done("dream", {})
     model.hold()
-    asked = len(model.server.requests)
+    request_count = len(model.server.requests)
     scripted.remember("The user likes pyramids")
-    waiting = scripted.remember(facts[0])  # It ends, before it is begun, with what it holds.
-    model.wait_until_asked(asked + 1)
-    assert len(holding(scripted.home, wanted)) > 3
+    waiting = scripted.remember(facts[0])  # Erase ends this queued task and removes its text.
+    model.wait_until_asked(request_count + 1)
+    assert len(find_files(scripted.home, secret_words)) > 3
     cleared = 0
     for number, task in enumerate(tasks):
         target = {"target": task["taskId"]}
@@ -283,14 +292,18 @@ def test_an_erasure_is_told_before_it_is_done_and_then_no_byte_beneath_the_home_
         assert (plan["status"], plan["files"]) == ("preview", task["result"]["filesTouched"])
         receipt = scripted.post(f"{BASE}/erase", target | {"dryRun": False}).json()
         assert receipt["status"] == "erased"
-        cleared += receipt["laneTasks"]  # With the first one also the tasks whose results name it as similar.
-        assert words[number].split()[0] not in str(receipt)
+        cleared += receipt["laneTasks"]  # The first erase also clears tasks whose results list it as similar.
+        assert phrases[number].split()[0] not in str(receipt)
     assert cleared > len(tasks)
-    assert holding(scripted.home, wanted) == []  # Before anything else is written over it.
-    for told in map(scripted.look, (*(task["taskId"] for task in tasks), waiting)):
-        assert (told["status"], told["error"]["code"], "result" in told) == ("failed", "erased", False)
+    assert find_files(scripted.home, secret_words) == []  # Nothing has overwritten the bytes yet.
+    for erased_task in map(scripted.look, (*(task["taskId"] for task in tasks), waiting)):
+        assert (erased_task["status"], erased_task["error"]["code"], "result" in erased_task) == (
+            "failed",
+            "erased",
+            False,
+        )
     model.release()
     scripted.done("dream", {})
-    assert holding(scripted.home, wanted) == []
+    assert find_files(scripted.home, secret_words) == []
     scripted.run(scripted.daemon.stop())
-    assert holding(scripted.home, wanted) == []
+    assert find_files(scripted.home, secret_words) == []

@@ -1,6 +1,6 @@
-"""The daemon's description of itself, and requests made from it: valid ones, and some that are not quite.
+"""The OpenAPI document of the daemon, and requests generated from it: valid and slightly invalid ones.
 
-Whatever is sent, the answer is one that the description names, in its shape; nothing breaks.
+Every answer has to match the document, and nothing may break.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muniment.server import guard
 from muniment.server.http import document_of
 from muniment.server.service import OPERATIONS
 
-# The daemon's own threads draw from `random` while requests are made up here: not those of a strategy.
+# Threads of the daemon use `random` during generation; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 DOCUMENT = document_of(OPERATIONS)
@@ -37,13 +37,13 @@ FITS = {
     "maxItems": (list, lambda value, most: len(value) <= most),
     "required": (dict, lambda value, names: value.keys() >= set(names)),
 }
-"""What a value of a kind must be for a word of its schema."""
+"""The type and the check of each schema keyword."""
 KNOWN = {*FITS, "$ref", "type", "properties", "additionalProperties", "items", "anyOf", "oneOf", "allOf"}
 KNOWN |= {"title", "description", "default", "discriminator", "format", "examples"}
 
 
-class Described:
-    """One operation of the document. `body` is the schema of its body; None: it takes none."""
+class DescribedOperation:
+    """One operation of the document. `body` is the schema of its body, or None."""
 
     def __init__(self, method, path, document):
         self.method, self.path, self.document = method.upper(), path, document
@@ -54,28 +54,30 @@ class Described:
         return [each for each in self.document["parameters"] if each["in"] == where]
 
     def answers(self, status):
-        """Schemas of an answer by media type; None: no such status is described."""
+        """Return the schemas of an answer by media type, or None for an undescribed status."""
         found = self.document["responses"].get(str(status))
         return None if found is None else {k: v["schema"] for k, v in found.get("content", {}).items()}
 
 
 PATHS = DOCUMENT["paths"]
-DESCRIBED = [Described(how, path, each) for path, hows in PATHS.items() for how, each in hows.items()]
+DESCRIBED = [
+    DescribedOperation(how, path, each) for path, hows in PATHS.items() for how, each in hows.items()
+]
 
 
-def resolved(schema):
-    """A schema, where it is only named elsewhere, with what stands beside its name."""
+def resolve(schema):
+    """Return a schema with its references resolved, merged with the members next to the reference."""
     assert set(schema) <= KNOWN, set(schema) - KNOWN
     if "$ref" not in schema:
         return schema
     found = DOCUMENT
     for step in schema["$ref"].removeprefix("#/").split("/"):
         found = found[step]
-    return {**resolved(found), **{name: value for name, value in schema.items() if name != "$ref"}}
+    return {**resolve(found), **{name: value for name, value in schema.items() if name != "$ref"}}
 
 
-def parts(schema, value):
-    """The members of a value: name, what their schema is (True: any, False: there may be none), and value."""
+def list_members(schema, value):
+    """Return the members of a value: name, schema (True: any, False: forbidden) and value."""
     if isinstance(value, list) and "items" in schema:
         return [(str(number), schema["items"], each) for number, each in enumerate(value)]
     known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
@@ -83,28 +85,32 @@ def parts(schema, value):
     return [(name, known.get(name, more), each) for name, each in members]
 
 
-def problems(schema, value, where="$"):
-    """Why a value is none of a schema, one by one."""
-    schema = resolved(schema)
+def find_problems(schema, value, where="$"):
+    """Return the reasons why a value does not match a schema."""
+    schema = resolve(schema)
     kind = TYPES[schema.get("type", "any")]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind not in {bool, object}):
-        return [f"{where}: {type(value).__name__} is no {schema['type']}"]
+        return [f"{where}: {type(value).__name__} is not of type {schema['type']}"]
     words = [(word, *FITS[word]) for word in FITS if word in schema]
-    wrong = [word for word, of, fits in words if isinstance(value, of) and not fits(value, schema[word])]
-    told = [f"{where}: {value!r} is not as {word} {schema[word]!r} says" for word in wrong]
+    wrong = [
+        word
+        for word, value_type, is_valid in words
+        if isinstance(value, value_type) and not is_valid(value, schema[word])
+    ]
+    problems_found = [f"{where}: {value!r} does not match {word} {schema[word]!r}" for word in wrong]
     for word in {"anyOf", "oneOf", "allOf"} & set(schema):
-        found, count = [problems(each, value, where) for each in schema[word]], len(schema[word])
+        found, count = [find_problems(each, value, where) for each in schema[word]], len(schema[word])
         if found.count([]) not in {"oneOf": [1], "allOf": [count], "anyOf": range(1, count + 1)}[word]:
-            told.append(f"{where}: fits {found.count([])} of {count}: {found}")
-    for name, part, each in parts(schema, value):
+            problems_found.append(f"{where}: fits {found.count([])} of {count}: {found}")
+    for name, part, each in list_members(schema, value):
         if part is False:
-            told.append(f"{where}: has {name}")
+            problems_found.append(f"{where}: has {name}")
         elif part is not True:
-            told += problems(part, each, f"{where}.{name}")
-    return told
+            problems_found += find_problems(part, each, f"{where}.{name}")
+    return problems_found
 
 
-def test_the_daemon_serves_the_document_that_its_operations_make_in_which_every_name_leads_somewhere(quiet):
+def test_daemon_serves_openapi_document_with_valid_references(quiet):
     answer = quiet.ask("GET", "/openapi.json")
     assert (answer.values("content-type"), answer.json) == (["application/json"], DOCUMENT)
     assert str(quiet.base) not in answer.body.decode()
@@ -115,7 +121,7 @@ def test_the_daemon_serves_the_document_that_its_operations_make_in_which_every_
     assert all(re.fullmatch(r"[a-z]+(_[A-Za-z]+)+", name) for name in names), names
 
 
-def test_each_operation_says_what_it_takes_and_every_way_in_which_it_ends(subtests):
+def test_each_operation_describes_input_and_responses(subtests):
     for operation in DESCRIBED:
         with subtests.test(operation.name):
             responses, named = set(operation.document["responses"]), re.findall(r"{(\w+)}", operation.path)
@@ -128,10 +134,10 @@ def test_each_operation_says_what_it_takes_and_every_way_in_which_it_ends(subtes
             assert (operation.body is not None) == (operation.method == "POST")
             if operation.body is not None:
                 assert {"400", "408", "413", "415"} <= responses
-                assert resolved(operation.body)["additionalProperties"] is False
+                assert resolve(operation.body)["additionalProperties"] is False
 
 
-def test_every_problem_in_it_is_one_that_there_is_with_its_status_and_a_sentence():
+def test_described_problems_exist_with_status_and_sentence():
     found = set()
     for operation in DESCRIBED:
         for status, answer in operation.document["responses"].items():
@@ -141,17 +147,17 @@ def test_every_problem_in_it_is_one_that_there_is_with_its_status_and_a_sentence
             for code in schema["allOf"][1]["properties"]["code"]["enum"]:
                 assert CODES[code].status == int(status)
                 found.add(code)
-    # What no path answers, or no method, is answered where there is no operation; the rest are in tasks, or
-    # of `/mcp`, which another protocol describes.
-    elsewhere = {"not_found", "method_not_allowed", "workspace_draining", "mcp_not_installed"}
-    assert {code for code, means in CODES.items() if means.status} - found <= elsewhere
+    # Unknown paths and methods belong to no operation; the other codes occur in tasks or in `/mcp`, which
+    # another protocol describes.
+    other_codes = {"not_found", "method_not_allowed", "workspace_draining", "mcp_not_installed"}
+    assert {code for code, means in CODES.items() if means.status} - found <= other_codes
     for sentence in {means.sentence for means in CODES.values()} - {""}:
         assert re.fullmatch(r"[A-Z`].+[.…]|Send JSON: .+", sentence), sentence
         assert "{" not in sentence
 
 
-def test_the_reader_tells_what_a_schema_takes_from_what_it_does_not():
-    """The oracle of the fuzzer, itself put to the test."""
+def test_schema_checker_accepts_valid_and_rejects_invalid():
+    """This tests the oracle of the fuzzer."""
     null, text, a, thing = {"type": "null"}, {"type": "string"}, {"const": "a"}, {"type": "object"}
     for schema, good, bad in (
         ({**text, "minLength": 1, "maxLength": 2}, ["a", "ab"], ["", "abc", 1, None]),
@@ -166,16 +172,16 @@ def test_the_reader_tells_what_a_schema_takes_from_what_it_does_not():
         ({**thing, "additionalProperties": text}, [{}, {"a": "b"}], [{"a": 1}]),
         ({**thing, "additionalProperties": False}, [{}], [{"a": 1}]),
     ):
-        assert [value for value in good + bad if not problems(schema, value)] == good, schema
+        assert [value for value in good + bad if not find_problems(schema, value)] == good, schema
 
 
-# -- requests made from it -------------------------------------------------------------------------------
+# -- generated requests --------------------------------------------------------------------------------
 
 QUICK, SLOW = 25, 100
 """Requests for each operation."""
 
 OUTSIDE = {"not_found", "method_not_allowed", "invalid_http", "misdirected_request"}
-"""Where a request is for no operation at all."""
+"""Codes of requests that belong to no operation."""
 
 NAMES = """completed cancelled user project nowhere owner agent workspace clean read create delete user/a.md
     user/../a.md /etc/passwd user/facts/x.md user/MEMORY.md <script> @task @review @path wait=0 wait=1
@@ -193,7 +199,7 @@ LIKELY |= {"text": ["The user likes tea", HOSTILE, "---\nname: x\n---\n"], "curs
 LIKELY |= {"source": [{}, {"trust": "agent", "ref": "r"}, {"trust": "owner"}]}
 LIKELY = {name: st.sampled_from(values) for name, values in LIKELY.items()}
 LIKELY["exclude"] = st.lists(st.just("@id"), max_size=4)
-"""What is likely to be carried out, by name."""
+"""Values that are likely to be accepted, by name."""
 
 TEXTS = WORDS | st.text(max_size=40) | st.text('\ud800\u0000\r\n\\"', max_size=4) | st.just("x" * 66_000)
 ANYTHING = st.recursive(
@@ -205,8 +211,8 @@ ANYTHING = st.recursive(
 
 @st.composite
 def bodies(draw, schema):
-    """The bytes of a body: of the schema, or of it with something changed."""
-    schema = resolved(schema)
+    """Generate the bytes of a body: valid, or valid with one change."""
+    schema = resolve(schema)
     members = {name: st.one_of(*[LIKELY[name]] * 3, ANYTHING) for name in schema.get("properties", {})}
     required = {name: members.pop(name) for name in schema.get("required", ())}
     value = draw(st.fixed_dictionaries(required, optional=members))
@@ -220,28 +226,28 @@ def bodies(draw, schema):
         case "any":
             value = draw(ANYTHING)
         case "cut":
-            return (data := encoded(value))[: draw(st.integers(0, len(data)))]
+            return (data := encode_json(value))[: draw(st.integers(0, len(data)))]
         case "double" if value:
             name = draw(st.sampled_from(sorted(value)))
-            return encoded(value)[:-1] + b", " + encoded({name: value[name]})[1:]
-    return encoded(value)
+            return encode_json(value)[:-1] + b", " + encode_json({name: value[name]})[1:]
+    return encode_json(value)
 
 
-def encoded(value):
-    """JSON, with lone surrogates as escapes."""
+def encode_json(value):
+    """Return JSON with lone surrogates as escapes."""
     return json.dumps(value).encode()
 
 
 @st.composite
 def requests(draw, operation):
-    """Method, target, headers and body of a request for an operation."""
+    """Generate method, target, headers and body of a request for an operation."""
     path = operation.path
     for name in [each["name"] for each in operation.parameters("path")]:
         path = path.replace(f"{{{name}}}", draw(st.one_of(*[LIKELY[name]] * 4, WORDS, TEXTS)), 1)
-    asked = [each for each in operation.parameters("query") if each["required"] or draw(st.booleans())]
-    pairs = [(each["name"], str(draw(LIKELY.get(each["name"], WORDS) | TEXTS))) for each in asked]
-    named = [each["name"] for each in operation.parameters("header") if draw(st.integers(0, 7)) == 7]
-    headers = [(name, draw(WORDS | TEXTS)) for name in named]
+    chosen = [each for each in operation.parameters("query") if each["required"] or draw(st.booleans())]
+    pairs = [(each["name"], str(draw(LIKELY.get(each["name"], WORDS) | TEXTS))) for each in chosen]
+    names = [each["name"] for each in operation.parameters("header") if draw(st.integers(0, 7)) == 7]
+    headers = [(name, draw(WORDS | TEXTS)) for name in names]
     has_body = operation.body is not None and draw(st.integers(0, 19)) < 19
     body = draw(bodies(operation.body)) if has_body else None
     method = draw(st.sampled_from([*[operation.method] * 57, "PUT", "GET", "POST"]))
@@ -249,13 +255,19 @@ def requests(draw, operation):
     return method, path, pairs, headers, body, token
 
 
-LEARNT = {"@task": "taskId", "@review": "reviewId", "@digest": "digest", "@id": "id", "@path": "filesTouched"}
-LEARNT = {word: rf'"{name}":\s*\[?"([^"]+)"' for word, name in LEARNT.items()}
-"""Where answers tell what a word that begins with `@` stands for."""
+CAPTURES = {
+    "@task": "taskId",
+    "@review": "reviewId",
+    "@digest": "digest",
+    "@id": "id",
+    "@path": "filesTouched",
+}
+CAPTURES = {word: rf'"{name}":\s*\[?"([^"]+)"' for word, name in CAPTURES.items()}
+"""The members of answers that replace the words that begin with `@`."""
 
 
 class Session:
-    """Sends requests to one daemon; words that begin with `@` stand for what it has told before."""
+    """Sends requests to one daemon; words that begin with `@` are replaced by values of earlier answers."""
 
     def __init__(self, daemon):
         self.daemon, self.tokens = daemon, {"owner": daemon.token, "bad": "x" * 43, "": ""}
@@ -266,19 +278,19 @@ class Session:
         self.tasks, self.accepted = {}, 0
 
     def send(self, operation, request):
-        """Send it, and check what comes back against the description."""
+        """Send a request, and check the answer against the document."""
         method, path, pairs, headers, body, token = request
         self.known["@task"] = self.tasks.get(operation.path.split("/")[-2], self.known["@task"])
 
-        def filled(text):
+        def fill_in(text):
             return self.known.get(text, text).encode(errors="surrogatepass")
 
-        target = "/".join(quote(filled(part), safe="") for part in path.split("/"))
+        target = "/".join(quote(fill_in(part), safe="") for part in path.split("/"))
         if pairs:
-            target += "?" + "&".join(f"{name}={quote(filled(value), safe='')}" for name, value in pairs)
-        lines = [f"{name}: {filled(value).decode('latin-1')}" for name, value in headers]
+            target += "?" + "&".join(f"{name}={quote(fill_in(value), safe='')}" for name, value in pairs)
+        lines = [f"{name}: {fill_in(value).decode('latin-1')}" for name, value in headers]
         for word, known in self.known.items():
-            body = None if body is None else body.replace(encoded(word), encoded(known))
+            body = None if body is None else body.replace(encode_json(word), encode_json(known))
         answer = self.daemon.ask(method, target, *lines, body=body, token=self.tokens[token])
         self.check(operation, method, answer)
 
@@ -300,10 +312,12 @@ class Session:
         if media_type in {"application/x-tar", "application/jsonl"}:
             self.accepted += 1
         if media_type in {"application/json", "application/problem+json"}:
-            assert not (told := problems(schema, answer.json)), told
+            assert not (found_problems := find_problems(schema, answer.json)), found_problems
             self.accepted += answer.status < 400
-            found = {word: re.findall(each, answer.body.decode()) for word, each in LEARNT.items()}
-            self.known |= {word: told[-1] for word, told in found.items() if told}
+            found = {word: re.findall(each, answer.body.decode()) for word, each in CAPTURES.items()}
+            self.known |= {
+                word: found_problems[-1] for word, found_problems in found.items() if found_problems
+            }
             self.tasks |= {each.partition("-")[0]: each for each in found["@task"]}
 
 
@@ -311,15 +325,15 @@ class Session:
 def session(tmp_path_factory):
     with running(tmp_path_factory.mktemp("fuzz")) as daemon, pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "MAX_HELLOS", 1 << 30)
-        made = Session(daemon)
-        yield made
+        created = Session(daemon)
+        yield created
         daemon.check()
 
 
 @pytest.mark.sweep(5)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", range(len(DESCRIBED)))
-def test_every_answer_is_one_that_the_description_names(session, number, pytestconfig):
+def test_every_answer_matches_the_description(session, number, pytestconfig):
     operation = DESCRIBED[number]
 
     @settings(max_examples=SLOW if pytestconfig.getoption("--slow") else QUICK, deadline=None, database=None)
@@ -331,8 +345,8 @@ def test_every_answer_is_one_that_the_description_names(session, number, pytestc
     session.daemon.check()
 
 
-def test_valid_requests_are_carried_out_and_an_answer_that_is_not_described_is_seen(session):
-    """Of each operation that needs nothing first: a fuzzer whose every request is refused shows nothing."""
+def test_valid_requests_succeed_and_undescribed_answer_fails(session):
+    """Covers operations without preconditions: a fuzzer whose requests all fail proves nothing."""
     fact = {"content": "The user prefers dark mode in all editors"}
     task = session.daemon.ask("POST", REMEMBER, body=fact).json["taskId"]
     assert session.daemon.ask("GET", f"{REMEMBER}/{task}", "Prefer: wait=20").json["status"] == "completed"
@@ -342,14 +356,21 @@ def test_valid_requests_are_carried_out_and_an_answer_that_is_not_described_is_s
     bodies |= {"recall": {"query": "dark mode"}, "pin": {"path": path, "dryRun": True}, "index": {}}
     bodies["dream"] = {"scope": "user", "dryRun": True}
     bodies["edit"] = {"path": path, "text": "The user prefers a dark mode", "dryRun": True}
-    asked = {"verb": "read", "path": path, "token": "0" * 32, "nonce": "0" * 64}
+    query_values = {"verb": "read", "path": path, "token": "0" * 32, "nonce": "0" * 64}
     for operation in DESCRIBED:
         if "{" in operation.path or operation.path.endswith(("/undo", "/erase", "/events", "/metrics")):
             continue
         names = [each["name"] for each in operation.parameters("query") if each["required"]]
-        pairs = [(name, asked[name]) for name in names]
+        pairs = [(name, query_values[name]) for name in names]
         body, before = bodies.get(operation.path.rpartition("/")[2]), session.accepted
-        sent = operation.method, operation.path, pairs, [], None if body is None else encoded(body), "owner"
+        sent = (
+            operation.method,
+            operation.path,
+            pairs,
+            [],
+            None if body is None else encode_json(body),
+            "owner",
+        )
         session.send(operation, sent)
         assert session.accepted == before + 1, operation.name
     healthz = next(each for each in DESCRIBED if each.path == "/healthz")

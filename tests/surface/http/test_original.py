@@ -1,4 +1,4 @@
-"""What clients rest on that were written for the original daemon: names, numbers, and ends of tasks."""
+"""The guarantees for clients of the original daemon: names, numbers, and ends of tasks."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ SESSION = "/session/any/events"
 NOBODY = (401, "token_required")
 
 
-def over(task_id):
-    """The last event of a task."""
+def make_end_check(task_id):
+    """Return a condition that holds for the last event of a task."""
     return lambda event: event.data.get("taskId") == task_id and event.data.get("status") in ENDED
 
 
-def complete(event):
+def is_replay_end(event):
     return event.type == "replay_complete"
 
 
-def test_health_is_asked_by_either_name_and_by_neither_without_a_token(daemon):
+def test_health_has_two_paths_and_requires_token(daemon):
     for path in "/health", "/healthz", "/health?deep=1":
         answer = daemon.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
         assert daemon.ask("GET", path, token="").code == NOBODY
 
 
-def test_a_feature_names_a_scope_only_where_the_policy_has_it(tmp_path, user_alone):
+def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_alone):
     with running(tmp_path, policy=user_alone) as daemon:
-        told = daemon.get("/capabilities").json()
-        names = {each for each in told["features"] if each.endswith("_scope")}
+        document = daemon.get("/capabilities").json()
+        names = {each for each in document["features"] if each.endswith("_scope")}
         assert names == {"workspace_memory_remember_user_scope", "workspace_memory_forget_scope"}
-        assert told["featureDetails"]["workspace_memory_remember"]["scopes"] == ["user"]
-        assert str(tmp_path) not in str(told)
+        assert document["featureDetails"]["workspace_memory_remember"]["scopes"] == ["user"]
+        assert str(tmp_path) not in str(document)
 
 
-def test_an_event_is_followed_from_its_number_and_epoch_as_from_its_id(daemon):
-    """And says its number in the JSON, the only place where a client of the original contract looks."""
+def test_events_resume_from_number_and_epoch_or_id(daemon):
+    """The number is also in the JSON, where clients of the original contract read it."""
     for number in range(3):
         daemon.done("forget", {"query": f"nothing {number}"})
     last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
     for path in f"{BASE}/events", SESSION:
         for cursor, headers in ((f"{epoch}-{last - 4}", {}), (str(last - 4), {"x_qwen_event_epoch": epoch})):
             with daemon.follow(cursor, path=path, **headers) as follower:
-                told = [next(follower) for _ in range(4)]
-            assert [each.document["id"] for each in told] == [*range(last - 3, last + 1)]
-            assert [each.id for each in told] == [f"{epoch}-{each.document['id']}" for each in told]
+                events = [next(follower) for _ in range(4)]
+            assert [each.document["id"] for each in events] == [*range(last - 3, last + 1)]
+            assert [each.id for each in events] == [f"{epoch}-{each.document['id']}" for each in events]
 
 
-def test_who_missed_what_cannot_be_told_is_told_to_look_again_in_the_words_that_it_knows(daemon):
+def test_missed_events_cause_resync_in_client_format(daemon):
     daemon.done("forget", {"query": "nothing at all"})
     last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
     other = {"x_qwen_event_epoch": "0badcafe"}
@@ -65,31 +65,31 @@ def test_who_missed_what_cannot_be_told_is_told_to_look_again_in_the_words_that_
         with daemon.follow(cursor, **headers) as follower:
             assert next(follower).document == {"v": 1, "type": "resync", "data": {}}
         with daemon.follow(cursor, path=SESSION, **headers) as follower:
-            lost, *again, done = follower.until(complete)
-        told = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
-        assert lost.document == {"v": 1, "type": "state_resync_required", "data": told}, cursor
-        assert [each.document["id"] for each in again] == [*range(1, last + 1)]
-        told = {"lastReplayedEventId": last, "lastEventId": last, "replayedCount": last}
-        assert done.document == {"v": 1, "type": "replay_complete", "data": told}
-        assert (lost.id, done.id) == (None, None)  # Neither moves a cursor.
+            resync, *replayed, replay_end = follower.until(is_replay_end)
+        expected = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
+        assert resync.document == {"v": 1, "type": "state_resync_required", "data": expected}, cursor
+        assert [each.document["id"] for each in replayed] == [*range(1, last + 1)]
+        expected = {"lastReplayedEventId": last, "lastEventId": last, "replayedCount": last}
+        assert replay_end.document == {"v": 1, "type": "replay_complete", "data": expected}
+        assert (resync.id, replay_end.id) == (None, None)  # Neither moves a cursor.
 
 
-def test_a_replay_ends_where_it_was_when_it_began_and_who_begins_now_has_none(daemon):
+def test_replay_ends_at_its_start_position(daemon):
     daemon.done("dream", {})
     last = daemon.core.stream.last
     with daemon.follow(daemon.cursor(last), path=SESSION) as follower:
         assert next(follower).document["data"]["replayedCount"] == 0
         task_id = daemon.submit("dream", {})
-        told = follower.until(over(task_id))
-    assert not any(map(complete, told))
+        events = follower.until(make_end_check(task_id))
+    assert not any(map(is_replay_end, events))
     with daemon.follow(path=SESSION) as follower:
         follower.start()
         task_id = daemon.submit("dream", {})
-        assert not any(map(complete, follower.until(over(task_id))))
+        assert not any(map(is_replay_end, follower.until(make_end_check(task_id))))
 
 
-def test_where_the_oldest_events_are_gone_those_that_are_kept_come_again(tmp_path, monkeypatch):
-    """At once, and to a follower that reads so slowly that they go meanwhile."""
+def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
+    """At once, and for a follower that reads so slowly that events are evicted meanwhile."""
     for name, count in ("MAX_EVENTS", 8), ("_SWEEP", 8):
         monkeypatch.setattr(tasks, name, count)
     monkeypatch.setattr(stream, "RING", 4)
@@ -102,14 +102,14 @@ def test_where_the_oldest_events_are_gone_those_that_are_kept_come_again(tmp_pat
         for _ in range(8):
             daemon.done("dream", {})
         first = tasks.span(daemon.core.stream._reads)[1] + 1
-        told = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
+        expected = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
         with daemon.follow(daemon.cursor(0), path=SESSION) as follower:
-            lost, *again, done = follower.until(complete)
-        assert (lost.type, lost.data) == ("state_resync_required", told)
-        numbers = [each.document["id"] for each in again]
+            resync, *replayed, replay_end = follower.until(is_replay_end)
+        assert (resync.type, resync.data) == ("state_resync_required", expected)
+        numbers = [each.document["id"] for each in replayed]
         assert numbers[0] == first > 1
         assert all(after == before + 1 for before, after in pairwise(numbers))
-        assert done.data["replayedCount"] == len(numbers)
+        assert replay_end.data["replayedCount"] == len(numbers)
         frames = daemon.run(anext(slow)).decode()
         assert frames.startswith("event: state_resync_required\ndata: ")
         assert f'"earliestAvailableId": {first}' in frames.partition("\n\n")[0]
@@ -118,8 +118,8 @@ def test_where_the_oldest_events_are_gone_those_that_are_kept_come_again(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])
-def test_a_client_that_names_itself_in_the_words_of_the_original_hears_of_no_other_end(held, name):
-    """Also where it was cancelled in its own name, by a program that knows how to."""
+def test_original_client_never_sees_cancelled_status(held, name):
+    """Also if another program cancels the task under the same client id."""
     who = {"token": held.add("editor", "window"), name: "window"}
     held.remember("The user comes first")
     task_id = held.post(f"{BASE}/remember", {"content": "The user is doomed"}, **who).json()["taskId"]
@@ -127,8 +127,8 @@ def test_a_client_that_names_itself_in_the_words_of_the_original_hears_of_no_oth
     ends |= {each["status"] for each in held.get(f"{BASE}/tasks", **who).json()["tasks"]}
     headers = {"token": who["token"], name: "window"}
     with held.follow(held.cursor(0), **headers) as follower:
-        (last,) = [each for each in follower.until(over(task_id)) if over(task_id)(each)]
+        (last,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
     with held.follow(held.cursor(0), path=SESSION, **headers) as follower:
-        (known,) = [each for each in follower.until(over(task_id)) if over(task_id)(each)]
+        (known,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
     assert (known.data["status"], known.data["code"]) == ("failed", "cancelled")
     assert {*ends, last.data["status"]} == ({"failed"} if name == "x_qwen_client_id" else {"cancelled"})

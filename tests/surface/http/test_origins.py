@@ -1,4 +1,4 @@
-"""Pages of the origins that an operator allowed may call the daemon, with a token; no other page may (G2)."""
+"""Pages of allowed origins may call the daemon with a token; other pages may not (G2)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,40 @@ from muniment.server.service import OPERATIONS
 FOREIGN, MISDIRECTED, NOBODY = (403, "foreign_origin"), (421, "misdirected_request"), (401, "token_required")
 APP = "https://app.example"
 ALLOWED = (APP, "http://pages.example:8080", "https://usual.example", "http://[::1]:3000")
-ASKS = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization,content-type")
+PREFLIGHT = (
+    "Access-Control-Request-Method: POST",
+    "Access-Control-Request-Headers: authorization,content-type",
+)
 
 
-def shared(answer):
-    """The headers of an answer that a browser reads before it shows a page the answer."""
+def read_cors_headers(answer):
+    """Return the CORS headers of an answer."""
     return {name: value for name, value in answer.headers if name.startswith("access-control-")}
 
 
-def test_a_page_of_an_allowed_origin_calls_as_its_browser_does(quiet):
+def test_page_of_allowed_origin_may_call(quiet):
     for origin, site in product(ALLOWED, ("cross-site", "same-site")):
-        page = (f"Origin: {origin}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors")
-        granted = quiet.ask("OPTIONS", REMEMBER, *page, *ASKS, token="")
+        headers = (f"Origin: {origin}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors")
+        granted = quiet.ask("OPTIONS", REMEMBER, *headers, *PREFLIGHT, token="")
         assert (granted.status, granted.body, granted.values("vary")) == (204, b"", ["Origin"])
-        told = shared(granted)
-        assert told["access-control-allow-origin"] == origin
-        assert "POST" in told["access-control-allow-methods"].split(", ")
-        allowed = told["access-control-allow-headers"].lower().split(", ")
+        cors_headers = read_cors_headers(granted)
+        assert cors_headers["access-control-allow-origin"] == origin
+        assert "POST" in cors_headers["access-control-allow-methods"].split(", ")
+        allowed = cors_headers["access-control-allow-headers"].lower().split(", ")
         assert {"authorization", "content-type", "last-event-id"} <= set(allowed)
-        assert quiet.ask("GET", "/health", *page, token="").code == NOBODY
-        answer = quiet.ask("GET", "/health", *page)
+        assert quiet.ask("GET", "/health", *headers, token="").code == NOBODY
+        answer = quiet.ask("GET", "/health", *headers)
         assert (answer.status, answer.json, answer.values("vary")) == (200, {"status": "ok"}, ["Origin"])
-        assert shared(answer)["access-control-allow-origin"] == origin
+        assert read_cors_headers(answer)["access-control-allow-origin"] == origin
 
 
-def test_a_page_may_send_and_read_every_header_that_a_request_or_an_answer_has():
-    taken = {each.name for operation in OPERATIONS for each in operation.parameters if each.where == "header"}
+def test_cors_headers_cover_every_request_and_answer_header():
+    parameters = {
+        each.name for operation in OPERATIONS for each in operation.parameters if each.where == "header"
+    }
     more = {"Authorization", "Content-Type", "X-Qwen-Client-Id", "X-Muniment-Trust"}
     more |= {f"Mcp-{name}" for name in ("Method", "Name", "Protocol-Version", "Session-Id")}
-    assert taken | more == set(guard.ALLOWED_HEADERS.split(", "))
+    assert parameters | more == set(guard.ALLOWED_HEADERS.split(", "))
     assert {operation.method for operation in OPERATIONS} == set(guard.ALLOWED_METHODS.split(", "))
 
 
@@ -60,71 +65,77 @@ TRICKS = """null NULL * https://app.example. https://app.example/ https://app.ex
 
 
 @pytest.mark.threat("T-API-01", control="own_origin")
-def test_a_page_whose_origin_only_looks_like_an_allowed_one_gets_what_it_gets_without_the_option(
-    quiet, tmp_path
-):
+def test_similar_origin_gets_no_access(quiet, tmp_path):
     lists = f"{APP} https://evil.test", f"https://evil.test {APP}", f"{APP}\thttps://evil.test", f"{APP}é"
     with running(tmp_path) as plain:
 
-        def told(daemon, method, *lines, token):
+        def send(daemon, method, *lines, token):
             answer = daemon.ask(method, REMEMBER, *lines, token=token)
             return answer.status, answer.body, [each for each in answer.headers if each[0] != "date"]
 
         for origin in (*TRICKS.split(), *lists):
-            page = f"Origin: {origin}"
-            for method, asks, token in ("OPTIONS", ASKS, ""), ("GET", (), None):
-                found = told(quiet, method, page, *asks, token=token)
-                assert found == told(plain, method, page, *asks, token=token), origin
+            header = f"Origin: {origin}"
+            for method, more, token in ("OPTIONS", PREFLIGHT, ""), ("GET", (), None):
+                found = send(quiet, method, header, *more, token=token)
+                assert found == send(plain, method, header, *more, token=token), origin
                 assert (found[0], "access-control" in str(found)) == (403, False), origin
     for headers in (f"Origin: {APP}",) * 2, (f"Origin: {APP}", "Origin: null"):
         answer = quiet.ask("GET", "/health", *headers)
-        assert (answer.code, shared(answer)) == (FOREIGN, {}), headers
-    for site in "cross-site", "same-site":  # A page that says no origin, in which it may read nothing anyway.
+        assert (answer.code, read_cors_headers(answer)) == (FOREIGN, {}), headers
+    for site in "cross-site", "same-site":  # A page without an Origin header, which may read nothing.
         assert quiet.ask("GET", "/health", f"Sec-Fetch-Site: {site}").code == FOREIGN
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
-def test_a_page_of_an_allowed_origin_whose_name_was_rebound_to_this_address_is_told_nothing(quiet):
+def test_allowed_origin_with_rebound_host_is_rejected(quiet):
     for host in "app.example", f"app.example:{quiet.port}", f"evil.example:{quiet.port}":
-        for method, asks, token in ("OPTIONS", ASKS, ""), ("GET", (), None):
-            answer = quiet.ask(method, REMEMBER, f"Origin: {APP}", *asks, token=token, host=host)
-            assert (answer.code, shared(answer)) == (MISDIRECTED, {}), host
+        for method, more, token in ("OPTIONS", PREFLIGHT, ""), ("GET", (), None):
+            answer = quiet.ask(method, REMEMBER, f"Origin: {APP}", *more, token=token, host=host)
+            assert (answer.code, read_cors_headers(answer)) == (MISDIRECTED, {}), host
 
 
-def test_a_preflight_is_all_that_needs_no_token_and_cookies_are_none(quiet):
-    page = f"Origin: {APP}"
-    for method, asks in ("OPTIONS", ()), ("OPTIONS", ASKS[1:]), ("GET", ASKS), ("HEAD", ASKS), ("POST", ASKS):
-        answer = quiet.ask(method, "/capabilities", page, *asks, "Cookie: token=x", token="")
-        assert answer.status == 401, (method, asks)
-    # By the Unix socket, where a proxy of the owner may stand, a page is not the owner.
-    assert quiet.ask("GET", "/health", page, token="", address=quiet.unix).code == NOBODY
+def test_only_preflight_needs_no_token_and_cookies_are_ignored(quiet):
+    header = f"Origin: {APP}"
+    for method, more in (
+        ("OPTIONS", ()),
+        ("OPTIONS", PREFLIGHT[1:]),
+        ("GET", PREFLIGHT),
+        ("HEAD", PREFLIGHT),
+        ("POST", PREFLIGHT),
+    ):
+        answer = quiet.ask(method, "/capabilities", header, *more, "Cookie: token=x", token="")
+        assert answer.status == 401, (method, more)
+    # Over the Unix socket, where the owner may run a proxy, a page is not the owner.
+    assert quiet.ask("GET", "/health", header, token="", address=quiet.unix).code == NOBODY
     assert quiet.ask("GET", "/health", token="", address=quiet.unix).status == 200
-    with_body = quiet.ask("OPTIONS", REMEMBER, page, *ASKS, token="", body=b"x" * 100)
+    with_body = quiet.ask("OPTIONS", REMEMBER, header, *PREFLIGHT, token="", body=b"x" * 100)
     assert (with_body.status, with_body.values("connection")) == (204, ["close"])
-    granted = {quiet.ask("OPTIONS", path, page, *ASKS, token="").status for path in ("/", "//x", "/nowhere")}
-    assert granted == {204}  # What there is cannot be told by it.
+    granted = {
+        quiet.ask("OPTIONS", path, header, *PREFLIGHT, token="").status for path in ("/", "//x", "/nowhere")
+    }
+    assert granted == {204}  # It reveals no existing path.
     for path, token in ("/health", None), ("/health", ""), ("/metrics", quiet.client), ("/nowhere", None):
-        answer = quiet.ask("GET", path, page, token=token)
-        assert shared(answer)["access-control-allow-origin"] == APP  # Problems are read as well.
+        answer = quiet.ask("GET", path, header, token=token)
+        assert read_cors_headers(answer)["access-control-allow-origin"] == APP  # Problems are also readable.
         assert answer.values("vary") == ["Origin"]
         assert "credentials" not in str(answer.headers)
 
 
-def test_a_page_follows_events_and_reads_from_which_series_they_are(tmp_path):
+def test_page_follows_events_and_reads_epoch(tmp_path):
     with running(tmp_path, allow_origins=(APP,)) as daemon, daemon.line() as line:
         lines = f"Origin: {APP}", "Sec-Fetch-Site: cross-site", "Accept: text/event-stream"
         line.send(daemon.request("GET", f"{BASE}/events", *lines))
         task_id = daemon.remember("The user reads this on a page")
         answer = line.answer()
-        assert (answer.status, shared(answer)["access-control-allow-origin"]) == (200, APP)
-        assert "X-Qwen-Event-Epoch" in shared(answer)["access-control-expose-headers"].split(", ")
+        assert (answer.status, read_cors_headers(answer)["access-control-allow-origin"]) == (200, APP)
+        assert "X-Qwen-Event-Epoch" in read_cors_headers(answer)["access-control-expose-headers"].split(", ")
         assert answer.values("x-qwen-event-epoch") == [daemon.core.stream.epoch]
         while not (sent := line.line()).startswith(b"data: "):
             pass
         assert json.loads(sent.removeprefix(b"data: "))["data"]["taskId"] == task_id
 
 
-def test_an_origin_is_taken_as_browsers_write_it_and_nothing_else_is_one():
+def test_origin_is_normalized_like_in_browsers():
     for text, origin in (
         *((each, each) for each in ("https://a.example", "http://127.0.0.1:3000", "http://[::1]:1")),
         ("HTTPS://A.Example:443", "https://a.example"),
@@ -133,10 +144,10 @@ def test_an_origin_is_taken_as_browsers_write_it_and_nothing_else_is_one():
         ("chrome-extension://abcdefgh", "chrome-extension://abcdefgh"),
     ):
         assert as_origin(text) == origin
-    none = """* null a.example //a.example https:// https:a.example https://* https://*.example https://a/
+    invalid = """* null a.example //a.example https:// https:a.example https://* https://*.example https://a/
         https://a.example/ https://a.example/x https://a.example?x https://a.example#x https://u@a.example
         https://a.example: https://a.example:0 https://a.example:08 https://a.example:65536 https://[x]
         https://a.example:x https://é.example https://a,b file:// file:///x 1https://a https://a\u212a.example"""
-    for text in ("", " ", *none.split(), "https://a.example ", " https://a", "https://a\n", "https://a b"):
-        told = raised(ConfigInvalid, as_origin, text)
-        assert "use an origin such as https://" in str(told), text
+    for text in ("", " ", *invalid.split(), "https://a.example ", " https://a", "https://a\n", "https://a b"):
+        error = raised(ConfigInvalid, as_origin, text)
+        assert "use an origin such as https://" in str(error), text

@@ -1,6 +1,6 @@
-"""The TypeScript client that was written for the original daemon works with this one, unchanged.
+"""The TypeScript client of the original daemon works with this one, unchanged.
 
-Each promise that it rests on has a test of its own in `test_original.py`, which runs without the package.
+Each guarantee that it needs has its own test in `test_original.py`, which runs without the package.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ pytestmark = pytest.mark.skipif((why := missing()) is not None, reason=str(why))
 
 FACT = "The user prefers tabs to spaces"
 OVER = ("completed", "failed")
-"""All the ends of a task that the client knows."""
+"""All ends of a task that the client knows."""
 
 
 @pytest.fixture
 def sdk(opened):
-    """The client, which nothing was told so far."""
+    """Start the client without a connection."""
     return opened.enter_context(launched())
 
 
-def over(look, task, *more):
-    """A task once it is over, polled as its callers do; what each answer looks like is in the types."""
+def wait_until_ended(look, task, *more):
+    """Poll a task until it ends, like the callers of the client; the types check each answer."""
     while task["status"] not in OVER:
         assert task["status"] in {"queued", "running"}
         assert "result" not in task
@@ -39,11 +39,11 @@ def over(look, task, *more):
     return task
 
 
-def test_it_asks_what_there_is(daemon, sdk):
+def test_sdk_reads_health_and_capabilities(daemon, sdk):
     sdk.connect({"baseUrl": f"{daemon.url}/", "token": daemon.token})
     assert sdk.health() == {"status": "ok"}
-    told = sdk.capabilities()
-    assert (told["v"], told["mode"], told["modelServices"]) == (1, "http-bridge", [])
+    document = sdk.capabilities()
+    assert (document["v"], document["mode"], document["modelServices"]) == (1, "http-bridge", [])
     for name in (
         "remember",
         "remember_user_scope",
@@ -58,41 +58,47 @@ def test_it_asks_what_there_is(daemon, sdk):
     assert sdk.negotiate(daemon.url, daemon.token) == "rest"
 
 
-def test_it_remembers_forgets_and_dreams_in_each_scope_and_mode(start_daemon, sdk):
+def test_sdk_remembers_forgets_and_dreams(start_daemon, sdk):
     daemon = start_daemon()
     sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
     for scope in "user", "project":
         for mode in "workspace", "clean":
             fact = f"The user prefers {scope} {mode} tabs to spaces"
-            terms = {"scope": scope, "contextMode": mode}
-            accepted = sdk.rememberWorkspaceMemory(fact, terms)
+            options = {"scope": scope, "contextMode": mode}
+            accepted = sdk.rememberWorkspaceMemory(fact, options)
             assert (accepted["contextMode"], accepted["scope"]) == (mode, scope)
-            task = over(sdk.getWorkspaceMemoryRememberTask, accepted)
+            task = wait_until_ended(sdk.getWorkspaceMemoryRememberTask, accepted)
             assert (task["status"], task["result"]["touchedScopes"]) == ("completed", [scope])
             (path,) = task["result"]["filesTouched"]
             assert path.removeprefix(f"{scope}/") in daemon.files(scope)
-    task = over(sdk.getWorkspaceMemoryRememberTask, sdk.rememberWorkspaceMemory("The user likes tea"))
+    task = wait_until_ended(
+        sdk.getWorkspaceMemoryRememberTask, sdk.rememberWorkspaceMemory("The user likes tea")
+    )
     assert (task["contextMode"], "scope" in task) == ("workspace", False)
     query = "prefers workspace tabs to spaces"
-    task = over(sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory(query, {"scope": "project"}))
+    task = wait_until_ended(
+        sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory(query, {"scope": "project"})
+    )
     topics = {"user", "feedback", "project", "reference"}
     assert {
         *task["result"]["touchedTopics"],
         *(each["topic"] for each in task["result"]["removedEntries"]),
     } <= topics
-    gone = task["result"]["removedEntries"]
+    removed = task["result"]["removedEntries"]
     assert (
-        {each["filePath"].partition("/")[0] for each in gone}
+        {each["filePath"].partition("/")[0] for each in removed}
         == {"project"}
         == {*task["result"]["touchedScopes"]}
     )
-    task = over(sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory("user workspace tabs"))
+    task = wait_until_ended(
+        sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory("user workspace tabs")
+    )
     assert (task["result"]["touchedScopes"], "scope" in task) == (["user"], False)
-    task = over(sdk.getWorkspaceMemoryDreamTask, sdk.dreamWorkspaceMemory())
+    task = wait_until_ended(sdk.getWorkspaceMemoryDreamTask, sdk.dreamWorkspaceMemory())
     assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 0)
 
 
-def test_what_goes_wrong_is_an_error_of_its_own_with_status_and_code(daemon, sdk):
+def test_sdk_errors_have_status_and_code(daemon, sdk):
     sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
     absent = f"remember-{'0' * 36}"
     for call, args, status, code in (
@@ -113,81 +119,85 @@ def test_what_goes_wrong_is_an_error_of_its_own_with_status_and_code(daemon, sdk
         assert (thrown.status, thrown.body["code"]) == (401, "token_required")
 
 
-def test_one_of_several_clients_sees_its_own_tasks_and_no_end_that_it_does_not_know(held, model, sdk):
-    token, me = held.add("editor", "window-1", "window-2"), {"clientId": "window-1"}
+def test_sdk_client_sees_only_its_tasks_and_known_statuses(held, model, sdk):
+    token, client_options = held.add("editor", "window-1", "window-2"), {"clientId": "window-1"}
     sdk.connect({"baseUrl": held.url, "token": token})
-    first = sdk.rememberWorkspaceMemory(FACT, me)
-    second = sdk.rememberWorkspaceMemory("The user is doomed", me)
+    first = sdk.rememberWorkspaceMemory(FACT, client_options)
+    second = sdk.rememberWorkspaceMemory("The user is doomed", client_options)
     thrown = raised(SdkError, sdk.getWorkspaceMemoryRememberTask, first["taskId"], {"clientId": "window-2"})
     assert (thrown.status, thrown.body["code"]) == (404, "remember_task_not_found")
-    # Another program that goes by the same id knows how to cancel.
+    # Another program with the same client id cancels the task.
     assert held.cancel(second["taskId"], token=token, client="window-1").json()["status"] == "cancelled"
-    task = over(sdk.getWorkspaceMemoryRememberTask, second, me)
+    task = wait_until_ended(sdk.getWorkspaceMemoryRememberTask, second, client_options)
     assert (task["status"], task["error"]["code"]) == ("failed", "cancelled")
     model.release()
-    assert over(sdk.getWorkspaceMemoryRememberTask, first, me)["status"] == "completed"
+    assert (
+        wait_until_ended(sdk.getWorkspaceMemoryRememberTask, first, client_options)["status"] == "completed"
+    )
 
 
-def test_it_resumes_by_the_number_of_the_last_event_and_misses_none(tmp_path, sdk):
-    """Across a connection that ended, a daemon that was killed, and one whose series of events is another."""
+def test_sdk_resumes_events_by_number_without_gaps(tmp_path, sdk):
+    """Over a lost connection, a killed daemon, and a new series of events."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serving(tmp_path, "--port", str(port)) as daemon:
         sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
 
-        def remembered(number):
+        def remember_fact(number):
             task = sdk.rememberWorkspaceMemory(f"The user prefers {number} tabs to {number} spaces")
-            assert over(sdk.getWorkspaceMemoryRememberTask, task)["status"] == "completed"
+            assert wait_until_ended(sdk.getWorkspaceMemoryRememberTask, task)["status"] == "completed"
             return task["taskId"]
 
-        epoch, first = sdk.follow(), remembered("seven")
+        epoch, first = sdk.follow(), remember_fact("seven")
         (*_, changed) = seen = sdk.until("memory_changed", first)
         assert (changed["known"], changed["data"]["touchedScopes"]) == (True, ["user"])
         assert changed["data"]["source"] == "workspace_memory_remember"
         tasks = [each for each in seen if each["type"] == "task"]
         assert {each["data"]["taskId"] for each in tasks} == {first}
         seen += sdk.leave()["left"]
-        away = remembered("eight")
+        while_disconnected = remember_fact("eight")
         assert sdk.follow() == epoch
-        seen += sdk.until("memory_changed", away)
+        seen += sdk.until("memory_changed", while_disconnected)
         seen += sdk.until("replay_complete")
         seen += sdk.leave()["left"]
-        other = remembered("nine")
+        other = remember_fact("nine")
         daemon.kill()
         daemon.start()
         assert sdk.follow() == epoch
-        last = remembered("ten")
+        last = remember_fact("ten")
         seen += sdk.until("memory_changed", last)
         seen += sdk.leave()["left"]
         assert "state_resync_required" not in {each["type"] for each in seen}
         numbers = [each["id"] for each in seen if "id" in each]
-        assert numbers == [*range(1, len(numbers) + 1)]  # None is missed, and none told twice.
+        assert numbers == [*range(1, len(numbers) + 1)]  # No event is missed or repeated.
         changes = [each["data"]["taskId"] for each in seen if each["type"] == "memory_changed"]
-        assert changes == [first, away, other, last]
+        assert changes == [first, while_disconnected, other, last]
 
         daemon.stop()
         (daemon.home / "state" / "ledger.db-series").unlink()
         daemon.start()
         assert sdk.follow() not in {None, epoch}
-        again = sdk.until("replay_complete")
-        told = {"reason": "epoch_reset", "lastDeliveredId": numbers[-1], "earliestAvailableId": 1}
-        assert (again[0]["type"], again[0]["data"], again[0]["known"]) == (
+        replayed = sdk.until("replay_complete")
+        expected = {"reason": "epoch_reset", "lastDeliveredId": numbers[-1], "earliestAvailableId": 1}
+        assert (replayed[0]["type"], replayed[0]["data"], replayed[0]["known"]) == (
             "state_resync_required",
-            told,
+            expected,
             True,
         )
-        assert [each["id"] for each in again if "id" in each][: len(numbers)] == numbers
-        after = remembered("eleven")
+        assert [each["id"] for each in replayed if "id" in each][: len(numbers)] == numbers
+        after = remember_fact("eleven")
         assert sdk.until("memory_changed", after)[-1]["known"]
         sdk.leave()
-        assert sdk.once("replay_complete", {"lastEventId": 3})[0]["data"] == told | {"lastDeliveredId": 3}
+        assert sdk.once("replay_complete", {"lastEventId": 3})[0]["data"] == expected | {"lastDeliveredId": 3}
 
 
-def test_it_asks_for_no_scope_that_the_policy_does_not_have(tmp_path, sdk, user_alone):
+def test_sdk_requests_only_scopes_of_the_policy(tmp_path, sdk, user_alone):
     with running(tmp_path, policy=user_alone) as daemon:
         sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
         task = sdk.rememberWorkspaceMemory(FACT, {"scope": "user"})
-        assert over(sdk.getWorkspaceMemoryRememberTask, task)["result"]["touchedScopes"] == ["user"]
+        assert wait_until_ended(sdk.getWorkspaceMemoryRememberTask, task)["result"]["touchedScopes"] == [
+            "user"
+        ]
         thrown = raised(SdkError, sdk.rememberWorkspaceMemory, FACT, {"scope": "project"})
         assert thrown.name == "DaemonCapabilityMissingError"
         assert json.dumps("project") not in daemon.get("/capabilities").text

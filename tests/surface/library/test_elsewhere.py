@@ -418,25 +418,25 @@ with land.lock_roots([second], Patience(time.monotonic() + 5)):
 
 READERS = [
     "tests/surface/cli/test_recall.py",
-    *(f"tests/surface/client/test_{name}.py" for name in ("core", "finding", "reading", "shells", "twin")),
+    *(f"tests/surface/client/test_{name}.py" for name in ("core", "finding", "reading", "shells", "both")),
     "tests/surface/cli/test_commands.py",
 ]
 LEFT_OUT = {
     "both": [
         # They write the memory.
-        "test_who_reads_a_tree_first_makes_its_catalog and rebuild",
-        "test_an_erased_entry_leaves_no_session_that_was_told_of_it",
+        "test_first_reader_of_tree_creates_catalog and rebuild",
+        "test_erase_removes_sessions_that_received_the_entry",
     ],
     "darwin": [],
     "win32": [
         # Modes say nothing there, and there are no Unix sockets.
-        "test_a_history_that_cannot_be_read_is_not_taken_for_none",
-        "test_a_file_that_is_not_of_this_user_alone_is_refused",
-        "test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable",
-        "test_what_cannot_be_opened_is_told",
+        "test_unreadable_ledger_is_an_error",
+        "test_daemon_file_shared_with_others_is_rejected",
+        "test_absent_or_untrusted_daemon_is_unreachable",
+        "test_world_writable_root_is_reported_by_read_commands",
     ],
 }
-OF_COMMANDS = "ls_lists or show_ or breaks_its_line or name_or_title or version_and_help or cannot_be_opened"
+OF_COMMANDS = "ls_lists or show_ or ls_keeps_notes or listing_escapes or version_and_help or world_writable"
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_model_name_must_be_printable(home, configure):
     unseen = (*(f"canary{each}x" for each in "\n\u2003\u202e\u200b\u115f\udcff"), "canary\x1b[2J")
     for name in (" ", " m", "m ", "m\n", "x" * (MAX_MODEL_CHARS + 1), *unseen):
         for error in (read_error(home, model=name), read_error(home, {"MUNIMENT_MODEL": name})):
-            assert ": use 1 to 200 printable" in error, name
+            assert "invalid model name: use 1 to 200 printable" in error, name
     configure("model = ''")
     assert "invalid model name" in read_error(home)
 
@@ -258,7 +258,7 @@ def test_roots_are_parsed_from_pairs():
     pairs = ["user=/a = b, x", "project=/c"]
     assert (parse_roots([]), parse_roots(pairs)) == ({}, {"user": Path("/a = b, x"), "project": Path("/c")})
     for bad in ("user", "user=", "=/a", ""):
-        with pytest.raises(ConfigInvalid, match="scope=DIR"):
+        with pytest.raises(ConfigInvalid, match="SCOPE=DIR"):
             parse_roots([bad])
     with pytest.raises(ConfigInvalid, match="twice"):
         parse_roots(["user=/a", "user=/b"])

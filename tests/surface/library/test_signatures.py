@@ -68,7 +68,7 @@ def test_signed_policy_loads_and_names_its_signer(own, keys, signers):
     assert load(own, signers)
 
 
-@pytest.mark.threat("T-POL-04", control="signatures_asked")
+@pytest.mark.threat("T-POL-04", control="required_signatures")
 def test_unsigned_policy_is_rejected_unless_built_in(own, signers, tmp_path):
     assert load(own, None)
     rule, problem = load_rejected(own, signers)
@@ -80,7 +80,7 @@ def test_unsigned_policy_is_rejected_unless_built_in(own, signers, tmp_path):
     assert load_rejected(write(tmp_path / "child.toml", extends=["strict"]), signers)[0] == "E141"
 
 
-@pytest.mark.threat("T-POL-04", control="signatures_asked")
+@pytest.mark.threat("T-POL-04", control="required_signatures")
 @pytest.mark.threat("T-POL-04", control="signatures_checked")
 def test_signature_covers_policy_parents_and_name(own, keys, signers, tmp_path):
     child = Path(write(tmp_path / "child.toml", extends=["policies/own.toml"]))
@@ -163,7 +163,7 @@ def test_broken_ssh_keygen_rejects_policy(own, keys, signers, tmp_path, monkeypa
 root = pytest.fixture(lambda tmp_path: make_roots(tmp_path / "memory")["user"])
 
 
-@pytest.mark.threat("T-POL-04", control="signatures_asked")
+@pytest.mark.threat("T-POL-04", control="required_signatures")
 def test_commands_reject_unsigned_policy(own, keys, signers, root, tmp_path, monkeypatch):
     home, workspace = tmp_path / "home", tmp_path / "work"
     for each in (home, workspace):

@@ -101,7 +101,7 @@ def listen(address, *, port=0, reuse=False, ipv6_only=True):
         return sock
 
 
-@pytest.mark.threat("T-API-16", control="held_ports")
+@pytest.mark.threat("T-API-16", control="reserved_ports")
 def test_other_server_cannot_use_port_of_page(tmp_path):
     with running(tmp_path / "first") as daemon:
         with listen("::1", port=daemon.port):  # Chromium tries this address first.
@@ -383,7 +383,7 @@ def test_codes_and_sessions_are_limited_oldest_first():
     assert known == [False, *[True] * MAX_SESSIONS]
 
 
-@pytest.mark.threat("T-API-14", control="kept_cookies")
+@pytest.mark.threat("T-API-14", control="protected_cookies")
 def test_cookie_is_host_only_and_http_only(guest):
     (cookie,) = guest.sign_in().values("set-cookie")
     value, *attributes = cookie.split("; ")

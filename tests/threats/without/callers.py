@@ -1,10 +1,10 @@
-"""Checks of the kernel on its callers in the process, disabled."""
+"""Switch off checks of the kernel for its callers inside the process."""
 
-from threats.switches import instead, none, same, table
+from threats.switches import add_controls, do_nothing, replace_target, return_argument
 
 
-def by_either_verb(change, knows, decider):
-    """Restore bytes to any writable path, as an old version did."""
+def may_restore_by_any_verb(change, knows, decider):
+    """Allow to restore content wherever a policy allows any write."""
     from muniment.kernel.change import digest
     from muniment.kernel.names import Verb
 
@@ -12,44 +12,44 @@ def by_either_verb(change, knows, decider):
     return allowed and (change.before is None or knows(change.path, digest(change.before)))
 
 
-def dropping(directory, _name, aside, _states, **_):
-    """Drop a file under a temporary name, even of another process."""
-    directory._unlink(aside)
+def drop_temporary(directory, _name, temporary, _states, **_):
+    """Remove a temporary file, although it may belong to a peer."""
+    directory._unlink(temporary)
 
 
-def naming(directory, name, aside, states, **_):
-    """Rename any file under a temporary name to the name of the change."""
+def name_temporary(directory, name, temporary, states, **_):
+    """Give a temporary file the name of the change, whether it belongs to it or not."""
     from muniment.kernel import land
 
-    if land._found(directory, aside) is not None and land._found(directory, name) == states[2]:
-        land._put(directory, name, land.Staged(aside, ""), states[2])
+    if land._found(directory, temporary) is not None and land._found(directory, name) == states[2]:
+        land._put(directory, name, land.Staged(temporary, ""), states[2])
 
 
 # fmt: off
-table({
-    "locks_sealed": ("Accept a mapping of scopes to roots as their locks.", {
-        "*kernel.land:check_held": none}),
-    "judged_under_locks": ("Write changes that were judged for other roots or under other locks.", {
-        "*kernel.land:check_landable": none}),
-    "begun_when_landable": ("Write to the journal before checking whether the change may be written.", {
-        "kernel.write:check_landable": none}),
-    "plain_names": ("Accept a name whose class may change its value later.", {
+add_controls({
+    "locks_sealed": ("Any mapping of scopes to roots passes for their locks.", {
+        "*kernel.land:check_held": do_nothing}),
+    "judged_under_locks": ("A change set is written that was judged for other roots or under other locks.", {
+        "*kernel.land:check_landable": do_nothing}),
+    "begun_when_landable": ("The journal records a change set before the check whether it can be written.", {
+        "kernel.write:check_landable": do_nothing}),
+    "plain_names": ("A name may be an instance of a class that changes its value later.", {
         "*kernel.root:leaf": lambda name: name.encode("utf-8", "surrogateescape")}),
-    "verb_taken_back": ("Let recovery check only whether any change is allowed at a path.", {
-        "kernel.write:_may_return": by_either_verb}),
-    "own_changes": ("Judge and write the caller's own mutable objects.", {
-        "kernel.change:replace": same}),
-    "displaced_whole": ("Let recovery rename any file under its temporary names.", {
-        "kernel.land:_empty": naming}),
-    "displaced_kept": ("Let recovery drop any file under its temporary names.", {
-        "kernel.land:_empty": dropping}),
+    "rollback_verbs": ("Recovery checks whether any write is allowed at a path.", {
+        "kernel.write:_may_return": may_restore_by_any_verb}),
+    "own_changes": ("The judged change objects are the ones of the caller.", {
+        "kernel.change:replace": return_argument}),
+    "displaced_whole": ("A recovery gives its name to any temporary file.", {
+        "kernel.land:_empty": name_temporary}),
+    "displaced_kept": ("A recovery removes any temporary file.", {
+        "kernel.land:_empty": drop_temporary}),
 })
 # fmt: on
 
 
-@instead("*kernel.land:generated")
+@replace_target("*kernel.land:generated")
 def generated_once(files):
-    """Read a generated change again after its check."""
+    """Generated files are read again after the check."""
     from muniment.kernel import change
 
     list(files)

@@ -1,46 +1,48 @@
-"""The kernel fence without single layers, and without the checks of their state."""
+"""Switch off single layers of the kernel fence, and the checks of these layers."""
 
 from functools import partial
 
 from muniment.sandbox.fence import layers
-from threats.switches import control, none, table
+from threats.switches import add_controls, control, do_nothing
 
 # fmt: off
-table({
-    "kernel_asked": ("Trust a worker's report about its own fence.", {
-        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "not requested"}),
+add_controls({
+    "kernel_evidence": ("The broker trusts the worker's report about its own fence.", {
+        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "unused"}),
 })
 # fmt: on
 
 
-def _no(names, off):
-    """Let workers skip these layers and report them as applied, without a check of the kernel."""
+def _remove_layers(names, off):
+    """Let workers report these layers without applying them, and skip the check of the kernel."""
     from muniment.names import FenceLayer as Layer
 
     for name in names.split():
-        off.item(layers.STEPS, Layer(name), lambda _grounds: None)
-    off.also("kernel_asked")
+        off.put_item(layers.STEPS, Layer(name), lambda _grounds: None)
+    off.disable("kernel_evidence")
 
 
 # fmt: off
-table({
-    "tried_layers": ("Count a layer as in force if the kernel returned no error.", {
-        "sandbox.fence.layers:_expect": none}),
-    "landlock": ("Let workers skip Landlock and report it as applied.", partial(_no, "landlock")),
-    "seccomp": ("Let workers skip the system call filter and report it as applied.", partial(_no, "seccomp")),
-    "great_layers": ("Let workers skip Landlock and the filter and report both as applied.", (
-        partial(_no, "landlock seccomp"))),
-    "fence_limits": ("Let workers skip the limits and report them as applied.", partial(_no, "limits")),
+add_controls({
+    "tested_layers": ("A layer counts as applied if the kernel reported no error.", {
+        "sandbox.fence.layers:_expect": do_nothing}),
+    "landlock": ("Workers report Landlock without applying it.", partial(_remove_layers, "landlock")),
+    "seccomp": ("Workers report a system call filter without applying it.",
+        partial(_remove_layers, "seccomp")),
+    "great_layers": ("Workers report Landlock and a filter without applying them.", (
+        partial(_remove_layers, "landlock seccomp"))),
+    "fence_limits": ("Workers report resource limits without applying them.",
+        partial(_remove_layers, "limits")),
 }, in_workers=True)
 # fmt: on
 
 
 @control(in_workers=True)
 def reported_layers(off):
-    """Let a worker omit missing layers from its report."""
+    """A worker does not report missing layers."""
 
     off.wrap("sandbox.fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
-    off.also("kernel_asked")
+    off.disable("kernel_evidence")
 
 
 @control()
@@ -56,7 +58,7 @@ def links_confined(off):
 
 @control()
 def both_names(off):
-    """Check the policy for the written path only, not for the resolved one."""
+    """A policy decides about the written path, and not about the target of its links."""
 
     off.wrap(
         "sandbox.tools.workbench:_check",

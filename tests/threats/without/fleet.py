@@ -1,120 +1,133 @@
-"""A fleet without the separation of homes, nodes and working copies."""
+"""Switch off the mechanisms that protect the homes, nodes and working copies of a fleet."""
 
 from kit.paths import forged
-from threats.switches import around, control, false, instead, none, table, true
+from threats.switches import (
+    add_controls,
+    control,
+    do_nothing,
+    replace_target,
+    return_false,
+    return_true,
+    wrap_target,
+)
 
 
-def _migrated(*replacements, patches):
+def _change_migrations(*replacements, patches):
     """Create the tables of later migrations with other statements."""
 
     def make(real):
-        def changed(number, script):
+        def change_script(number, script):
             for before, after in replacements:
                 assert number > 1 or before in script, before
                 script = script.replace(before, after)
             return script
 
-        return lambda package: {number: changed(number, script) for number, script in real(package).items()}
+        return lambda package: {
+            number: change_script(number, script) for number, script in real(package).items()
+        }
 
     patches.wrap("fleet.schema:migrations", make)
 
 
-def _by(*replacements):
-    return lambda patches: _migrated(*replacements, patches=patches)
+def _replace_sql(*replacements):
+    return lambda patches: _change_migrations(*replacements, patches=patches)
 
 
 _READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_NAMED = "SET LOCAL muniment.home = %s"
+_SET_HOME = "SET LOCAL muniment.home = %s"
 _ENABLE = "EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each);"
 
 # fmt: off
-table({
-    "homes_apart": ("Disable row-level security.", _by((_ENABLE, ""))),
-    "every_table": ("Omit one table from row-level security.", _by(
+add_controls({
+    "homes_apart": ("The database does not separate rows by home.", _replace_sql((_ENABLE, ""))),
+    "every_table": ("One table has no row-level security.", _replace_sql(
         (_ENABLE, f"IF each <> 'blob' THEN {_ENABLE} END IF;"))),
-    "invokers_views": ("Run a view with the rights of its owner.", _by(
+    "invokers_views": ("A view shows everything that its owner may see.", _replace_sql(
         ("security_invoker = true", "security_invoker = false"))),
-    "owners_functions": ("Let any role call a function of the owner on a chosen table.", _by(
+    "owners_functions": ("Any role may call a function of the owner on its own table.", _replace_sql(
         ("REVOKE EXECUTE ON FUNCTION follow_token() FROM PUBLIC;", ""))),
-    "whose_door": ("Map any token to some home.", _by(
+    "token_homes": ("Any token opens some home.", _replace_sql(
         ("FROM door WHERE digest = sent", "FROM door ORDER BY digest = sent LIMIT 1"))),
-    "home_lock": ("Run transactions of a home concurrently.", {
-        "fleet.postgres:_BEGIN": f"{_READ_COMMITTED}; {_NAMED}; SELECT epoch FROM home"}),
-    "read_committed": ("Use the server's default isolation level.", {
-        "fleet.postgres:_BEGIN": f"BEGIN; {_NAMED}; SELECT epoch FROM home FOR NO KEY UPDATE"}),
-    "replayed_names": ("Write every path of a ledger into a copy.", {
-        "kernel.write:check_suffix": none,
+    "home_lock": ("Transactions of a home run concurrently.", {
+        "fleet.postgres:_BEGIN": f"{_READ_COMMITTED}; {_SET_HOME}; SELECT epoch FROM home"}),
+    "read_committed": ("A transaction uses the default isolation level of the server.", {
+        "fleet.postgres:_BEGIN": f"BEGIN; {_SET_HOME}; SELECT epoch FROM home FOR NO KEY UPDATE"}),
+    "replayed_names": ("A copy contains files with any name from the ledger.", {
+        "kernel.write:check_suffix": do_nothing,
         "kernel.write:INDEX_NAME": "", "kernel.write:INDEX_DIRECTORY": ""}),
-    "compared_copies": ("Skip the comparison of a copy's files with the ledger.", {
-        "fleet.copies:_has_foreign": false}),
-    "current_bytes": ("Treat any content of a copy as the ledger's.", {
-        "*store.ledger:is_current": true}),
-    "home_shares": ("Give the owner of any home the request slots of the operator.", {
+    "compared_copies": ("The files of a copy are not compared with the ledger.", {
+        "fleet.copies:_has_foreign": return_false}),
+    "current_bytes": ("Any file in a copy counts as up to date.", {
+        "*store.ledger:is_current": return_true}),
+    "home_shares": ("The owner of one home has the connection slots of the owner of all.", {
         "server.tokens:Principal.share": property(lambda self: self.name)}),
-    "home_keys": ("Use one key for all homes.", {"*fleet.homes:key_of": lambda fleet, _: fleet}),
-    "served_homes": ("Serve every request by the node instead of a home.", {
+    "home_keys": ("All homes share one key.", {"*fleet.homes:key_of": lambda fleet, _: fleet}),
+    "served_homes": ("Requests are served by the node instead of a home.", {
         "fleet.node:FleetNode.of": lambda self, _: self}),
-    "fleet_keys": ("Accept any key of a node.", {"fleet.schema:_require_key": none}),
-    "seeing_roles": ("Skip the check of the rights of a node's role.", {"fleet.schema:_check_role": none}),
-    "known_tables": ("Serve from tables of any version.", {"fleet.schema:_check_version": none}),
-    "verified_servers": ("Treat every server as local.", {"fleet.address:_is_here": true}),
-    "private_urls": ("Accept a password file that others may read.", {
+    "fleet_keys": ("A node may have any key.", {"fleet.schema:_require_key": do_nothing}),
+    "role_rights": ("The rights of a node's role are not checked.", {
+        "fleet.schema:_check_role": do_nothing}),
+    "known_tables": ("A node serves from tables of any version.", {
+        "fleet.schema:_check_version": do_nothing}),
+    "verified_servers": ("Every server counts as one of this machine.", {
+        "fleet.address:_is_here": return_true}),
+    "private_urls": ("A file with a password may be readable by others.", {
         "fleet.address:stat.S_IRGRP": 0, "fleet.address:stat.S_IROTH": 0}),
 })
 # fmt: on
 
 
-@around("fleet.postgres:HomeLedger.__init__")
+@wrap_target("fleet.postgres:HomeLedger.__init__")
 def epochs(real, self, pool, home, _epoch):
-    """Commit a transaction without comparing the lease."""
+    """A transaction does not check that the node still has the lease."""
     real(self, pool, home, None)
 
 
 @control()
 def canonical_rows(off):
-    """Use the paths of a ledger unchecked, with handles that open any path."""
-    off.also("layer_one")
+    """Paths from the ledger are not validated, and handles lead anywhere."""
+    off.disable("layer_one")
     off.put("fleet.copied:canonicalise", lambda text, _: forged(*text.split("/", 1)))
 
 
 @control()
 def counted_erasures(off):
-    """Skip the check for erasures since a copy was created."""
-    off.also("compared_copies")
+    """Erasures after the creation of a copy are not counted."""
+    off.disable("compared_copies")
     off.put(
         "fleet.copied:_STAND",
         "SELECT number, 0, epoch FROM home WHERE home = current_setting('muniment.home')",
     )
-    off.put("fleet.copied:ERASED", "nothing is")
+    off.put("fleet.copied:ERASED", "unused")
 
 
 @control()
 def spoiled_copies(off):
-    """Keep a copy in any state."""
-    off.also("compared_copies")
-    off.put("fleet.copies:WorkingCopy.spoil", none)
+    """A damaged copy is still used."""
+    off.disable("compared_copies")
+    off.put("fleet.copies:WorkingCopy.spoil", do_nothing)
 
 
 @control()
 def unmarked_copies(off):
-    """Mark a copy as complete while it changes."""
-    off.also("compared_copies")
-    off.put("fleet.copies:WorkingCopy._unmark", none)
+    """A copy is marked valid while it is being changed."""
+    off.disable("compared_copies")
+    off.put("fleet.copies:WorkingCopy._unmark", do_nothing)
 
 
 @control()
 def claimed_copies(off):
-    """Replace a file in a copy without checking its content."""
-    off.also("compared_copies", "claimed_file")
+    """An existing file in a copy is replaced without a check."""
+    off.disable("compared_copies", "claimed_file")
 
 
-@around("fleet.address:_parts")
+@wrap_target("fleet.address:_parts")
 def argument_passwords(real, url):
-    """Skip the check for a password in an argument."""
+    """A password in an argument is accepted."""
     return {name: value for name, value in real(url).items() if name != "password"}
 
 
-@instead("fleet.node:FleetNode.asked")
-async def asked_in_threads(_node, ask):
-    """Call the database on the event loop."""
-    return ask()
+@replace_target("fleet.node:FleetNode.asked")
+async def threaded_queries(_node, request):
+    """The event loop waits for the database."""
+    return request()

@@ -1,21 +1,21 @@
-"""The memory under tools of other SDKs, without the checks of text and trust."""
+"""Switch off checks of the memory tools for other programs."""
 
-from threats.switches import table
+from threats.switches import add_controls
 
 
-def _of_whoever_asks(trust, _kept):
+def _trust_of_caller(trust, _old_trust):
     from muniment.store.trust import constant
 
     return constant(trust)
 
 
 # fmt: off
-table({
-    "bodies_only": ("Accept front matter at the start of a written text.", {
+add_controls({
+    "bodies_only": ("A program may write front matter.", {
         "*operations.entries:with_front": lambda body, _keys=None: body}),
-    "kept_trust": ("Give renamed text the trust of the renaming client.", {
-        "operations.entries:_ruling": _of_whoever_asks}),
-    "viewed_trust": ("Ignore viewed entries in the trust of written text.", {
+    "kept_trust": ("A renamed text gets the trust of the caller.", {
+        "operations.entries:_ruling": _trust_of_caller}),
+    "viewed_trust": ("The trust of a model's text does not depend on the files that it viewed.", {
         "integrations.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
 })
 # fmt: on

@@ -1,4 +1,4 @@
-"""Import and restore without the checks of untrusted files."""
+"""Switch off the checks of import and restore."""
 
 import math
 import os
@@ -7,45 +7,45 @@ from pathlib import Path
 
 from muniment.kernel.decide import Rule
 from muniment.kernel.names import Verb
-from threats.switches import around, table
-from threats.without.writing import Other
+from threats.switches import add_controls, wrap_target
+from threats.without.writing import ModuleProxy
 
 
-def following(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  the omitted check
+def stat_followed(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  ignored on purpose
     return os.stat(path, dir_fd=dir_fd)
 
 
-def allowing_all(policy):
+def allow_all(policy):
     everything = Rule("all", tuple(sorted(Verb)), ("/**",))
     layers = (replace(each, allow=(everything,), deny=()) for each in policy.layers)
     return replace(policy, layers=tuple(layers))
 
 
 # fmt: off
-table({
-    "imported_trust": ("Trust the claims of an export.", {
+add_controls({
+    "imported_trust": ("An export keeps the trust that it claims.", {
         "transfer.importing:trusted": lambda item, _most: item.trust}),
-    "export_denies": ("Let an export create every path.", {
-        "transfer.importing:grant_readable": allowing_all}),
-    "imported_links": ("Follow links in an imported folder.", {
-        "transfer.sources:os": Other(os, stat=following),
+    "export_denies": ("An export may create every path.", {
+        "transfer.importing:grant_readable": allow_all}),
+    "imported_links": ("A link in an imported folder is followed.", {
+        "transfer.sources:os": ModuleProxy(os, stat=stat_followed),
         "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
         "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
-    "restored_names": ("Extract a backup member to the path in its name, inside the test directory.", {
+    "restored_names": ("The name of a backup member may be any path (inside the test directory).", {
         "transfer.backup:_place": lambda name: Path(name.lstrip("/"))}),
     "database_schema": ("Accept any schema of a database.", {
         "store.schema:_difference": lambda _database, _scripts: None}),
     "database_rows": ("Skip the checks of the rows of a restored ledger.", {
         "transfer.backup:examine": lambda database, patience: database.limit(patience)}),
-    "restored_digests": ("Skip the integrity check of a backup.", {
-        "transfer.backup:_checked": lambda told, _found: told | {"roots": {}}}),
+    "restored_digests": ("The digests of a backup are not checked.", {
+        "transfer.backup:_checked": lambda manifest, _found: manifest | {"roots": {}}}),
 })
 # fmt: on
 
 
-@around("transfer.backup:restore")
-def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  the omitted check
-    """Run a restore without a time limit."""
+@wrap_target("transfer.backup:restore")
+def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  ignored on purpose
+    """A restore has no deadline."""
     from muniment.kernel.cancel import Patience
 
     return real(*args, patience=Patience(math.inf), **more)

@@ -1,50 +1,51 @@
-"""The review page without access checks and escaping."""
+"""Switch off the checks of the daemon's page."""
 
-from threats.switches import around, control, nothing, table
+from threats.switches import add_controls, control, return_empty, wrap_target
 
 # fmt: off
-table({
-    "page_headers": ("Send the page without its security headers.", {
+add_controls({
+    "page_headers": ("Answers of the page allow everything in a browser.", {
         "*server.page.door:PAGE_HEADERS": ()}),
-    "digests_alone": ("Store codes and cookies unhashed.", {
+    "digests_alone": ("The server stores codes and cookies in plain text.", {
         "server.page.door:digest": lambda data: data}),
-    "held_ports": ("Leave the page's port at the other loopback address free.", {
-        "server.page.door:_held_beside": nothing}),
-    "owners_alone": ("Give every token the rights of the owner.", {"server.tokens:Principal.is_owner": True}),
+    "reserved_ports": ("Another program may listen on the page's port at the other loopback address.", {
+        "server.page.door:_held_beside": return_empty}),
+    "owners_alone": ("Every token has the rights of the owner's token.", {
+        "server.tokens:Principal.is_owner": True}),
 })
 # fmt: on
 
 
-@around("server.page.door:PageDoor.admit")
+@wrap_target("server.page.door:PageDoor.admit")
 def page_sites(real, self, method, headers):
-    """Accept requests of every source that a browser reports."""
+    """A request counts as one of the page, whatever its headers are."""
     return real(self, method, {**headers, "sec-fetch-site": ["same-origin"]})
 
 
-@around("server.page.door:PageDoor.admit")
+@wrap_target("server.page.door:PageDoor.admit")
 def page_origins(real, self, method, headers):
     """Accept forms from any origin."""
     return real(self, method, {**headers, "origin": [f"http://{host}" for host in headers["host"]]})
 
 
-@around("server.page.door:PageDoor.sign_in")
+@wrap_target("server.page.door:PageDoor.sign_in")
 def codes_once(real, self, code):
-    """Accept a code repeatedly."""
-    kept = dict(self._codes)
+    """A code works more than once."""
+    saved = dict(self._codes)
     cookie = real(self, code)
-    self._codes = kept
+    self._codes = saved
     return cookie
 
 
-@around("=starlette.responses:Response.set_cookie")
-def kept_cookies(real, self, name, value, **_):
-    """Let scripts read the cookie, and let other sites send it."""
+@wrap_target("=starlette.responses:Response.set_cookie")
+def protected_cookies(real, self, name, value, **_):
+    """Scripts can read the cookie, and other sites can send it."""
     real(self, name, value, domain="localhost")
 
 
-@around("server.guard:Guard._at_door")
+@wrap_target("server.guard:Guard._at_door")
 def page_alone(real, self, scope):
-    """Serve all routes of the daemon at the name of the page."""
+    """The daemon serves its API at the host name of the page, too."""
     from muniment.server import guard
 
     state = real(self, scope)
@@ -54,31 +55,31 @@ def page_alone(real, self, scope):
     return state
 
 
-@around("server.guard:Guard._admit")
+@wrap_target("server.guard:Guard._admit")
 def page_name(real, self, scope):
-    """Accept the cookie at every host name."""
-    is_theirs = any(name == b"cookie" for name, _ in scope["headers"])
-    return self._at_door(scope) if is_theirs else real(self, scope)
+    """A cookie opens the page at every host name."""
+    has_cookie = any(name == b"cookie" for name, _ in scope["headers"])
+    return self._at_door(scope) if has_cookie else real(self, scope)
 
 
 @control()
 def escaped_page(off):
-    """Insert values into templates unescaped."""
+    """Templates do not escape values."""
     from muniment.server.page import rendering
 
     real = rendering._environment
 
-    def bare():
-        made = real.__wrapped__().overlay(autoescape=False)
-        made.globals = {**made.globals, "parts": made.get_template("parts.html").module}
-        return made
+    def make_environment():
+        environment = real.__wrapped__().overlay(autoescape=False)
+        environment.globals = {**environment.globals, "parts": environment.get_template("parts.html").module}
+        return environment
 
-    off.put("server.page.rendering:_environment", bare)
+    off.put("server.page.rendering:_environment", make_environment)
 
 
 @control()
 def text_alone(off):
-    """Render HTML of a text as HTML, without the check for readable text."""
+    """HTML in a text is rendered, and hidden text is not reported."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")

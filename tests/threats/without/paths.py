@@ -1,4 +1,4 @@
-"""Text to path and path to file, without the checks."""
+"""Switch off checks between text and path, and between path and file."""
 
 import ctypes
 import os
@@ -7,27 +7,35 @@ import stat
 from functools import partial
 from pathlib import Path
 
-from threats.switches import around, control, instead, none, same, table, true
+from threats.switches import (
+    add_controls,
+    control,
+    do_nothing,
+    replace_target,
+    return_argument,
+    return_true,
+    wrap_target,
+)
 
 # fmt: off
-table({
-    "grammar_characters": ("Skip the grammar's checks of characters and normal form.", {
-        "kernel.path:_character_problem": none}),
-    "root_identity": ("Skip the check that a root is still at its bound location.", {
-        "kernel.binding:BoundRoot.verify": none}),
-    "folding": ("Treat names that differ only by case or normalisation as different.", {
-        "policy.load:failure": none, "*kernel.path:fold": same}),
-    "lookalike_names": ("Accept names that look like generated ones.", {"*policy.grammar:looked_like": none}),
-    "grammar_escapes": ("Accept every escape in the grammar: `..`, NUL, drives and absolute paths.", {
-        "kernel.path:_escape": none}),
-    "grammar_names": ("Accept any segment as a name.", {"*kernel.path:segment_problem": none}),
-    "checked_paths": ("Create paths from any text and open them unchanged.", {
-        "kernel.path:_require_canonical": none,
+add_controls({
+    "grammar_characters": ("The grammar checks neither single characters nor normal forms.", {
+        "kernel.path:_character_problem": do_nothing}),
+    "root_identity": ("A root may have been replaced after it was bound.", {
+        "kernel.binding:BoundRoot.verify": do_nothing}),
+    "folding": ("Names that differ only in case or normalization are different.", {
+        "policy.load:failure": do_nothing, "*kernel.path:fold": return_argument}),
+    "lookalike_names": ("A name may look like a reserved one.", {"*policy.grammar:looked_like": do_nothing}),
+    "grammar_escapes": ("The grammar detects no escapes: `..`, NUL, drives and absolute paths.", {
+        "kernel.path:_escape": do_nothing}),
+    "grammar_names": ("Any segment is a valid name.", {"*kernel.path:segment_problem": do_nothing}),
+    "checked_paths": ("Any text is a path, and is opened unchanged.", {
+        "kernel.path:_require_canonical": do_nothing,
         "kernel.root:Root.way": lambda _, path: os.fsencode(path.rel) or b"."}),
-    "roots_apart": ("Accept nested roots, and roots around protected files.", {
-        "kernel.binding:_require_apart": none}),
-    "roots_ours": ("Accept roots of any owner and any mode.", {
-        "kernel.binding:_require_ours": none}),
+    "roots_apart": ("Roots may be nested, and contain protected files.", {
+        "kernel.binding:_require_apart": do_nothing}),
+    "private_roots": ("Any user may own a root or write to it.", {
+        "kernel.binding:_require_ours": do_nothing}),
 })
 # fmt: on
 
@@ -43,33 +51,35 @@ def grammar_decodes(off):
     off.wrap("kernel.path:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
 
 
-def _how(flags, off):
+def _set_flags(flags, off):
     from muniment.kernel import syscalls as openat2
 
     for purpose in list(openat2._HOWS):
-        off.item(openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags)))
+        off.put_item(
+            openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags))
+        )
 
 
-@instead("kernel.walk:_checked", in_workers=True)
+@replace_target("kernel.walk:_checked", in_workers=True)
 def walk_device(fd, _device):
-    """Let the walk cross to other devices."""
-    from muniment.kernel.syscalls import fstat
+    """The walk crosses to other devices."""
+    from muniment.kernel.syscalls import change_fstat
 
-    return fstat(fd).st_mode
+    return change_fstat(fd).st_mode
 
 
 @control(in_workers=True)
 def layer_one(off):
-    """Disable layer 1: accept any text, link, mount, hard link and special file."""
-    off.also("grammar_escapes", "grammar_names", "checked_paths", "resolvers")
-    _asked(off, links=1, regular=True)
+    """Layer 1 is off: text, links, mounts, hard links and special files are accepted."""
+    off.disable("grammar_escapes", "grammar_names", "checked_paths", "resolvers")
+    _change_status(off, links=1, regular=True)
 
 
-def _asked(off, *, links=None, regular=False):
-    """Replace the status of descriptors."""
+def _change_status(off, *, links=None, regular=False):
+    """Change the status that descriptors report."""
 
     def make(real):
-        def fstat(fd):
+        def change_fstat(fd):
             found = real(fd)
             if links is not None and found.st_nlink and not stat.S_ISDIR(found.st_mode):
                 found.st_nlink = links
@@ -77,26 +87,27 @@ def _asked(off, *, links=None, regular=False):
                 found.st_mode = stat.S_IFREG | stat.S_IMODE(found.st_mode)
             return found
 
-        return fstat
+        return change_fstat
 
     off.wrap("kernel.root:fstat", make)
     off.wrap("kernel.walk:fstat", make)
 
 
 # fmt: off
-table({
-    "listing_judged": ("Let `ls` and `grep` show all files, regardless of the policy.", {
-        "sandbox.tools.workbench:Workbench._is_visible": true, "kernel.decide:Judge.allows": true}),
-    "walk_checks": ("Replace the walk by one `open` of the full path, which follows links.", {
+add_controls({
+    "listing_judged": ("`ls` and `grep` show every file, whatever the policy allows.", {
+        "sandbox.tools.workbench:Workbench._is_visible": return_true,
+        "kernel.decide:Judge.allows": return_true}),
+    "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
         "kernel.walk:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
-    "openat2_resolve": ("Let `openat2` follow all links and cross mounts.", partial(_how, 0)),
-    "openat2_no_xdev": ("Let `openat2` cross mounts.", (
-        partial(_how, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS))),
-    "resolvers": ("Let both resolvers follow links and cross mounts.", (
-        lambda off: off.also("openat2_resolve", "walk_checks"))),
-    "one_name": ("Skip the check of the link count of a file.", partial(_asked, links=1)),
-    "regular_only": ("Treat every file except directories as a regular file.", partial(_asked, regular=True)),
+    "openat2_resolve": ("`openat2` follows all links and crosses mounts.", partial(_set_flags, 0)),
+    "openat2_no_xdev": ("`openat2` crosses mounts.",
+        partial(_set_flags, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
+    "resolvers": ("Both resolvers follow links and cross mounts.", (
+        lambda off: off.disable("openat2_resolve", "walk_checks"))),
+    "one_name": ("The number of a file's hard links is not checked.", partial(_change_status, links=1)),
+    "regular_only": ("A special file passes for a regular one.", partial(_change_status, regular=True)),
 }, in_workers=True)
 # fmt: on
 
@@ -108,20 +119,20 @@ def without_waiting(off):
 
     read, waiting = openat2.READ, openat2.READ & ~os.O_NONBLOCK
     how = openat2._OpenHow(waiting, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | _NO_XDEV)
-    off.item(openat2._HOWS, read, ctypes.byref(how))
+    off.put_item(openat2._HOWS, read, ctypes.byref(how))
 
     def make(real):
-        return lambda self, fd, path, asked: real(self, fd, path, waiting if asked == read else asked)
+        return lambda self, fd, path, flags: real(self, fd, path, waiting if flags == read else flags)
 
     off.wrap("kernel.walk:WalkResolver.open", make)
 
 
 @control(in_workers=True, hangs_after=2)
 def size_limit(off):
-    """Read files of any size completely."""
+    """A file of any size is read whole."""
     off.put("kernel.root:MAX_FILE_BYTES", 1 << 40)
 
-    def read_bytes(self, path, limit=0):  # noqa: ARG001  the missing limit
+    def read_bytes(self, path, limit=0):  # noqa: ARG001  ignored on purpose
         with self.open_file(path) as file:
             return file.read(1 << 31)
 
@@ -130,36 +141,36 @@ def size_limit(off):
 
 @control()
 def link_at_bind(off):
-    """Open a root again by its path, through any links."""
+    """A root is reopened by its path, through any links."""
     from pathlib import Path
 
-    from threats.without.writing import Other
+    from threats.without.writing import ModuleProxy
 
-    def opened(path, flags, *more, **terms):
+    def open_through_links(path, flags, *more, **terms):
         return os.open(path, flags & ~os.O_NOFOLLOW, *more, **terms)
 
     off.put("kernel.binding:_resolved", lambda _scope, given: Path(given).absolute())
-    off.wrap("kernel.binding:os", lambda real: Other(real, open=opened))
+    off.wrap("kernel.binding:os", lambda real: ModuleProxy(real, open=open_through_links))
 
 
 # fmt: off
-table({
-    "answering_checkouts": ("Trust a `.git` file without checking the other side.", {
-        "workspaces.checkouts:_leads_to": true}),
-    "linked_places": ("Accept any link as one from the old name of a repository.", {
-        "workspaces.projects:_leads_to": true}),
-    "marked_places": ("Accept any repository at the location of a project as that project.", {
+add_controls({
+    "answering_checkouts": ("A `.git` file is trusted, even if its target does not confirm it.", {
+        "workspaces.checkouts:_leads_to": return_true}),
+    "linked_places": ("Any link counts as one from the old name of a repository.", {
+        "workspaces.projects:_leads_to": return_true}),
+    "marked_places": ("A repository at the path of a project is that project's.", {
         "workspaces.projects:_is_another": lambda *_: False}),
-    "secret_marks": ("Accept a mark by its id alone.", {"=hmac:compare_digest": true}),
-    "folders_inside": ("Follow a link in place of a repository folder.", {
-        "*workspaces.projects:require_beneath": none}),
+    "secret_marks": ("A mark is valid without its secret.", {"=hmac:compare_digest": return_true}),
+    "folders_inside": ("The folder of a repository may lead anywhere.", {
+        "*workspaces.projects:require_beneath": do_nothing}),
 })
 # fmt: on
 
 
 @control()
 def roots_at_home(off):
-    """Put the default roots into the workspace."""
+    """The default roots are in the workspace."""
 
     def make(real):
         return lambda chosen, scopes, project, **more: dict.fromkeys(
@@ -167,25 +178,25 @@ def roots_at_home(off):
         )
 
     off.wrap("*settings:default_roots", make)
-    off.also("roots_ours", "roots_apart")
+    off.disable("private_roots", "roots_apart")
 
 
 @control()
 def exact_files(off):
-    """Match allow patterns like gitignore: a file, and all files under a directory of that name."""
+    """An allow pattern also matches everything below a directory of that name, as in gitignore."""
     from muniment.kernel.decide import _compiled
 
     def match(self, path):
         files = _compiled(self._files, tree=False).pattern
         return re.match(rf"(?:{files})(?:/|\Z)", path.text) is not None
 
-    off.put("policy.load:failure", none)  # Policies run their tests when they are loaded.
+    off.put("policy.load:failure", do_nothing)  # Otherwise the policy's own tests fail.
     off.put("kernel.decide:AllowPatterns.match", match)
 
 
 @control(in_workers=True, hangs_after=2)
 def linear_search(off):
-    """Search patterns by backtracking."""
+    """Patterns are searched with backtracking."""
     import re
 
     off.put("sandbox.tools.workbench:re2", _Backtracking(re))
@@ -202,15 +213,15 @@ class _Backtracking:
         return self._re.compile(pattern.encode())
 
 
-@around("kernel.root:Root.list_directory", in_workers=True)
+@wrap_target("kernel.root:Root.list_directory", in_workers=True)
 def kinds_of_names(real, self, path):
-    """List links and special files as their targets."""
+    """A listing includes links and special files as their targets."""
     from muniment.kernel.root import Listed
 
     return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, path))
 
 
-@around("kernel.decide:_denies")
+@wrap_target("kernel.decide:_denies")
 def instruction_files(real, policy, verb):
-    """Remove the deny rules for instruction files of other agents."""
+    """No policy denies access to instruction files of other agents."""
     return [each for each in real(policy, verb) if each[1].id != "instruction-files"]

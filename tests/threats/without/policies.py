@@ -1,28 +1,36 @@
-"""Policies without the checks of their meaning."""
+"""Switch off checks of policies."""
 
 import os
 from functools import partial
 from pathlib import Path
 
-from threats.switches import around, control, none, nothing, same, table, true
+from threats.switches import (
+    add_controls,
+    control,
+    do_nothing,
+    return_argument,
+    return_empty,
+    return_true,
+    wrap_target,
+)
 
 
 def relax(off, *models, **config):
-    """Let pydantic models accept more than they declare; list nested models first."""
+    """Let pydantic models accept more; nested models must come first."""
     for model in models:
         before = dict(vars(model))
         model.model_config = {**model.model_config, **config}
         model.model_rebuild(force=True)
-        off.then(partial(_put_back, model, before))
+        off.add_undo(partial(_restore, model, before))
 
 
-def _put_back(model, before):
+def _restore(model, before):
     for name, value in before.items():
         if vars(model)[name] is not value:
             setattr(model, name, value)
 
 
-def _tables(off, **config):
+def _relax_tables(off, **config):
     from muniment.policy import tables
 
     parts = (
@@ -40,54 +48,54 @@ def _tables(off, **config):
 
 
 # fmt: off
-table({
-    "pattern_subset": ("Accept every pattern that pathspec accepts.", {
-        "policy.pattern:_outside_subset": none}),
-    "firing_denies": ("Accept deny patterns that match nothing.", {"policy.load:defects": nothing}),
-    "pattern_cost": ("Accept patterns of any length with any number of wildcards.", {
-        "policy.pattern:_too_costly": none}),
-    "meets": ("Ignore the parents of a policy.", {
-        "*policy.tables:meet": same}),
-    "locks_held": ("Ignore the lock of a policy.", {"policy.family:_require_locked": none}),
-    "signatures_asked": ("Accept a policy signed by anyone.", {
+add_controls({
+    "pattern_subset": ("A pattern may contain any syntax of pathspec.", {
+        "policy.pattern:_outside_subset": do_nothing}),
+    "firing_denies": ("A deny pattern may match nothing.", {"policy.load:defects": return_empty}),
+    "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
+        "policy.pattern:_too_costly": do_nothing}),
+    "meets": ("An extended policy does not limit its child.", {
+        "*policy.tables:meet": return_argument}),
+    "locked_policies": ("A policy may differ from its lock file.", {"policy.family:_require_locked": do_nothing}),
+    "required_signatures": ("A policy needs no signature.", {
         "policy.signatures:verify_policy": lambda *_: "anybody"}),
-    "policies_outside": ("Accept a root that contains the policy files.", {
-        "policy.ownership:require_outside": none}),
-    "inline_tests": ("Skip the inline tests of a policy.", {"policy.load:failure": none}),
-    "grants_needed": ("Allow everything that no rule denies.", {
-        "policy.load:failure": none, "kernel.decide:AllowPatterns.match": true}),
-    "denies": ("Ignore deny rules.", {
-        "policy.load:failure": none, "kernel.decide:Judge._denied": none}),
-    "narrowed_writes": ("Let a request for one scope write to any.", {
+    "policies_outside": ("A root may contain the files of its policy.", {
+        "policy.ownership:require_outside": do_nothing}),
+    "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": do_nothing}),
+    "grants_needed": ("Everything that no rule denies is allowed.", {
+        "policy.load:failure": do_nothing, "kernel.decide:AllowPatterns.match": return_true}),
+    "denies": ("Deny rules have no effect.", {
+        "policy.load:failure": do_nothing, "kernel.decide:Judge._denied": do_nothing}),
+    "narrowed_writes": ("A request for one scope may write to any.", {
         "*policy.tables:narrow_writes": lambda policy, _scope: policy}),
-    "read_by_folding": ("Let the prover match deny patterns case-sensitively.", {
+    "read_by_folding": ("The prover reads deny patterns without case folding.", {
         "policy.automaton:fold": str}),
-    "prover_denies": ("Let the prover ignore deny rules.", {
+    "prover_denies": ("The prover ignores deny rules.", {
         "lab.proofs:Prover.denied": lambda self, *_: self.tree(())}),
-    "confirmed_witnesses": ("Report a path of the prover without checking the decision.", {
-        "lab.proofs:_are_in": true}),
-    "undecided_counts": ("Treat an incomplete search as one without a result.", {
-        "lab.proofs:_Comparison._note": none}),
-    "terms_compared": ("Compare only the rules of two policies.", {
-        "lab.proofs:changed_terms": nothing, "lab.proofs:changed_quotas": nothing}),
-    "key_parts": ("Accept keys of any number of parts.", {"*policy.family:refuse_long_keys": none}),
-    "closed_tables": ("Ignore unknown keys.", partial(_tables, extra="ignore")),
+    "confirmed_witnesses": ("Witnesses of the prover are not confirmed by the decision.", {
+        "lab.proofs:_are_in": return_true}),
+    "undecided_counts": ("An incomplete search counts as one without a result.", {
+        "lab.proofs:_Comparison._note": do_nothing}),
+    "terms_compared": ("A comparison of two policies covers only their rules.", {
+        "lab.proofs:changed_terms": return_empty, "lab.proofs:changed_quotas": return_empty}),
+    "key_parts": ("A key may have any number of parts.", {"*policy.family:refuse_long_keys": do_nothing}),
+    "closed_tables": ("Unknown keys are ignored.", partial(_relax_tables, extra="ignore")),
 })
 # fmt: on
 
 
 @control()
 def own_matching(off):
-    """Match deny patterns with pathspec's best installed backend."""
+    """The best backend of pathspec matches deny patterns."""
     from pathspec import PathSpec
 
     specs = {}
 
     def make(real):
         def init(self, patterns):
-            kept = tuple(patterns)
-            real(self, kept)
-            specs[id(self)] = PathSpec.from_lines("gitignore", kept)
+            saved = tuple(patterns)
+            real(self, saved)
+            specs[id(self)] = PathSpec.from_lines("gitignore", saved)
 
         return init
 
@@ -97,47 +105,47 @@ def own_matching(off):
 
 @control()
 def every_deny(off):
-    """Apply only the last of several deny rules."""
-    off.put("policy.load:failure", none)
+    """Only the last deny rule counts."""
+    off.put("policy.load:failure", do_nothing)
     off.wrap("kernel.decide:_denies", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
-@around("policy.family:_find")
+@wrap_target("policy.family:_find")
 def shipped_names(real, policies_dir, entry, folder):
-    """Prefer a policy in a user's folder to a shipped one of the same name."""
-    for place in (folder, policies_dir):
-        if place is not None and (place / f"{entry}.toml").is_file():
-            return real(policies_dir, str(place / f"{entry}.toml"), None)
+    """A policy in the user's folder replaces a packaged one of the same name."""
+    for candidate in (folder, policies_dir):
+        if candidate is not None and (candidate / f"{entry}.toml").is_file():
+            return real(policies_dir, str(candidate / f"{entry}.toml"), None)
     return real(policies_dir, entry, None)
 
 
-@around("policy.signatures:_run")
+@wrap_target("policy.signatures:_run")
 def signatures_checked(real, arguments, given, seconds, environment):
-    """Accept a signer's signature of any file."""
-    kept = ["check-novalidate" if each == "verify" else each for each in arguments]
-    done = real(kept, given, seconds, environment)
-    done.returncode = 0 if "check-novalidate" in kept else done.returncode
+    """Any signature of a signer is valid, for any content."""
+    saved = ["check-novalidate" if each == "verify" else each for each in arguments]
+    done = real(saved, given, seconds, environment)
+    done.returncode = 0 if "check-novalidate" in saved else done.returncode
     return done
 
 
 @control()
 def mapped_tools(off):
-    """Accept tools without declared verbs."""
+    """A tool needs no permission of the policy."""
     from muniment.sandbox.tools import calls as arguments
 
-    off.item(arguments.VERBS, "grep", ())
+    off.put_item(arguments.VERBS, "grep", ())
 
 
-@around("policy.family:read_text")
-def asked_of_the_descriptor(real, path):
-    """Check the location of a policy by name, after reading it."""
+@wrap_target("policy.family:read_text")
+def descriptor_folders(real, path):
+    """The folder of a policy is resolved by name after the file was read."""
     read = real(path)
     return None if read is None else read._replace(folder=Path(os.path.realpath(path)).parent)
 
 
 @control()
-def links_that_lead_nowhere(off):
-    """Treat a dangling link as a missing file."""
+def dangling_links(off):
+    """A dangling link counts as a missing file."""
 
     def make(real):
         return lambda path: real(path) if os.path.exists(path) else None  # noqa: PTH110

@@ -1,41 +1,40 @@
-"""Recall without the controls that keep its text data."""
+"""Switch off the mechanisms that keep recalled text data."""
 
 import json
 
-from threats.switches import instead, none, table, true
+from threats.switches import add_controls, do_nothing, replace_target, return_true
 
 # fmt: off
-table({
-    "external_cap": ("Allow results that consist only of external entries.", {
-        "recall.shelf:MAX_EXTERNAL": 1000}),
-    "newer_of_less_trust": ("Rank newer entries before more trusted ones.", {
+add_controls({
+    "external_cap": ("All entries of an answer may be external.", {"recall.shelf:MAX_EXTERNAL": 1000}),
+    "newer_of_less_trust": ("A newer entry precedes a more trusted one.", {
         "recall.search:_may_precede": lambda *_: True}),
-    "recall_gates": ("Show recalled entries to every reader without the gates.", {
-        "recall.reading:gate_of": none}),
-    "meaning_policy": ("Return entries hidden by the policy if their vectors match.", {
-        "recall.shelf:Shelf.accepts": true}),
-    "meaning_gates": ("Store vectors of withheld entries and return them if they match.", {
-        "*content.admission:held_for": none, "recall.reading:gate_of": none}),
-    "meaning_expiry": ("Return expired entries if their vectors match.", {
+    "recall_gates": ("Recall shows entries without a check of their text.", {
+        "recall.reading:gate_of": do_nothing}),
+    "meaning_policy": ("Search by meaning finds entries that the policy hides.", {
+        "recall.shelf:Shelf.accepts": return_true}),
+    "meaning_gates": ("Search by meaning finds withheld entries.", {
+        "*content.admission:held_for": do_nothing, "recall.reading:gate_of": do_nothing}),
+    "meaning_expiry": ("Search by meaning finds expired entries.", {
         "recall.meaning:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
-    "related_policy": ("Show a run similar entries that its policy hides.", {
-        "recall.shelf:Shelf.accepts": true}),
-    "related_gates": ("Show a run similar entries that address it or contain hidden text.", {
-        "*content.admission:held_for": none, "recall.reading:gate_of": none}),
-    "related_trust": ("Show a run similar entries of every trust.", {
-        "operations.related:_may_speak": true}),
-    "related_claims": ("Make no claims of the entries that a run was shown first.", {
-        "sandbox.tools.overlay:Overlay.claim": none,
+    "related_policy": ("A run sees related entries that its policy hides.", {
+        "recall.shelf:Shelf.accepts": return_true}),
+    "related_gates": ("A run sees related entries that a gate withholds.", {
+        "*content.admission:held_for": do_nothing, "recall.reading:gate_of": do_nothing}),
+    "related_trust": ("A run sees related entries of any trust.", {
+        "operations.related:_may_speak": return_true}),
+    "related_claims": ("A run makes no claim on the related entries that it saw.", {
+        "sandbox.tools.overlay:Overlay.claim": do_nothing,
         "sandbox.sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
-    "related_expiry": ("Show a run expired entries.", {
+    "related_expiry": ("A run sees expired related entries.", {
         "recall.search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
 })
 # fmt: on
 
 
-@instead("*recall.block:system_block_of")
+@replace_target("*recall.block:system_block_of")
 def owner_in_system_prompts(entries, *_budget_count_and_weight):
-    """Put entries of every author into a system prompt."""
+    """Text of any trust may be in a system prompt."""
     from muniment.types import Recalled
 
     return Recalled(entries=tuple(entries), text="\n".join(each.text for each in entries))

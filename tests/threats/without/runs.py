@@ -1,49 +1,51 @@
-"""The run and its model without their limits."""
+"""Switch off the limits of runs and models."""
 
 import json
 import unicodedata
 
-from threats.switches import around, control, none, table, true
+from threats.switches import add_controls, control, do_nothing, return_true, wrap_target
 
 # fmt: off
-table({
-    "counted_turns": ("Allow any number of turns.", {"agent.model:Budget.spend_turn": true}),
-    "counted_calls": ("Allow any number of tool calls.", {
-        "agent.model:Budget.spend_call": true}),
-    "kept_deadline": ("Ignore deadlines.", {"agent.model:Budget.check": none}),
-    "final_text_only": ("Commit a run however it ended.", {"operations.remember:_raise_unless_final": none}),
-    "real_escapes": ("Treat every denied path as a typo.", {
-        "operations.remember:find_escape": none}),
-    "kept_statements": ("Let a model drop the text of an entry.", {
+add_controls({
+    "counted_turns": ("The number of turns is unlimited.", {"agent.model:Budget.spend_turn": return_true}),
+    "counted_calls": ("The number of tool calls is unlimited.", {
+        "agent.model:Budget.spend_call": return_true}),
+    "kept_deadline": ("A run has no deadline.", {"agent.model:Budget.check": do_nothing}),
+    "final_text_only": ("A run commits even without a final text.", {
+        "operations.remember:_raise_unless_final": do_nothing}),
+    "real_escapes": ("Every denied path counts as a typo.", {
+        "operations.remember:find_escape": do_nothing}),
+    "kept_statements": ("A model may drop statements of an entry.", {
         "operations.labels:FactWords.drops": lambda *_: False}),
-    "change_is_said": ("Let a fact replace any entry about the same subject.", {
-        "operations.remember:supersedes": true, "operations.labels:supersedes": true}),
-    "fact_is_held": ("Accept any text of a model as the fact.", {"operations.remember_job:holds": true}),
-    "known_tools": ("Accept any tool name.", {
+    "stated_changes": ("A fact may replace any entry on the same subject.", {
+        "operations.remember:supersedes": return_true, "operations.labels:supersedes": return_true}),
+    "contained_facts": ("Any text of a model counts as the fact.", {
+        "operations.remember_job:holds": return_true}),
+    "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
-    "escape_ends_sandbox": ("Forget the escapes of a sandbox.", {
-        "sandbox.sandbox:Sandbox._note_escape": none}),
-    "escape_ends_run": ("Continue a run after any number of denials.", {
-        "agent.runner:Runner._end_after": none}),
-    "random_fences": ("Use guessable marks around shown text.", {
+    "escape_ends_sandbox": ("A sandbox forgets earlier escapes.", {
+        "sandbox.sandbox:Sandbox._note_escape": do_nothing}),
+    "escape_ends_run": ("A run continues after any denial.", {"agent.runner:Runner._end_after": do_nothing}),
+    "random_fences": ("The fence around a text for a model is predictable.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
-    "quotations": ("Execute quoted calls.", {
+    "quotations": ("A quoted call counts as a call.", {
         "agent.quotation:ShownTexts.holds_call": lambda *_: False,
         "agent.quotation:ShownTexts.holds": lambda *_: False}),
-    "counted_bytes": ("Show a run any number of bytes.", {
+    "counted_bytes": ("The size of tool results is unlimited.", {
         "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
-    "late_commit": ("Start a commit after its deadline.", {"kernel.cancel:Patience.check": none}),
-    "clean_handles": ("Give the worker of a clean run the roots.", {
+    "late_commit": ("A commit may begin after its deadline.", {"kernel.cancel:Patience.check": do_nothing}),
+    "clean_handles": ("The worker of a clean run receives the roots.", {
         "sandbox.sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
-    "exact_json": ("Accept any JSON as arguments.", {
+    "exact_json": ("Arguments are parsed by the lenient JSON decoder.", {
         "content.exact_json:_DECODER": json.JSONDecoder()}),
-    "streamed_marks": ("Normalise text with any number of marks in a row.", {
-        "*kernel.normal_forms:overlong_run": none, "*kernel.normal_forms:normalised": unicodedata.normalize}),
-    "long_characters": ("Expand characters that represent long texts.", {
+    "streamed_marks": ("Text with long runs of combining marks is normalized.", {
+        "*kernel.normal_forms:overlong_run": do_nothing,
+        "*kernel.normal_forms:normalised": unicodedata.normalize}),
+    "long_characters": ("Characters that decompose into long texts are decomposed.", {
         "kernel.normal_forms:_LONGEST": "\x00"}),
 })
-table({
-    "answer_size": ("Accept responses of any size from a model's server.", {
+add_controls({
+    "answer_size": ("An answer of a model server may have any size.", {
         "agent.openai:MAX_ANSWER_BYTES": 1 << 40}),
 }, hangs_after=4)
 # fmt: on
@@ -51,7 +53,7 @@ table({
 
 @control()
 def closed_arguments(off):
-    """Coerce arguments and ignore unknown ones."""
+    """Arguments are coerced, and unknown ones ignored."""
     from muniment.sandbox.tools import calls as arguments
     from threats.without.policies import relax
 
@@ -61,14 +63,14 @@ def closed_arguments(off):
 
 @control()
 def argument_sizes(off):
-    """Accept arguments of any length."""
+    """An argument may have any length."""
     from muniment.sandbox.tools import calls as arguments
 
     for name in arguments._FIELD_CHARS:
-        off.item(arguments._FIELD_CHARS, name, 1 << 40)
+        off.put_item(arguments._FIELD_CHARS, name, 1 << 40)
 
 
-@around("agent.runner:offered_tools")
+@wrap_target("agent.runner:offered_tools")
 def offered_tools(real, _context):
     """Offer every tool to every run."""
     from muniment.names import ContextMode
@@ -76,45 +78,45 @@ def offered_tools(real, _context):
     return real(ContextMode.WORKSPACE)
 
 
-@around("sandbox.tools.overlay:Overlay.write")
+@wrap_target("sandbox.tools.overlay:Overlay.write")
 def overlay_only(real, self, path, content, base):
-    """Write a tool's output to the disk at once."""
+    """A tool writes directly to the disk."""
     from pathlib import Path
 
     real(self, path, content, base)
     if (root := self._roots.get(path.scope)) is not None:
-        there = Path(f"/proc/self/fd/{root.fd}", path.rel)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(content)
+        target = Path(f"/proc/self/fd/{root.fd}", path.rel)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 @control()
 def one_address(off):
-    """Use proxies and redirects, and send all headers of the HTTP library."""
+    """The HTTP client uses proxies, redirects and default headers."""
     import httpx2
 
-    class Following(httpx2.AsyncClient):
+    class FollowingClient(httpx2.AsyncClient):
         def __init__(self, **_):
             super().__init__(follow_redirects=True)
 
-    off.put("=httpx2:AsyncClient", Following)
+    off.put("=httpx2:AsyncClient", FollowingClient)
 
 
 @control()
 def certificates(off):
-    """Accept any certificate."""
+    """Any certificate is accepted."""
     import httpx2
 
-    class Trusting(httpx2.AsyncHTTPTransport):
+    class TrustingTransport(httpx2.AsyncHTTPTransport):
         def __init__(self, **terms):
             super().__init__(**{**terms, "verify": False})
 
-    off.put("=httpx2:AsyncHTTPTransport", Trusting)
+    off.put("=httpx2:AsyncHTTPTransport", TrustingTransport)
 
 
-@around("*settings:read_settings")
+@wrap_target("*settings:read_settings")
 def own_variables(real, environment, *given, **terms):
-    """Use the environment variables of other programs."""
+    """Variables of other programs are used."""
     others = {name: value for name, value in environment.items() if name.startswith("OPENAI_")}
-    ours = {f"MUNIMENT_{name.removeprefix('OPENAI_')}": value for name, value in others.items()}
-    return real({**ours, **environment}, *given, **terms)
+    own = {f"MUNIMENT_{name.removeprefix('OPENAI_')}": value for name, value in others.items()}
+    return real({**own, **environment}, *given, **terms)

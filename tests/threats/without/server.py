@@ -1,58 +1,59 @@
-"""The daemon's access checks, lanes and outputs, each without its control."""
+"""Switch off the checks of the daemon: its HTTP interface, its lanes and its logs."""
 
 import json
 import logging
 
-from threats.switches import around, control, instead, none, table, true
+from threats.switches import add_controls, control, do_nothing, replace_target, return_true, wrap_target
 
 # fmt: off
-table({
-    "one_host": ("Accept any or no Host header.", {"server.guard:Guard._check_host": none}),
-    "own_origin": ("Accept pages of every origin.", {"server.guard:Guard._check_origin": none}),
-    "own_tasks": ("Show every task to every client.", {"store.tasks:Originator.sees": true}),
-    "lane_caps": ("Queue any number of tasks.", {"server.lane:_check_caps": none}),
-    "idle_lines": ("Keep idle connections when slots are needed.", {
-        "server.guard:Protocol.idle_since": none}),
-    "token_trust": ("Use the trust that the sender claims.", {
+add_controls({
+    "one_host": ("A request may name any host, or none.", {"server.guard:Guard._check_host": do_nothing}),
+    "own_origin": ("Pages of every origin may call the daemon.", {
+        "server.guard:Guard._check_origin": do_nothing}),
+    "own_tasks": ("Every client sees every task.", {"store.tasks:Originator.sees": return_true}),
+    "lane_caps": ("Any number of tasks may wait.", {"server.lane:_check_caps": do_nothing}),
+    "idle_lines": ("An idle connection is never closed for a new one.", {
+        "server.guard:Protocol.idle_since": do_nothing}),
+    "token_trust": ("A fact has the trust that its sender claims.", {
         "kernel.names:Trust.capped": lambda self, *_: self}),
-    "repeats": ("Treat a repeated request as a new one.", {
+    "repeats": ("A repeated request creates another task.", {
         "server.lane:Lane._repeat_of": lambda *_: (None, None)}),
-    "kept_keys": ("Delete an idempotency key with the record of its task.", {
+    "kept_keys": ("A key is deleted with the record of its task.", {
         "server.lane:_LAPSED": "(1 OR created <= ?)"}),
-    "redaction": ("Write log records unfiltered.", {
+    "redaction": ("Log events are not redacted.", {
         "events:_redact": lambda _logger, _method, event: event}),
-    "bare_spans": ("Write span attributes unfiltered.", {
+    "bare_spans": ("A span contains all given attributes.", {
         "events:_bare": lambda fields: [each for each in fields.items() if each[1] is not None]}),
-    "foreign_logs": ("Log the messages of other libraries.", {
+    "foreign_logs": ("Log messages of other libraries are passed on.", {
         "server.service:_Lines.format": logging.Formatter.format}),
-    "fresh_nonces": ("Use the same nonce for each proof.", {
+    "fresh_nonces": ("A client always sends the same nonce.", {
         "client.transport:_nonce": lambda: "0" * 64}),
 })
-table({
-    "descriptors_left": ("Accept connections without a limit.", {
+add_controls({
+    "descriptors_left": ("Connections may use all descriptors, and are accepted without a limit.", {
         "server.guard:connections_allowed": lambda: 1 << 20, "server.service:ACCEPTED_AT_ONCE": 1 << 30}),
-    "body_caps": ("Accept bodies of any size.", {"server.http:MAX_BODY_BYTES": 1 << 40}),
+    "body_caps": ("A body may have any size.", {"server.http:MAX_BODY_BYTES": 1 << 40}),
 }, hangs_after=5)
 # fmt: on
 
 
-@instead("server.guard:Guard._principal")
+@replace_target("server.guard:Guard._principal")
 def bearer_tokens(*_):
-    """Treat every caller as the owner."""
+    """Every caller is the owner."""
     from muniment.server.tokens import THE_OWNER
 
     return THE_OWNER
 
 
-@instead("*server.http:read_json")
+@replace_target("*server.http:read_json")
 async def json_alone(request):
-    """Read bodies of every content type."""
+    """A body is read with any content type."""
     return json.loads(await request.body() or b"{}")
 
 
-@instead("server.tokens:Shares.take", hangs_after=5)
+@replace_target("server.tokens:Shares.take", hangs_after=5)
 def shares(self, token):
-    """Let one client token use every slot."""
+    """One client's token may use every connection slot."""
     from muniment.server.contract import HttpProblem as Problem
 
     if len(self) >= self.cap:
@@ -60,25 +61,25 @@ def shares(self, token):
     self._taken[token] += 1
 
 
-@instead("server.http:Call.originator")
+@replace_target("server.http:Call.originator")
 def registered_ids(self):
-    """Accept any client id."""
+    """A client may choose any client id."""
     from muniment.store.tasks import Originator
 
     sent = [self.request.headers.get(f"x-{name}-client-id") for name in ("qwen", "muniment")]
     return Originator(self.principal.name, sent[0] or sent[1])
 
 
-@instead("server.stream:Stream._frame")
+@replace_target("server.stream:Stream._frame")
 def event_lines(self, kind, number, document):
-    """Send the text of an event unescaped."""
+    """The text of an event is sent unescaped."""
     text = json.dumps(document, ensure_ascii=False).replace("\\n", "\n").replace("\\r", "\r")
     return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {text}\n\n".encode()
 
 
-@instead("*events:emit_defect")
+@replace_target("*events:emit_defect")
 def quiet_defects(event, error, **fields):
-    """Log the message of an internal error."""
+    """The log event of a defect quotes the error."""
     from muniment import events
 
     events.emit(event, problem=str(error), **fields)
@@ -86,32 +87,32 @@ def quiet_defects(event, error, **fields):
 
 @control()
 def named_collector(off):
-    """Use proxies, redirects and a netrc to send spans."""
+    """The span exporter uses proxies, redirects and a netrc file."""
     import requests
 
     off.put("cli.traces:_session", requests.Session)
 
 
 @control()
-def greetings(off):
-    """Send the token to any server."""
+def server_proofs(off):
+    """A client sends its token to any server."""
 
-    async def greeted(stream, _where):
+    async def skip_proof(stream, _where):
         return stream
 
     off.put("client.transport:_Stream.greet", lambda self, _timeout: self)
-    off.put("client.transport:_greeted", greeted)
+    off.put("client.transport:_greeted", skip_proof)
 
 
-@around("*names:hello_proof")
+@wrap_target("*names:hello_proof")
 def addressed_proofs(real, key, nonce, _address):
-    """Omit the address from a proof."""
+    """A proof does not depend on the address."""
     return real(key, nonce, "")
 
 
-@around("server.tokens:Tokens.proof")
+@wrap_target("server.tokens:Tokens.proof")
 def decoys(real, self, name, nonce, address, owners):
-    """Reveal whether a token exists in the response to a challenge."""
+    """A proof request reveals whether a token exists."""
     from muniment.names import hello_key, hello_name
     from muniment.server.contract import HttpProblem as Problem
 
@@ -121,9 +122,9 @@ def decoys(real, self, name, nonce, address, owners):
     return real(self, name, nonce, address, owners)
 
 
-@around("server.runner:Cancel", hangs_after=5)
+@wrap_target("server.runner:Cancel", hangs_after=5)
 def patient_lanes(real):
-    """End the thread of the lane if no descriptor is left."""
+    """Without a free descriptor, the thread of the lane ends."""
     try:
         return real()
     except OSError as error:

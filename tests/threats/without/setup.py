@@ -1,28 +1,28 @@
-"""Setup of coding tools without the checks of files and lines."""
+"""Switch off the checks of `muniment setup`."""
 
-from threats.switches import around, none, table
+from threats.switches import add_controls, do_nothing, wrap_target
 
 # fmt: off
-table({
-    "own_settings": ("Read and replace any file at the path of a settings file.", {
-        "integrations.coding_tools.files:_check_file": none,
-        "integrations.coding_tools.files:require_way_ours": none}),
-    "settings_as_read": ("Skip the check for changes of a settings file.", {
-        "integrations.coding_tools.files:_check_unchanged": none}),
-    "masked_keys": ("Show all values of Muniment's own entries.", {
+add_controls({
+    "own_settings": ("Any file at the path of a settings file is read and replaced.", {
+        "integrations.coding_tools.files:_check_file": do_nothing,
+        "integrations.coding_tools.files:require_way_ours": do_nothing}),
+    "settings_as_read": ("A concurrent change of a settings file is not detected.", {
+        "integrations.coding_tools.files:_check_unchanged": do_nothing}),
+    "masked_keys": ("Values of own entries are shown with their secrets.", {
         "cli.setup:_masked": lambda found: found[0],
         "integrations.coding_tools.edits:_masked": lambda text, *_: text}),
 })
 # fmt: on
 
 
-@around("integrations.coding_tools.files:placing")
-def kept_privately(real, path, name):
-    """Let every user read the backup of a settings file."""
+@wrap_target("integrations.coding_tools.files:placing")
+def private_backups(real, path, name):
+    """The backup of a settings file is readable by all users."""
     return real(path, name, 0o644)
 
 
-@around("cli.setup:_piece")
+@wrap_target("cli.setup:_piece")
 def own_lines(real, part, text, after):
-    """Show a change with the lines around it."""
+    """A change is shown with the surrounding lines."""
     return real(part, text, after)._replace(shown=(text, after))

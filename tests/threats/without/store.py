@@ -1,45 +1,53 @@
-"""The store without its records and checks."""
+"""Switch off checks of the store."""
 
 from unittest.mock import ANY
 
-from threats.switches import around, control, instead, none, nothing, table, true
+from threats.switches import (
+    add_controls,
+    control,
+    do_nothing,
+    replace_target,
+    return_empty,
+    return_true,
+    wrap_target,
+)
 
 # fmt: off
-table({
-    "kept_conflicts": ("Forget an intent that ended with a conflict, and the trust of its text.", {
-        "*store.ledger:keep_conflicts": none}),
-    "recovery": ("Skip recovery of an interrupted commit.", {"*kernel.land:_restore": none}),
-    "code_names": ("Let a run choose titles and names.", {
+add_controls({
+    "kept_conflicts": ("A conflicting intent is deleted with the trust of its text.", {
+        "*store.ledger:keep_conflicts": do_nothing}),
+    "recovery": ("The remains of an interrupted commit stay.", {"*kernel.land:_restore": do_nothing}),
+    "code_names": ("A run chooses titles and names.", {
         "operations.labels:FactWords.rename": lambda _, change, __: change.path.rel,
         "operations.labels:FactWords.labelled": lambda _, after, __: after}),
-    "no_write_up": ("Let any trust replace and remove any other.", {
-        "store.commit:reasons_for_review": nothing}),
-    "claimed_files": ("Replace a file without checking its content.", {
-        "kernel._directory:Directory._require": none,
+    "no_write_up": ("Any author may replace and remove entries of any trust.", {
+        "store.commit:reasons_for_review": return_empty}),
+    "claimed_files": ("A file is replaced without a check of its content.", {
+        "kernel._directory:Directory._require": do_nothing,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
-    "kept_records": ("Write no records.", {"*store.audit:append": none}),
-    "held_files": ("Skip the gates for files of other authors.", {"store.trust:held_for": none}),
-    "low_labels": ("Show the words of entries of every trust in the index.", {
+    "kept_records": ("No audit record is written.", {"*store.audit:append": do_nothing}),
+    "withheld_files": ("Files of other authors are not checked.", {"store.trust:held_for": do_nothing}),
+    "low_labels": ("The index shows labels of entries of any trust.", {
         "store.index:_label": lambda row: "held" if row.held else ""}),
-    "bound_approvals": ("Approve the current proposal of an id, without its digest.", {
+    "bound_approvals": ("An approval applies to any content of the review.", {
         "store.review:Pending.digest": lambda *_: ANY}),
-    "marked_lines": ("Show the text of a review unescaped.", {
+    "marked_lines": ("The text of a review is shown unmarked.", {
         "store.review:_diff": lambda _before, after: after}),
-    "held_text": ("Skip the gates for text of other authors.", {"*content.admission:held_for": none}),
-    "overlaps": ("Let an undo ignore later changes of its files.", {
-        "operations.review:_is_as_left": true,
+    "withheld_text": ("Text of other authors passes no gate.", {"*content.admission:held_for": do_nothing}),
+    "overlaps": ("An undo ignores later changes of its files.", {
+        "operations.review:_is_as_left": return_true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
-    "one_review_a_task": ("Create a review for each proposal of a task.", {
+    "one_review_a_task": ("Every proposal of a task is a separate review.", {
         "store.review:_is_repeated": lambda *_: False}),
-    "capped_reviews": ("Accept any number of pending reviews.", {"store.review:_check_caps": none}),
-    "waits_once": ("Skip the check for a pending review of the task.", {"operations.job:waiting_of": none}),
+    "capped_reviews": ("Any number of reviews may be pending.", {"store.review:_check_caps": do_nothing}),
+    "single_reviews": ("A task may have several pending reviews.", {"operations.job:waiting_of": do_nothing}),
 })
 # fmt: on
 
 
-@instead("*store.trust:by_words")
+@replace_target("*store.trust:by_words")
 def capped_trust(_fact, request, _shown, _replaces):
-    """Give a run's text the trust of its request, regardless of entries shown."""
+    """Text of a run has the trust of its request, whatever the run has read."""
     from muniment.store.trust import Ruling
 
     return lambda *_: Ruling(request)
@@ -47,16 +55,16 @@ def capped_trust(_fact, request, _shown, _replaces):
 
 @control()
 def own_words(off):
-    """Treat any text of a run as the requester's words."""
+    """All text of a run counts as the requester's words."""
     from muniment.content.provenance import Whose
 
     off.put("*content.provenance:whose", lambda *_: Whose.FACT)
     off.put("*content.provenance:is_made_of", lambda *_: True)
 
 
-@instead("*store.trust:assessing")
+@replace_target("*store.trust:assessing")
 def ledger_trust(*_):
-    """Use the trust that an entry claims."""
+    """An entry has the trust that it claims."""
     from muniment.content.entry import parse
     from muniment.kernel.names import Trust
     from muniment.store.rows import Assessed
@@ -64,25 +72,25 @@ def ledger_trust(*_):
     return lambda _rel, _digest, data: Assessed(Trust((parse(data).muniment or {}).get("trust", "owner")))
 
 
-@instead("*store.passages:read_authorship")
-def moved_trust(_state, _root, _rel, _data, ours):
-    """Give foreign bytes at a path the trust of their scope."""
+@replace_target("*store.passages:read_authorship")
+def moved_trust(_state, _root, _rel, _data, scope_trust):
+    """Bytes without a commit have the trust of their scope, whoever wrote them."""
     from muniment.store.passages import Authorship
 
-    return Authorship(ours)
+    return Authorship(scope_trust)
 
 
-@instead("store.passages:_TextComparison.read")
+@replace_target("store.passages:_TextComparison.read")
 def compared_text(comparison, _text):
-    """Compare only the bytes of a file with the ledger."""
+    """Only whole files are compared with the ledger."""
     from muniment.store.passages import Authorship
 
     return Authorship(comparison._ours)
 
 
-@instead("*store.trust:by_person")
+@replace_target("*store.trust:by_person")
 def whole_edits(_state, _key, _before, _policy):
-    """Give all text of an edited entry the editor's trust."""
+    """An edited entry has the trust of the editor."""
     from muniment.kernel.names import Trust
     from muniment.store.trust import constant
 
@@ -91,37 +99,37 @@ def whole_edits(_state, _key, _before, _policy):
 
 @control()
 def pulled_trust(off):
-    """Treat foreign files as the owner's words, also inside a repository."""
+    """Files of other programs have owner trust, also inside a repository."""
     from muniment.kernel.names import Trust
 
     off.put("kernel.decide:Policy.trust_of", lambda *_: Trust.OWNER)
     off.put("opening:_require_inside", lambda *_: None)
 
 
-@around("store.visit:row_of")
-def held_rows(real, rel, data, digest, assessed, embedder):
-    """Inject withheld entries like any other."""
+@wrap_target("store.visit:row_of")
+def withheld_rows(real, rel, data, digest, assessed, embedder):
+    """Withheld entries are shown like others."""
     row, words = real(rel, data, digest, assessed._replace(held=None), embedder)
     return row._replace(held=assessed.held), words
 
 
-@instead("*store.audit:verify")
+@replace_target("*store.audit:verify")
 def chained_records(*_, **__):
-    """Skip the check of the chain of records."""
+    """The chain of audit records is not verified."""
     from muniment.store.audit import Head, Verified
 
     return Verified(0, (), Head(0, b""))
 
 
-@instead("operations.review:_approved_all_the_same")
-def told_as_it_is(_state, _review, _task, problem):
-    """Report a failed approval as one without effect."""
+@replace_target("operations.review:_approved_all_the_same")
+def approval_errors(_state, _review, _task, problem):
+    """An error of an approval is reported as if nothing was written."""
     raise problem
 
 
-@around("kernel.write:_roll_back")
+@wrap_target("kernel.write:_roll_back")
 def proven_rollback(real, intent, *args):
-    """Close the intent after any error or interrupt of a rollback."""
+    """An intent is closed after any rollback, even after an error or interrupt."""
     from muniment.kernel.refusal import ManagedMemoryUnavailable
     from muniment.kernel.write import Recovered
 

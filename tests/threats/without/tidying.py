@@ -1,10 +1,10 @@
-"""Forget and dream without the limits on removal."""
+"""Switch off the limits of forget and dream."""
 
-from threats.switches import instead, none, table, true
+from threats.switches import add_controls, do_nothing, replace_target, return_true
 
 
-def _said_by_a_run(_words, after, _before):
-    """Accept the end date in a run's own text."""
+def _label_by_run(_labels, after, _before):
+    """Return the front matter of a run, with the expiry in its own text."""
     from datetime import UTC, datetime
 
     from muniment.content.entry import parse
@@ -15,8 +15,8 @@ def _said_by_a_run(_words, after, _before):
     return after if entry.has_end or not end else f"---\nends: {end}\n---\n{entry.body}".encode()
 
 
-def _explicit_end(text):
-    """Treat an inferred end date as one given by a person."""
+def _make_explicit_end(text):
+    """Return the expiry in a text as if a person had set it."""
     from muniment.content.expiry import End, find_end, local_day
 
     day = find_end(text, local_day())
@@ -24,34 +24,35 @@ def _explicit_end(text):
 
 
 # fmt: off
-table({
-    "reads_as_before": ("Remove an item without checking the remaining text.", {
-        "content.markdown:_reads_alike": true}),
-    "significant_words": ("Count every word of a query.", {
+add_controls({
+    "unchanged_rest": ("An item is removed even if the rest then reads differently.", {
+        "content.markdown:_reads_alike": return_true}),
+    "significant_words": ("Every word of a query is significant.", {
         "*content.words:significant": lambda query: tuple(query.split())}),
-    "denials": ("Remove an entry that denies a fact together with the fact.", {
+    "denials": ("A statement that something is over counts as the same as the original statement.", {
         "*content.negation:ended": lambda *_: False, "*content.negation:denied": lambda *_: False}),
-    "described_words": ("Accept similar entries as matches of a description.", {
-        "content.description:DescribedWords.is_said_by": true}),
-    "forget_limit": ("Let a forget remove any number of entries.", {"operations.forget:_too_many": none}),
-    "answer_between_options": ("Guess the meaning of a model's response.", {
+    "described_words": ("Any near entry matches a description.", {
+        "content.description:DescribedWords.is_said_by": return_true}),
+    "forget_limit": ("A forget may remove any number of entries.", {
+        "operations.forget:_too_many": do_nothing}),
+    "answer_between_options": ("A model's answer may be partly invalid.", {
         "agent.questions:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
-    "dream_share": ("Let a dream change any share of a scope.", {
+    "dream_share": ("A dream may change any number of entries.", {
         "operations.findings:Room.take": lambda _, wanted: wanted}),
-    "words_of_the_entries": ("Let a model rewrite the entries that it merges.", {
-        "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": true,
-        "operations.dream:_has_words_of": true}),
-    "expiry_of_people": ("Let a run set the end date of an entry.", {
+    "words_of_the_entries": ("A model may add words to merged entries.", {
+        "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": return_true,
+        "operations.dream:_has_words_of": return_true}),
+    "expiry_of_people": ("A run may set the expiry of an entry.", {
         "operations.labels:FactWords.labelled": lambda _, after, __: after}),
-    "inferred_ends": ("Hide and remove entries by inferred end dates.", {
-        "operations.remember_job:find_text_end": _explicit_end}),
-    "ends_of_people": ("Use the end date of the text written for a fact.", {
-        "operations.labels:FactWords.labelled": _said_by_a_run}),
+    "inferred_ends": ("An expiry inferred from words hides and removes an entry.", {
+        "operations.remember_job:find_text_end": _make_explicit_end}),
+    "ends_of_people": ("Text of a run sets the expiry of a fact.", {
+        "operations.labels:FactWords.labelled": _label_by_run}),
 })
 # fmt: on
 
 
-@instead("content.words:Vocabulary.holds")
+@replace_target("content.words:Vocabulary.holds")
 def every_word(self, wanted):
-    """Accept one matching word of a query."""
+    """One matching word of a query is enough."""
     return any(word in self.running or word in self.words for word in wanted)

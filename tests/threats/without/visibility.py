@@ -1,17 +1,17 @@
-"""Responses to clients without the visibility rule of recall."""
+"""Switch off the rule that hides entries which a client may not recall."""
 
-from threats.switches import table, true
+from threats.switches import add_controls, return_true
 
 # fmt: off
-table({
-    "visible_steps": ("List every step in the history and every path in an error.", {
-        "operations.visibility:Visibility.shows": true}),
-    "recallable_entries": ("List and preview withheld and expired entries.", {
-        "operations.visibility:Visibility.is_recallable": true,
-        "*store.upkeep:is_listable_in": lambda *_: true}),
-    "visible_pins": ("Pin hidden entries and show their new path.", {
-        "operations.edit:_may_move": true}),
-    "concealed_tasks": ("Return the original result of a task.", {
+add_controls({
+    "visible_steps": ("The history lists every step, and an error names every path.", {
+        "operations.visibility:Visibility.shows": return_true}),
+    "recallable_entries": ("Withheld and expired entries are listed and previewed.", {
+        "operations.visibility:Visibility.is_recallable": return_true,
+        "*store.upkeep:is_listable_in": lambda *_: return_true}),
+    "visible_pins": ("A hidden entry can be pinned, and is then shown.", {
+        "operations.edit:_may_move": return_true}),
+    "concealed_tasks": ("A task shows its original result.", {
         "*operations.visibility:concealed": lambda task, _: task}),
 })
 # fmt: on

@@ -1,42 +1,42 @@
-"""The worker and its messages without their limits."""
+"""Switch off the limits of workers and their messages."""
 
 import signal
 from functools import partial
 
 from muniment.sandbox.fence import layers
-from threats.switches import around, control, instead, none, table, true
-from threats.without.writing import Other
+from threats.switches import add_controls, control, do_nothing, replace_target, return_true, wrap_target
+from threats.without.writing import ModuleProxy
 
 # fmt: off
-table({
-    "closed_descriptors": ("Keep every descriptor of the zygote in a worker.", {
-        "sandbox.fence.zygote:_close_except": lambda _keep: None}),
+add_controls({
+    "closed_descriptors": ("A worker inherits every descriptor of its zygote.", {
+        "sandbox.fence.zygote:_close_except": lambda _kept_descriptors: None}),
 }, in_workers=True)
 # fmt: on
 
 
 def _start(off, without=frozenset(), **changed):
-    """Start the zygote without some flags and with other options."""
+    """Start the zygote without some flags, and with other options."""
 
     def make(real):
-        def popen(command, **terms):
-            return real.Popen([each for each in command if each not in without], **{**terms, **changed})
+        def start_process(command, **options):
+            return real.Popen([each for each in command if each not in without], **{**options, **changed})
 
-        return Other(real, Popen=popen)
+        return ModuleProxy(real, Popen=start_process)
 
     off.wrap("sandbox.fence.pool:subprocess", make)
 
 
 # fmt: off
-table({
-    "killed_workers": ("Leave a worker with a broken connection running.", {
-        "sandbox.fence.pool:Worker.kill": none, "sandbox.fence.pool:END_SECONDS": 0.2}),
-    "asked_once": ("Accept an unexpected response as the next one.", {
-        "sandbox.fence.pool:Worker._check_silent": none}),
-    "required_enforcement": ("Start a run without the required confinement.", {
-        "kernel.names:Enforcement.satisfies": true}),
-    "clean_environment": ("Start the zygote with the broker's environment.", partial(_start, env=None)),
-    "isolated_imports": ("Let the zygote import from the current directory first.", (
+add_controls({
+    "killed_workers": ("A worker that broke its connection is not killed.", {
+        "sandbox.fence.pool:Worker.kill": do_nothing, "sandbox.fence.pool:END_SECONDS": 0.2}),
+    "single_answers": ("An unexpected answer counts as the next one.", {
+        "sandbox.fence.pool:Worker._check_silent": do_nothing}),
+    "required_enforcement": ("A run starts without the confinement that its policy requires.", {
+        "kernel.names:Enforcement.satisfies": return_true}),
+    "clean_environment": ("The zygote inherits the broker's environment.", partial(_start, env=None)),
+    "isolated_imports": ("The zygote imports from the current directory first.", (
         partial(_start, without={"-I", "-S"}, env=None, cwd=None))),
 })
 # fmt: on
@@ -44,17 +44,17 @@ table({
 
 @control(in_workers=True)
 def settled_zygote(off):
-    """Keep the environment, directory and signals in the zygote."""
-    off.also("clean_environment")
+    """The zygote keeps its inherited environment, directory and signals."""
+    off.disable("clean_environment")
     off.put("sandbox.fence.zygote:_settle", lambda: None)
 
 
-@around("sandbox.fence.zygote:_isolate", in_workers=True, hangs_after=2)
-def death_with_zygote(real, *given):
-    """Let a worker outlive its zygote."""
+@wrap_target("sandbox.fence.zygote:_isolate", in_workers=True, hangs_after=2)
+def death_with_zygote(real, *arguments):
+    """A worker does not detect the death of its zygote."""
 
-    real(*given)
-    # The alarm ends the worker, because no other process does.
+    real(*arguments)
+    # The alarm ends the worker, because nothing else would.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(8)
     layers.prctl(1, 0)
@@ -62,7 +62,7 @@ def death_with_zygote(real, *given):
 
 @control()
 def bounded_frames(off):
-    """Accept any message length."""
+    """A message may have any length."""
     off.put("sandbox.fence.wire:MAX_FRAME_BYTES", 1 << 32)
     off.put("sandbox.fence.wire:MAX_PIECE_BYTES", 1 << 32)
 
@@ -79,9 +79,9 @@ def bounded_frames(off):
     off.put("sandbox.fence.wire:Channel._read", read)
 
 
-@instead("*sandbox.fence.wire:parse_object")
+@replace_target("*sandbox.fence.wire:parse_object")
 def strict_headers(data):
-    """Accept any JSON as a header."""
+    """A header may be any JSON."""
     import json
 
     from muniment.sandbox.fence.wire import FrameViolation
@@ -89,13 +89,13 @@ def strict_headers(data):
     try:
         found = json.loads(data.decode(errors="replace"))
     except ValueError:
-        raise FrameViolation("no JSON at all") from None
+        raise FrameViolation("invalid JSON") from None
     return found if isinstance(found, dict) else {}
 
 
-@instead("kernel.cancel:Patience.wait", hangs_after=2)
-def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
-    """Wait without a deadline."""
+@replace_target("kernel.cancel:Patience.wait", hangs_after=2)
+def deadlines(_self, fd, mask, alive=None):  # noqa: ARG001  ignored on purpose
+    """A wait has no deadline."""
     import select
 
     poller = select.poll()
@@ -104,7 +104,7 @@ def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
     return True
 
 
-@instead("*sandbox.fence.pool:import_directories")
+@replace_target("*sandbox.fence.pool:import_directories")
 def trusted_imports(names=None):
     """Let the zygote import from any directory."""
     from muniment.sandbox.fence import pool

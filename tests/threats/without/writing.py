@@ -1,64 +1,64 @@
-"""The broker's writes without their checks."""
+"""Switch off checks of the broker's writes."""
 
 import os
 
 from kit.paths import forged
-from threats.switches import control, instead, none, table
+from threats.switches import add_controls, control, do_nothing, replace_target
 
 
-def trusting(parts, _found):
-    """Accept every part of a proposal."""
+def accept_all(parts, _found):
+    """Keep every part of the change set."""
     return tuple(parts), ()
 
 
-def unjudged(change_set, _policy, roots, **_):
-    """Allow every proposed change."""
+def judge_nothing(change_set, _policy, roots, **_):
+    """Accept any change set."""
     from muniment.kernel import change
 
     return change.Judged(change._SEAL, change_set, ((),) * len(change_set.changes), roots)
 
 
-def done(intent, *_):
-    """Skip the rollback."""
+def roll_back_nothing(intent, *_):
+    """Report a rollback without doing it."""
     from muniment.kernel.write import Recovered
 
     return Recovered(intent, (), ())
 
 
 # fmt: off
-table({
-    "names_as_text": ("Skip the gates for names.", {
-        "content.admission:name_as_text": lambda _rel: "", "content.admission:_gate_in_name": none,
-        "*content.admission:name_gate": none}),
+add_controls({
+    "names_as_text": ("The name of an entry passes no gate.", {
+        "content.admission:name_as_text": lambda _rel: "", "content.admission:_gate_in_name": do_nothing,
+        "*content.admission:name_gate": do_nothing}),
 }, in_workers=True)
-table({
-    "random_names": ("Use predictable names for temporary files.", {
+add_controls({
+    "random_names": ("Temporary files have predictable names.", {
         "*kernel._directory:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
-    "claimed_file": ("Replace and remove files without checking their content.", {
-        "kernel._directory:Directory._require": none}),
-    "new_names": ("Keep the name of an entry when its text is replaced.", {
+    "claimed_file": ("A file is replaced or removed without a check of its content.", {
+        "kernel._directory:Directory._require": do_nothing}),
+    "new_names": ("An entry keeps its name when another author replaces its text.", {
         "store.commit:renamed_replacements": lambda part, *_: (part, {})}),
-    "single_component": ("Accept a path as a name in a directory.", {"*kernel.root:leaf": os.fsencode}),
-    "private_modes": ("Create files and directories with the modes of the umask.", {
+    "single_component": ("A name in a directory may be a path.", {"*kernel.root:leaf": os.fsencode}),
+    "private_modes": ("Files and directories have the modes of the umask.", {
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_MODE": 0o777,
         "policy.ownership:_PRIVATE": 0o777}),
-    "judged_paths": ("Skip the judge's check of paths.", {
+    "judged_paths": ("The judge does not validate the paths of a change set.", {
         "kernel.change:canonicalise": lambda text, _: forged(text.split("/")[0], text[text.find("/") + 1:]),
-        "*kernel.judge:check_paths": none}),
-    "judged_budgets": ("Skip the judge's budgets.", {
-        "sandbox.sandbox:check_budgets": none}),
-    "judged_claims": ("Trust a run's report of read entries.", {
-        "kernel.commit:settle": trusting}),
-    "judged_changes": ("Trust a change set without checking the policy.", {
-        "kernel.commit:judge": unjudged}),
-    "taken_back": ("Keep the files written before a failure.", {
-        "kernel.land:_undo": none, "kernel.write:_roll_back": done}),
+        "*kernel.judge:check_paths": do_nothing}),
+    "judged_budgets": ("The judge does not check the budgets of a change set.", {
+        "sandbox.sandbox:check_budgets": do_nothing}),
+    "judged_claims": ("The broker trusts the claims of a run about its reads.", {
+        "kernel.commit:settle": accept_all}),
+    "judged_changes": ("The broker does not check a change set against its policy.", {
+        "kernel.commit:judge": judge_nothing}),
+    "rolled_back_files": ("Files written before a failure stay.", {
+        "kernel.land:_undo": do_nothing, "kernel.write:_roll_back": roll_back_nothing}),
 })
 # fmt: on
 
 
-class Other:
-    """A module with some replaced names."""
+class ModuleProxy:
+    """A module with some replaced attributes."""
 
     def __init__(self, real, **names):
         self._real, self._names = real, names
@@ -67,7 +67,7 @@ class Other:
         return self._names.get(name) or getattr(self._real, name)
 
 
-def _written_into(directory, staged, name):
+def _write_into(directory, staged, name):
     fd = os.open(name, os.O_WRONLY | os.O_TRUNC, dir_fd=directory.fd)
     try:
         os.write(fd, directory.read(staged.temporary))
@@ -78,34 +78,34 @@ def _written_into(directory, staged, name):
 
 @control()
 def exclusive_staging(off):
-    """Open any existing file as a temporary file, also through links."""
+    """A temporary file is opened even if the name exists or is a link."""
 
-    def opened(path, flags, *more, **terms):
-        return os.open(path, flags & ~(os.O_EXCL | os.O_NOFOLLOW), *more, **terms)
+    def open_file(path, flags, *more, **options):
+        return os.open(path, flags & ~(os.O_EXCL | os.O_NOFOLLOW), *more, **options)
 
-    off.wrap("kernel._directory:os", lambda real: Other(real, open=opened))
+    off.wrap("kernel._directory:os", lambda real: ModuleProxy(real, open=open_file))
 
 
-@instead("kernel._directory:Directory.replace")
+@replace_target("kernel._directory:Directory.replace")
 def new_inode(self, staged, name, claimed):
     """Replace a file by writing into it."""
     from muniment.kernel._directory import Landing
     from muniment.kernel.root import leaf
 
     self._require(name, claimed, name)
-    _written_into(self, staged, leaf(name))
+    _write_into(self, staged, leaf(name))
     return Landing.ATOMIC
 
 
-@instead("kernel._directory:Directory.replace_link")
+@replace_target("kernel._directory:Directory.replace_link")
 def replaced_links(self, staged, name):
-    """Write a generated file through a link."""
-    _written_into(self, staged, name)
+    """A generated file is written through a link at its path."""
+    _write_into(self, staged, name)
 
 
-@instead("kernel.land:_lock")
+@replace_target("kernel.land:_lock")
 def locked_roots(*_):
-    """Commit without waiting for locks."""
+    """Commits do not wait for each other."""
     from contextlib import nullcontext
 
     return nullcontext()

@@ -96,7 +96,7 @@ def test_outline_items_match_specification():
 @example(body="- a\n2. b\n")
 @example(body="para\n- a\n===\n")
 @example(body="- a\n\npara\n\n    code\n")
-@pytest.mark.threat("T-MEM-08", control="reads_as_before")
+@pytest.mark.threat("T-MEM-08", control="unchanged_rest")
 def test_removal_deletes_one_span_and_keeps_other_items(body):
     found = outline(body)
     for item in (*iterate_items(found.items), *found.passages):

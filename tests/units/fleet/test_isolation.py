@@ -337,7 +337,7 @@ def test_other_home_rows_are_not_in_views_nor_writable(fleet, own_home, other_ho
             assert_denied(connection, insert, (other_home.name, number, key, text), *errors)
 
 
-@pytest.mark.threat("T-FLT-06", control="whose_door")
+@pytest.mark.threat("T-FLT-06", control="token_homes")
 def test_token_resolves_only_to_its_own_home(fleet, own_home, other_home):
     with open_transaction(fleet, own_home) as connection:
         ((known,),) = other_home.state.ledger.rows("SELECT digest FROM token")

@@ -93,7 +93,7 @@ def test_token_maps_to_one_home_and_operator_token_to_node(fleet, run, tmp_path)
     run(act)
 
 
-@pytest.mark.threat("T-FLT-15", control="asked_in_threads")
+@pytest.mark.threat("T-FLT-15", control="threaded_queries")
 def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
     name, threads, real = fleet.new_home(), set(), ConnectionPool.getconn
     token = homes.add_token(fleet.owner, KEY, name)

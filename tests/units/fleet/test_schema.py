@@ -135,7 +135,7 @@ def create_role(base, role_options, *grants):
         execute(base.superuser, "DROP ROLE other_role")
 
 
-@pytest.mark.threat("T-FLT-09", control="seeing_roles")
+@pytest.mark.threat("T-FLT-09", control="role_rights")
 @pytest.mark.parametrize(
     ("role_options", "grants"),
     [

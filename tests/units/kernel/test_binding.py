@@ -58,7 +58,7 @@ def test_bind_rejects_non_directory_with_reason(directory, tmp_path, monkeypatch
         assert reason in get_bind_error(path)
 
 
-@pytest.mark.threat("T-LEAK-08", control="roots_ours")
+@pytest.mark.threat("T-LEAK-08", control="private_roots")
 def test_bind_rejects_directory_writable_by_others(directory, tmp_path, monkeypatch):
     for mode in (0o720, 0o702, 0o2770):
         directory.chmod(mode)

@@ -144,7 +144,7 @@ def test_rejection_before_commit_prevents_approval(ground, context):
     assert not (ground.user / "n.md").exists()
 
 
-@pytest.mark.threat("T-HUM-04", control="told_as_it_is")
+@pytest.mark.threat("T-HUM-04", control="approval_errors")
 def test_approval_with_failed_last_step_reports_ledger_state(ground, context):
     """Fail while the decision is recorded, or after the commit became durable."""
     broken = raising(errors.ManagedMemoryUnavailable("ledger.db", "the disk is full"))
@@ -286,7 +286,7 @@ def assert_exact_index(context):
     assert {verify_index(context.state, root, context.policy).problems for root in touched} == {()}
 
 
-@pytest.mark.threat("T-MEM-01", control="held_text")
+@pytest.mark.threat("T-MEM-01", control="withheld_text")
 def test_undo_restores_files_and_directories_exactly(ground, context):
     """Restore without stamps and gates, and withhold the same text as before."""
     (ground.user / "n.md").write_bytes(ATTACK)

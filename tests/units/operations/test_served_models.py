@@ -239,7 +239,7 @@ def is_stored(context, fact):
     return any(fact in text.splitlines() for text in texts)
 
 
-@pytest.mark.threat("T-RUN-14", control="fact_is_held")
+@pytest.mark.threat("T-RUN-14", control="contained_facts")
 @pytest.mark.timeout(600)
 def test_completed_run_never_loses_the_fact(context, some):
     assert len(RUNS) >= 40

@@ -108,7 +108,7 @@ def assert_overwrite_loses_nothing(context, text, trust):
     assert (result.decided_by, list_bodies(context)) == ("rules", {FIRST, SECOND})
 
 
-@pytest.mark.threat("T-MEM-07", control="change_is_said")
+@pytest.mark.threat("T-MEM-07", control="stated_changes")
 @pytest.mark.parametrize("trust", [Trust.OWNER, Trust.AGENT])
 def test_model_overwriting_sibling_loses_nothing(context, trust):
     assert_overwrite_loses_nothing(context, f"{SECOND}\n", trust)
@@ -118,7 +118,7 @@ def load_wordings(name):
     return json.loads((FACTS / "wordings.json").read_text(encoding="utf-8"))[name]
 
 
-@pytest.mark.threat("T-MEM-07", control="change_is_said")
+@pytest.mark.threat("T-MEM-07", control="stated_changes")
 @pytest.mark.sweep(10)
 @pytest.mark.parametrize(("old", "new"), [*load_wordings("other"), *load_wordings("several")])
 def test_model_changing_unrelated_entry_keeps_it(context, old, new):

@@ -208,7 +208,7 @@ def test_task_id_is_bound_to_its_workspace(tmp_path):
     assert [*roots[1]["project"].rglob("*.md")] == []
 
 
-@pytest.mark.threat("T-HUM-03", control="waits_once")
+@pytest.mark.threat("T-HUM-03", control="single_reviews")
 def test_repeated_request_is_pending_once_with_one_query(context):
     def send_request(fact, name):
         model = saving(f"user/{name}.md", f"{fact}\n")

@@ -132,7 +132,7 @@ def test_invalid_or_unreadable_lock_loads_no_policy(tmp_path):
         assert expect_error(own, f"muniment policy lock {tmp_path}").rule == "E132", text
 
 
-@pytest.mark.threat("T-POL-04", control="locks_held")
+@pytest.mark.threat("T-POL-04", control="locked_policies")
 def test_edited_reverted_or_unlisted_policy_does_not_load(tmp_path):
     own, lock = write(tmp_path / "own.toml"), tmp_path / LOCK_NAME
     old, was = Path(own).read_text(), load_policy(own).digest

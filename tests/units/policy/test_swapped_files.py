@@ -43,7 +43,7 @@ def make_settings(tmp_path):
     return lambda own: Settings(tmp_path, policy=str(own), policy_signers=tmp_path / "signers")
 
 
-@pytest.mark.threat("T-POL-09", control="asked_of_the_descriptor")
+@pytest.mark.threat("T-POL-09", control="descriptor_folders")
 @pytest.mark.parametrize("is_file", [True, False])
 def test_policy_that_is_briefly_a_link_still_needs_its_signature(
     tmp_path, monkeypatch, make_settings, is_file
@@ -96,7 +96,7 @@ def test_policy_hard_linked_into_the_memory_is_rejected(tmp_path):
         assert "another name" in found.problem
 
 
-@pytest.mark.threat("T-POL-10", control="links_that_lead_nowhere")
+@pytest.mark.threat("T-POL-10", control="dangling_links")
 def test_dangling_link_is_not_a_missing_file(tmp_path, make_settings):
     own = write(tmp_path / "own.toml")
     missing = str(tmp_path / "gone.toml")

@@ -12,7 +12,7 @@ FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2
 PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
 
 
-@pytest.mark.threat("T-FENCE-08", control="kernel_asked")
+@pytest.mark.threat("T-FENCE-08", control="kernel_evidence")
 def test_kernel_status_overrides_the_report():
     for line, replacement, layer in (
         ("Seccomp:\t2", "Seccomp:\t0", FenceLayer.SECCOMP),

@@ -79,7 +79,7 @@ def use_lying_zygote(lying_zygote, monkeypatch):
     monkeypatch.setattr(pool, "_SHARED", lying_zygote)
 
 
-@pytest.mark.threat("T-FENCE-08", control="kernel_asked")
+@pytest.mark.threat("T-FENCE-08", control="kernel_evidence")
 @pytest.mark.usefixtures("use_lying_zygote")
 def test_false_claim_of_a_fence_gives_partial_confinement(roots):
     with Sandbox("strict", roots) as box:

@@ -134,7 +134,7 @@ def test_journal_of_no_task_begins_no_commit(ground):
 FAULTS = [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")]
 
 
-@pytest.mark.threat("T-IDX-02", control="taken_back")
+@pytest.mark.threat("T-IDX-02", control="rolled_back_files")
 @pytest.mark.parametrize(("call", "number", "reason"), FAULTS)
 def test_disk_fault_at_any_stage_leaves_no_trace(ground, commit_changes, call, number, reason):
     before, reasons, done = ground.contents(), [], None
@@ -489,7 +489,7 @@ def make_refusal(number):
     return lambda *_: (ctypes.set_errno(number), -1)[1]
 
 
-@pytest.mark.threat("T-RUN-02", control="taken_back")
+@pytest.mark.threat("T-RUN-02", control="rolled_back_files")
 def test_fault_or_interrupt_at_any_moment_changes_nothing(ground, writes):
     before = ground.contents()
 
