@@ -130,7 +130,7 @@ def _problem_of(base_url: str) -> str | None:
     if len(base_url) > MAX_URL_CHARS or not base_url.isprintable() or " " in base_url:
         return no_url
     if "?" in base_url or "#" in base_url:
-        return "remove the query or fragment (everything from ? or # on)"
+        return "it has a query or fragment; remove everything from ? or # on"
     try:
         host, _ = urlsplit(base_url).hostname, urlsplit(base_url).port
         url = httpx2.URL(base_url)

@@ -150,7 +150,7 @@ def test_invalid_command_line_exits_2_with_reason(muniment):
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | unknown target", "conformance --peer mcp= | unknown target"),
-        "conformance --peer muniment | is given twice",
+        "conformance --peer muniment | is listed twice",
         *("conformance --class nonsense | unknown class", "conformance --case x | case 'x' not found"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):

@@ -11,7 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hashes import COMMAND as LOCKING
-from hashes import LOCK, read, wanted, written
+from hashes import LOCK, format_lock, parse_lock
+from hashes import list_requirements as list_wanted
 from kit.server.page import ACP_PAGE, COMMAND, acp_page, page
 from kit.server.page import PAGE as HTTP_PAGE
 from kit.shell import blocks_of, printed, run, text_of
@@ -57,14 +58,14 @@ def list_requirements(texts, seen):
 def test_lock_has_all_requirements_at_constraint_versions():
     pinned = (line.partition("==") for line in text_of("constraints.txt").split())
     versions = {canonicalize_name(name): version for name, _, version in pinned}
-    locked = dict(read(LOCKED).keys())
-    assert list_requirements(wanted(), set()) <= locked.keys()
+    locked = dict(parse_lock(LOCKED).keys())
+    assert list_requirements(list_wanted(), set()) <= locked.keys()
     assert locked.items() <= versions.items()
 
 
 def test_lock_names_its_command_and_no_origin_of_files():
     assert LOCKED.startswith(f"# Made by: {LOCKING}\n")
-    assert written(read(LOCKED)) == LOCKED
+    assert format_lock(parse_lock(LOCKED)) == LOCKED
     assert "/" not in LOCKED.partition("\n")[2]
     assert all("requirements.lock" in text_of(page) for page in ("README.md", "docs/operations.md"))
 
