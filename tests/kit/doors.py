@@ -108,7 +108,7 @@ def http(tmp_path, opened):
 
 @pytest.fixture
 def command(tmp_path):
-    """Open door 7, the command line: a function that returns the exit code, and the output or its document."""
+    """Open door 7, the command line: a function that returns the exit code, and the output or document."""
     from kit.cli.commands import invoked
 
     def run(*arguments, given=None, **environment):
