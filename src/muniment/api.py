@@ -265,7 +265,7 @@ class Memory:
         max_entries = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
         tokens = parse_integer("budget", budget, minimum=0)
         if not query.strip():
-            return Recalled(error=InvalidContent("the query is empty: say what to recall"))
+            return Recalled(error=InvalidContent("the query is empty: describe what to recall"))
         return self.recaller.recall(
             query,
             exclude=self.recaller.read_keys(exclude or ()),

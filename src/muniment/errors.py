@@ -140,15 +140,15 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
             400, "The body is not a JSON object. Each key must be unique, and the text must be valid UTF-8."
         ),
         "invalid_content": CodeInfo(
-            400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."
+            400, "`content` must be a string of 1 to 65536 bytes of UTF-8 after trimming."
         ),
         "invalid_context_mode": CodeInfo(400, '`contextMode` must be "workspace", "clean", or omitted.'),
         "invalid_expires": CodeInfo(
-            400, "`expires` must be today or a later day such as 2026-12-31, or days such as 30d."
+            400, "`expires` must be today or a later day such as 2026-12-31, or a number of days such as 30d."
         ),
         "invalid_scope": CodeInfo(400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": CodeInfo(
-            400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 significant words."
+            400, "`query` must be a string of 1 to 65536 bytes of UTF-8 with 1 to 64 significant words."
         ),
         "workspace_required": CodeInfo(
             400,
@@ -180,7 +180,7 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         ),
         "ui_port_taken": CodeInfo(
             409,
-            "Browsers would find another program at this port, not the page; restart the daemon at another.",
+            "Another program also uses this port, so browsers cannot open the page; use another port.",
         ),
         "managed_memory_unavailable": CodeInfo(
             409,
@@ -190,7 +190,7 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         ),
         "review_closed": CodeInfo(409, "The review is already decided."),
         "review_changed": CodeInfo(
-            409, "The digest is not that of the current review; read the review again."
+            409, "The digest does not match the current review; read the review again."
         ),
         "store_conflict": CodeInfo(409, "Another process changed the memory meanwhile.", ends_task=True),
         "undo_overlap": CodeInfo(409, "Later changes would be lost; undo those first."),
@@ -225,7 +225,9 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         "ledger_away": CodeInfo(503, "The database of the fleet does not respond; try again."),
         "not_ready": CodeInfo(503, "The daemon accepts no tasks now."),
         "busy": CodeInfo(503, "The daemon serves too many requests at once; try again."),
-        "workspace_draining": CodeInfo(503, "The daemon is stopping; send it again to the next one."),
+        "workspace_draining": CodeInfo(
+            503, "The daemon is stopping; send the request again after its restart."
+        ),
         "deadline": CodeInfo(
             503,
             "Another process has locked the memory; try again.",
@@ -252,7 +254,7 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         ),
         "preview_changed": CodeInfo(
             0,
-            "The dry run of this digest had another result; nothing was removed.",
+            "The matches changed since the dry run with this digest; nothing was removed.",
             ends_task=True,
         ),
         "dream_timeout": CodeInfo(
@@ -389,7 +391,7 @@ class ReviewChanged(MunimentError):
 
     def __init__(self, review_id: str) -> None:
         super().__init__(
-            f"the digest is not that of review {review_id} under the current policy; nothing was written; "
+            f"the digest does not match review {review_id} under the current policy; nothing was written; "
             f"show it again with: muniment review show {review_id}"
         )
 

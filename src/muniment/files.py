@@ -107,7 +107,7 @@ def create_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
     """
     path, displayed_path = Path(target), printable(os.fspath(target))
     if not path.name:
-        raise ConfigInvalid(f"{displayed_path!r} is not a valid file name")
+        raise ConfigInvalid(f"invalid file name {displayed_path!r}: give the path of a file")
     try:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "it already exists; choose another name, or remove it")

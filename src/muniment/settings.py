@@ -184,7 +184,7 @@ def find_default_roots(
     """
     unknown = sorted(set(settings.roots) - set(scopes))
     if unknown:
-        raise InvalidScope(f"the policy declares no scope {unknown[0]!r}; it has {', '.join(scopes)}")
+        raise InvalidScope(f"unknown scope {unknown[0]!r}; use one of {', '.join(scopes)}")
     default_paths = {"user": settings.home / "user", "project": project}
     roots: dict[Scope, Path] = {}
     for scope in scopes:
@@ -210,7 +210,7 @@ def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
     for pair in pairs:
         scope, equals, directory = pair.partition("=")
         if not (scope and equals and directory):
-            raise ConfigInvalid(f"invalid --root {pair!r}: expected scope=DIR")
+            raise ConfigInvalid(f"invalid --root {pair!r}: use SCOPE=DIR")
         if scope in roots:
             raise ConfigInvalid(f"--root sets the scope {scope!r} twice")
         roots[scope] = _expand_path(directory)
@@ -226,7 +226,7 @@ def _require_model(settings: Settings, given_flags: Mapping[str, Any]) -> None:
             if flag in given_flags:
                 raise ConfigInvalid(
                     f"--{flag.replace('_', '-')} is for a language model, and the model is {RULES}; "
-                    "name another with --model NAME"
+                    "choose one with --model NAME"
                 )
 
 
@@ -267,7 +267,7 @@ def _validate_value(path: Path, key: str, value: Any) -> Any:
             raise ConfigInvalid(f"{path}: {key} must be a string")
         case _:
             known = f"{', '.join(_CONFIG_KEYS[:-1])} and {_CONFIG_KEYS[-1]}"
-            raise ConfigInvalid(f"{path}: unknown key {key!r}; known keys are {known}")
+            raise ConfigInvalid(f"{path}: unknown key {key!r}; use one of {known}")
 
 
 def _require_absolute(path: Path, what: str, configured: str) -> Path:

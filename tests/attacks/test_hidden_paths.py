@@ -460,9 +460,9 @@ def test_pin_in_the_library_reports_denied_entries_missing(denying_daemon):
     where = {"home": denying_daemon.home, "policy": denying_daemon.base / "policy.toml", "in_process": True}
     with muniment.open(denying_daemon.work, **where) as opened:
         for path in (SECRET, PINNED):
-            with pytest.raises(errors.NotFound, match=f"^{path} does not exist$"):
+            with pytest.raises(errors.NotFound, match=f"^{path} not found$"):
                 opened.pin(path)
-        with pytest.raises(errors.NotFound, match=r"^user/no.md does not exist$"):
+        with pytest.raises(errors.NotFound, match=r"^user/no.md not found$"):
             opened.pin("user/no.md")
         pinned = opened.pin("user/plain.md")
         assert opened.pin(pinned.path).path == "user/plain.md"

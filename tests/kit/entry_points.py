@@ -108,9 +108,7 @@ def start_http(tmp_path, exit_stack):
 
 @pytest.fixture
 def run_command(tmp_path):
-    """Open door 7, the command line: a function that returns the exit code, and the output or its
-    document.
-    """
+    """Open door 7, the command line: a function that returns the exit code, and the output or document."""
     from kit.cli.commands import run_in_process
 
     def run(*arguments, stdin=None, **environment):

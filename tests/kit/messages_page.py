@@ -165,7 +165,7 @@ def collect():
 
 
 def cell(text):
-    return re.sub(r"\s+", " ", text).strip().replace("`", "'").replace("|", "\\|")
+    return re.sub(r"\s+", " ", text).strip().replace("`", "'").replace("|", "\\|").replace("](", "]\\(")
 
 
 def page():

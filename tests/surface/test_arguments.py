@@ -180,7 +180,7 @@ WRONG = [
         ("remember", {"content": 5}, "content must be a"),
     ),
     *(("forget", {"query": None}, "query is missing"), ("recall", {"query": None}, "query is missing")),
-    *(("show", {"path": None}, "path is missing"), ("show", {"path": 5}, "path must be a text, not int")),
+    *(("show", {"path": None}, "path is missing"), ("show", {"path": 5}, "path must be a string, not int")),
     *(("edit", {"path": "user/a.md", "text": None}, "text is missing"), ("why", {"path": None}, "path")),
     *(("pin", {"path": None}, "path is missing"), ("undo", {"task_id": None}, "task_id is missing")),
     *(("review", {"review_id": None}, "review_id"), ("reject", {"review_id": None}, "review_id is missing")),
@@ -301,9 +301,9 @@ def test_library_arguments_get_answers_that_name_them(open_memory):
         assert [each.path for each in library.recall(FACT, limit=limit, budget=None).entries] == [path]
     check_argument_errors(library)
     for trust in "zz", 5:
-        with pytest.raises(BadArguments, match=f"invalid trust {trust!r}: use one of owner"):
+        with pytest.raises(BadArguments, match=f"unknown trust {trust!r}; use one of owner"):
             library.remember(FACT, trust=trust)
-    assert "say what to recall" in str(library.recall(" ").error)
+    assert "describe what to recall" in str(library.recall(" ").error)
     assert library.recall(f"{FACT} {HALF}").error is None
 
 
@@ -326,7 +326,7 @@ def test_command_line_arguments_get_answers(run_command):
     assert run_command("remember", f"{FACT} {HALF}")[0] == 0
     assert run_command("recall", FACT, "--limit", "5.0") == run_command("recall", FACT, "--limit=5")
     for arguments, named in (
-        (("recall", ""), "say what to recall"),
+        (("recall", ""), "describe what to recall"),
         (("recall", FACT, "--limit", "five"), "--limit"),
         (("recall", FACT, "--limit", "5.5"), "--limit"),
         (("recall", FACT, "--colour", "1"), "--colour"),
@@ -351,7 +351,7 @@ def test_too_small_recall_budget_error_names_minimum(open_memory):
     library.remember(FACT)
     error = library.recall(FACT, budget=20).error
     least = int(str(error).split()[-1])
-    assert str(error) == f"the budget of 20 tokens has no room for one entry; use at least {least}"
+    assert str(error) == f"the budget of 20 tokens is too small for one entry; use at least {least}"
     assert library.recall(FACT, budget=least).entries
     assert library.recall(FACT, budget=least - 1).error is not None
 

@@ -61,7 +61,7 @@ def check_protocol(protocol: str) -> ProtocolName:
     known = next((each for each in PROTOCOLS if each == protocol), None)
     if known is None:
         choices = f"{', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}"
-        raise ConfigInvalid(f"invalid protocol {printable(protocol)!r}: use one of {choices}")
+        raise ConfigInvalid(f"unknown protocol {printable(protocol)!r}; use one of {choices}")
     return known
 
 
@@ -73,7 +73,7 @@ def check_on_model_failure(value: str) -> OnModelFailure:
     """
     known: OnModelFailure | None = next((each for each in get_args(OnModelFailure) if each == value), None)
     if known is None:
-        raise ConfigInvalid(f"invalid on_model_failure {printable(value)!r}: use rules or fail")
+        raise ConfigInvalid(f"unknown on_model_failure {printable(value)!r}; use rules or fail")
     return known
 
 
@@ -437,5 +437,5 @@ def query_model(
     except Exception as error:
         raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
     if not all(isinstance(word, str) for word in texts):
-        raise ModelError("the model returned an invalid reply", has_answered=True)
+        raise ModelError("the model returned an invalid response", has_answered=True)
     return reply

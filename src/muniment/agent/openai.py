@@ -103,10 +103,12 @@ def check_base_url(base_url: str) -> str:
     Cost: 0.1 s the first time, to load an HTTP library.
     """
     if "@" in base_url:
-        raise ConfigInvalid("the base URL contains a user or password; pass a key with --api-key-file")
+        raise ConfigInvalid(
+            "invalid base URL: it contains a user or password; pass a key with --api-key-file"
+        )
     problem = _find_url_problem(base_url)
     if problem is not None:
-        raise ConfigInvalid(f"the base URL {printable(base_url)!r} {problem}")
+        raise ConfigInvalid(f"invalid base URL {printable(base_url)!r}: {problem}")
     return base_url.rstrip("/")
 
 
@@ -124,11 +126,11 @@ def check_key(api_key: str | None) -> str | None:
 def _find_url_problem(base_url: str) -> str | None:
     import httpx2
 
-    not_a_url = "is not a URL; use http:// or https://, such as http://127.0.0.1:8080/v1"
+    not_a_url = "use http:// or https://, such as http://127.0.0.1:8080/v1"
     if len(base_url) > MAX_URL_CHARS or not base_url.isprintable() or " " in base_url:
         return not_a_url
     if "?" in base_url or "#" in base_url:
-        return "has more than a path; remove everything from ? or # on"
+        return "it has a query or fragment; remove everything from ? or # on"
     try:
         host, _ = urlsplit(base_url).hostname, urlsplit(base_url).port
         url = httpx2.URL(base_url)
@@ -137,7 +139,7 @@ def _find_url_problem(base_url: str) -> str | None:
     if url.scheme not in {"http", "https"} or not host:
         return not_a_url
     if url.path.rstrip("/").endswith("/chat/completions"):
-        return "is the address of one call; remove /chat/completions"
+        return "it is the address of one call; remove /chat/completions"
     return None
 
 

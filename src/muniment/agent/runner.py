@@ -267,9 +267,7 @@ class Runner:
     def _execute(self, call: ToolCall, brief: Brief) -> Outcome:
         offered = {tool.name for tool in list_tools(brief.context)}
         if call.tool not in offered:
-            return Outcome(
-                "error", "unknown_tool", f"no such tool; the tools are {', '.join(sorted(offered))}"
-            )
+            return Outcome("error", "unknown_tool", f"unknown tool; use one of {', '.join(sorted(offered))}")
         if not self._budget.spend_call():
             return Outcome("error", "budget", "no tool calls are left; answer in one sentence")
         arguments = call.arguments

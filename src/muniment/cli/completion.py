@@ -79,7 +79,9 @@ class _Command(NamedTuple):
 def completion(
     *, context: typer.Context, shell: Annotated[ShellName, typer.Argument(metavar="SHELL")]
 ) -> Report:
-    """Print the script with which a shell completes commands and options.
+    """Print the completion script for a shell.
+
+    It completes commands and options.
 
     For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, after compinit.
     For fish: muniment completion fish > ~/.config/fish/completions/muniment.fish

@@ -33,7 +33,7 @@ MAX_FAILURE_CHARACTERS: Final = 240
 """Maximum lines and characters of a failure in the text output; `--json` contains all."""
 
 
-@command("not examined", interrupt_message="by Ctrl-C", precheck=require_fence)
+@command("not tested", interrupt_message="by Ctrl-C", precheck=require_fence)
 def conformance(
     *,
     target: Annotated[
@@ -60,15 +60,16 @@ def conformance(
             min=1,
             max=64,
             metavar="N",
-            help="Cases at the same time.",
+            help="Number of cases to run at the same time.",
             show_default="number of processors, at most 4",
         ),
     ] = None,
 ) -> Report:
-    """Attack a memory tool with the packaged corpus, in temporary directories, and report the results.
+    """Attack a memory tool with the packaged corpus.
 
-    A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
-    and {state} are replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
+    The attacks run in temporary directories; the command reports the results. A COMMAND implements the
+    JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project} and {state} are
+    replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
     from muniment.testing.conformance import run_cases
     from muniment.testing.corpus import load_corpus
@@ -98,7 +99,7 @@ def _parse_targets(target: str, peers: Sequence[str]) -> list[Target]:
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint=option) from None
         if parsed in found:
-            raise typer.BadParameter(f"{spec!r} is given twice", param_hint=option)
+            raise typer.BadParameter(f"target {spec!r} is listed twice; list it once", param_hint=option)
         found.append(parsed)
     return found
 
@@ -118,7 +119,7 @@ def _select_cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Cor
             raise typer.BadParameter(message, param_hint="--class")
     for name in ids:
         if name not in corpus.cases:
-            raise typer.BadParameter(f"unknown case {name!r}", param_hint="--case")
+            raise typer.BadParameter(f"case {name!r} not found", param_hint="--case")
     return select_cases(corpus, classes=attack_classes, ids=ids)
 
 

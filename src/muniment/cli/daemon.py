@@ -100,11 +100,14 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Origin of pages that may call with a token. May be repeated."),
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of web pages that may call the daemon with a token. May be repeated.",
+        ),
     ] = None,
     flags: RunFlags,
     grace: Annotated[
-        float, typer.Option(min=0, max=300, help="Seconds to wait for running tasks at a stop.")
+        float, typer.Option(min=0, max=300, help="Seconds to wait for running tasks when the daemon stops.")
     ] = 10.0,
     ledger: Ledger = "",
     node: NodeName = "",
@@ -112,7 +115,10 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     lease: Lease = 15.0,
     json: Json = False,
 ) -> None:
-    """Serve workspaces over HTTP until SIGTERM or Ctrl-C; write the log to standard error."""
+    """Serve workspaces over HTTP until SIGTERM or Ctrl-C.
+
+    The log is written to standard error.
+    """
     gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
     from muniment.server.service import Options
 
@@ -180,8 +186,8 @@ def _check_host_name(name: str) -> str:
         ConfigInvalid: the name is invalid.
     """
     if _HOST_NAME.fullmatch(name) is None:
-        text = "is not a host name; use one such as memory.example.org, without http:// and without a path"
-        raise ConfigInvalid(f"--allow-host {printable(name)}: this {text}")
+        text = "use a host name such as memory.example.org, without http:// and without a path"
+        raise ConfigInvalid(f"invalid --allow-host {printable(name)!r}: {text}")
     return name
 
 
@@ -286,7 +292,7 @@ def ui(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Show the memory on a page: search, provenance, review, edit, undo.
+    """Show the memory in the browser: search, review, edit, undo.
 
     The running daemon serves the page. If none runs, this command starts one until Ctrl-C.
     """
@@ -327,7 +333,7 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
             raise ConfigInvalid(problem.sentence) from None
         address = _report_page(workspace, url, code, round(CODE_SECONDS), json=json)
         if not json:
-            print_line("  a daemon was started for it; Ctrl-C ends both")
+            print_line("  started a daemon for the page; Ctrl-C stops both")
         if opens:  # In a thread: some browsers block the caller, and the event loop serves the page.
             threading.Thread(target=_open_browser, args=(address,), daemon=True).start()
 
@@ -362,7 +368,7 @@ def _open_browser(address: str) -> None:
     try:
         write_file(file, _REDIRECT.format(html.escape(address)).encode(), replace=True)
     except OSError as error:
-        why = f"cannot write {file}: {error.strerror}"
+        why = f"{file} cannot be written: {error.strerror}"
     else:
         if webbrowser.open(file.as_uri()):
             return
@@ -400,7 +406,7 @@ def token_add(
         str, typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts sent with it.")
     ] = "agent",
 ) -> Report:
-    """Create a token and print it; it is printed only once."""
+    """Create a token and print it once."""
     clients = client_id or []
     with _open_tokens() as tokens:
         token = tokens.add(name, clients, parse_trust(trust))
@@ -424,7 +430,10 @@ def token_list() -> Report:
 
 @command("not revoked")
 def token_revoke(*, name: TokenName) -> Report:
-    """Revoke a token; it is invalid from the next request on."""
+    """Revoke a token.
+
+    It is invalid from the next request on.
+    """
     with _open_tokens() as tokens:
         tokens.revoke(name)
     return Report({"name": name, "status": "revoked"}, [clean_foreign_line(f"revoked: {name}")])
@@ -453,8 +462,9 @@ SEND_SECONDS: Final = 10.0
 
 @command("not started", has_json=False, precheck=require_fence)
 def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
-    """Serve an Agent Client Protocol host, on standard input and output, until the input ends.
+    """Serve an Agent Client Protocol host on standard input.
 
+    Responses are written to standard output. The command ends with its input.
     Extension methods: qwen/control/workspace/memory/remember, remember/availability, forget and dream.
     """
     from muniment.cancelling import Cancel

@@ -37,9 +37,12 @@ if TYPE_CHECKING:
     from muniment.settings import Settings
 
 
-@command("not examined", interrupt_message="by Ctrl-C", precheck=require_fence)
+@command("not tested", interrupt_message="by Ctrl-C", precheck=require_fence)
 def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
-    """Test the confinement of workers on this system, or, with --model, a model's server."""
+    """Test the confinement of workers, or a model's server.
+
+    With --model it tests the server of that model; otherwise the confinement on this system.
+    """
     if not any(flags.values()):
         report = _examine(policy)
         return Report(_create_fence_document(report), _format_examination(report), code=report.exit_code)
@@ -134,7 +137,7 @@ class _Examination:
         line = f"enforcement {confinement.enforcement}{missing}; policy {self.policy} requires {self.required}: {met}"
         tried = len(self.trial.findings)
         if self.failed_attempts:
-            line += f"; {len(self.failed_attempts)} of {tried} attempts NOT held"
+            line += f"; {len(self.failed_attempts)} of {tried} attempts NOT stopped"
         if self.untried_attempts:
             line += f"; {len(self.untried_attempts)} of {tried} not tried"
         return line
@@ -224,7 +227,7 @@ def _format_examination(report: _Examination) -> Iterator[str]:
             yield f"  {layer:14}offered {offered:7}{state:9}{advice}".rstrip()
         yield "tried in temporary workers:"
         for verdict, outcome, what in _create_finding_rows(report):
-            yield f"  {verdict:11}{outcome:21}{what}"
+            yield f"  {verdict:12}{outcome:21}{what}"
     for note in report.notes():
         yield f"open: {note}"
     for what in report.list_actions():
@@ -298,7 +301,7 @@ def _create_advice(settings: Settings, found: Probe | None) -> list[str]:
     if parts.scheme == "http" and not _is_local_host(parts.hostname or ""):
         has_key = settings.key_in_variable or settings.api_key_file is not None
         what = "the key and the memory" if has_key else "the memory"
-        advice.append(f"{what} will travel unencrypted to {parts.hostname}; use https where you can")
+        advice.append(f"{what} will be sent unencrypted to {parts.hostname}; use https where you can")
     return advice
 
 

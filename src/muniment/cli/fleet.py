@@ -33,7 +33,7 @@ def require_installed() -> None:
         ConfigInvalid: one is missing.
     """
     if None in map(importlib.util.find_spec, ("psycopg", "psycopg_pool", "procrastinate")):
-        raise ConfigInvalid("a fleet needs the extra `fleet`; run: pip install 'muniment[fleet]'")
+        raise ConfigInvalid("a fleet needs the extra `fleet`: pip install 'muniment[fleet]'")
 
 
 def create_core(
@@ -50,7 +50,7 @@ def create_core(
 
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
-        raise ConfigInvalid(f"invalid node name {printable(name)}; use up to 63 letters, digits, . _ -")
+        raise ConfigInvalid(f"invalid node name {printable(name)!r}: use up to 63 letters, digits, . _ -")
     options = NodeOptions(load_ledger_url(ledger, os.environ), name, slots, lease)
     return FleetNode(settings, model, options)
 
@@ -77,7 +77,10 @@ def fleet_migrate(
     ledger: Ledger = "",
     role: Annotated[str, typer.Option(help="The PostgreSQL role that nodes use.")] = "muniment_node",
 ) -> Report:
-    """Create or update the tables of a fleet; run it as the role that owns them."""
+    """Create or update the tables of a fleet.
+
+    Run it as the role that owns them.
+    """
     url, key = _read_database(ledger)
     from muniment.fleet.schema import get_newest_version, migrate
 
@@ -89,7 +92,7 @@ def fleet_migrate(
 
 @command("no status")
 def fleet_status(*, ledger: Ledger = "") -> Report:
-    """Show the nodes, the number of homes and leases, and the waiting tasks."""
+    """Show the nodes, homes, leases and waiting tasks."""
     url, _ = _read_database(ledger)
     from muniment.fleet.schema import read_status
 
@@ -123,14 +126,17 @@ def fleet_home_add(
     ] = "owner",
     ledger: Ledger = "",
 ) -> Report:
-    """Create a home if it does not exist, and a token for it, which is printed only once."""
+    """Create a home, if missing, and a token for it.
+
+    The token is printed only once.
+    """
     url, key = _read_database(ledger)
     from muniment.fleet import homes
     from muniment.server.tokens import check_names
     from muniment.store.tasks import OWNER
 
     if trust not in list(Trust):
-        raise ConfigInvalid(f"unknown trust {printable(trust)}; use one of {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown trust {printable(trust)!r}; use one of {', '.join(Trust)}")
     name, clients = token or OWNER, client or []
     if name == OWNER and Trust(trust) is not Trust.OWNER:
         raise ConfigInvalid(
@@ -163,7 +169,10 @@ def fleet_home_revoke(
     ],
     ledger: Ledger = "",
 ) -> Report:
-    """Revoke a token of a home; it is invalid from the next request on."""
+    """Revoke a token of a home.
+
+    It is invalid from the next request on.
+    """
     url, key = _read_database(ledger)
     from muniment.fleet import homes
 
@@ -178,7 +187,7 @@ def fleet_home_remove(
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
     ledger: Ledger = "",
 ) -> Report:
-    """Delete a home with all its entries, its history and its tokens."""
+    """Delete a home with its entries, history and tokens."""
     url, _ = _read_database(ledger)
     from muniment.fleet import homes
 

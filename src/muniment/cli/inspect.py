@@ -36,7 +36,7 @@ def ls(
     every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """List the entries, and the files that were skipped, with the reason."""
+    """List the entries, and the skipped files with the reason."""
     with open_command_context(where, reads_entries=True) as context:
         from muniment.operations.job_context import parse_address
         from muniment.operations.listing import list_entries
@@ -58,7 +58,7 @@ def ls(
             and below.rel
             and not any(each.entries or each.skipped or each.expired for each in found.values())
         ):
-            raise NotFound(f"no entries at {below.text}")
+            raise NotFound(f"no entries found at {below.text}")
         missing = [scope for scope in context.policy.scopes if scope not in context.roots]
     return Report(lambda: _create_list_document(found.values()), _format_list(found, missing))
 
@@ -162,7 +162,10 @@ def index_rebuild(*, where: MemoryFlags) -> Report:
 
 @command("not verified")
 def index_verify(*, where: MemoryFlags) -> Report:
-    """Compare every index with its entries; exit 1 if one differs."""
+    """Compare every index with its entries.
+
+    Exit 1 if one differs.
+    """
     from muniment.operations.owner import rebuild_indexes
 
     with open_command_context(where, reads_entries=True) as context:
@@ -188,7 +191,10 @@ def edit(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Open an entry in your editor; commit the text as yours after you close it."""
+    """Edit an entry in your editor.
+
+    The text is committed as yours after you close the editor.
+    """
     from muniment.operations.edit import check_editable, replace_text
 
     with open_command_context(where) as context:
@@ -226,7 +232,10 @@ def pin(
     where: MemoryFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:
-    """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned entry."""
+    """Pin an entry, or unpin a pinned one.
+
+    No run changes a pinned entry, and recall prefers it.
+    """
     from muniment.operations import edit as operation
 
     with open_command_context(where) as context, cancel_on_interrupt() as cancel:

@@ -89,7 +89,10 @@ def why(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
 ) -> Report:
-    """Show where an entry comes from, and whether it was edited by hand since."""
+    """Show the origin of an entry.
+
+    Also show whether it was edited by hand since.
+    """
     from muniment.operations.review import load_origin
 
     with open_command_context(where) as context:
@@ -118,7 +121,10 @@ def undo(
     task: Annotated[str, typer.Argument(help="The id of a task, as printed by `history`.")],
     where: MemoryFlags,
 ) -> Report:
-    """Undo a task; rejected if its files were changed since."""
+    """Undo a task.
+
+    It is rejected if its files were changed since.
+    """
     from muniment.operations import review
 
     with open_command_context(where) as context, cancel_on_interrupt() as cancel:
@@ -168,7 +174,10 @@ def _format_reviews(reviews: Sequence[PendingChange], other_count: int) -> Itera
 
 @command("not shown")
 def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
-    """Show a pending review: its text with invisible characters made visible, and its digest."""
+    """Show a pending review and its digest.
+
+    Invisible characters of its text are made visible.
+    """
     from muniment.operations import review
 
     with open_command_context(where) as context:
@@ -190,7 +199,10 @@ def review_approve(
         bool, typer.Option("--yes", help="Approve the current content without showing it.")
     ] = False,
 ) -> Report | int:
-    """Commit a pending review; on a terminal, show it first and ask for confirmation."""
+    """Commit a pending review.
+
+    On a terminal, show it first and ask for confirmation.
+    """
     from muniment.operations import review
 
     if not (digest or yes or is_interactive()):
@@ -212,7 +224,10 @@ def review_approve(
 
 @command("not rejected")
 def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
-    """Reject a pending review; its changes are never committed."""
+    """Reject a pending review.
+
+    Its changes are never committed.
+    """
     from muniment.operations import review
 
     with open_command_context(where) as context, cancel_on_interrupt() as cancel:
@@ -270,7 +285,10 @@ def erase(
         ),
     ] = None,
 ) -> Report:
-    """Erase an entry and its history permanently; or, with --verify, search for remains of a text."""
+    """Erase an entry and its history permanently.
+
+    With --verify, search for remains of a text instead.
+    """
     from muniment.operations.owner import erase
     from muniment.store.erase import EraseContext, find_remains
     from muniment.types import ErasePlan
@@ -295,7 +313,10 @@ def _report_remains(found: Mapping[str, int], context: JobContext) -> Report:
     from muniment.store.erase import NOT_COVERED
     from muniment.store.tasks import RUN_BYTES
 
-    problems = [f"{name} contains {count} pieces of {RUN_BYTES} bytes" for name, count in found.items()]
+    problems = [
+        f"{name} contains {count} parts of the text, each of {RUN_BYTES} bytes"
+        for name, count in found.items()
+    ]
     lines = ["no remains found, except in existing entries", f"not covered: {NOT_COVERED}"]
     if found:
         where = f"in {context.state.directory}; erase the entry or task that wrote it, and delete your copies"
@@ -319,7 +340,7 @@ def _format_plan(plan: ErasePlan) -> Iterator[str]:
     if plan.lane_tasks:
         yield f"  requests and results of {plan.lane_tasks} daemon tasks; waiting tasks will fail"
     for name in plan.copies:
-        yield "  " + clean_foreign_line(f"the copy {name}, which an older Muniment could be restored from")
+        yield "  " + clean_foreign_line(f"the copy {name}, made before an upgrade of the ledger")
     yield f"not covered: {NOT_COVERED}"
     yield clean_foreign_line(f"nothing was erased; to erase it: muniment erase {plan.target} --yes")
 
@@ -351,7 +372,10 @@ def audit_verify(
         typer.Option(metavar="FILE", help="File with an earlier output of `audit head`, stored elsewhere."),
     ] = None,
 ) -> Report:
-    """Check the complete chain; exit 1 if a record was edited, removed or cut off."""
+    """Check the complete chain.
+
+    Exit 1 if a record was edited, removed or cut off.
+    """
     from muniment.store.audit import verify
 
     with _open_state() as state:
@@ -373,7 +397,10 @@ def audit_verify(
 
 @command("no head")
 def audit_head() -> Report:
-    """Print the end of the chain; store it apart from the ledger."""
+    """Print the end of the chain.
+
+    Store it apart from the ledger.
+    """
     from muniment.store.audit import read_head
 
     with _open_state() as state:

@@ -48,7 +48,10 @@ def mcp(
     ] = "agent",
     flags: RunFlags,
 ) -> int:
-    """Serve the memory to a Model Context Protocol host, on standard input and output."""
+    """Serve a Model Context Protocol host on standard input.
+
+    Responses are written to standard output.
+    """
     if url is None and not daemon:
         return _serve_memory(workspace, trust, flags)
     if url is not None and daemon:

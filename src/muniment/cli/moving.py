@@ -20,7 +20,7 @@ from muniment.cli.command import Report, command, load_settings, open_command_co
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line
-from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported
+from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
 from muniment.files import create_file
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
@@ -75,9 +75,9 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; write nothing.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """Import the memory of another tool, or an export; existing entries are not written twice.
+    """Import the memory of another tool, or an export.
 
-    Exit 1 if anything was rejected; the rest is imported.
+    Existing entries are not written twice. Exit 1 if anything was rejected; the rest is imported.
     """
     from muniment.transfer.formats import FORMATS
     from muniment.transfer.import_report import ImportRequest
@@ -85,9 +85,9 @@ def import_(
     from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:
-        raise ConfigInvalid(f"invalid --from; use one of {AUTO}, {', '.join(FORMATS)}")
+        raise ConfigInvalid(f"unknown --from {printable(format)!r}; use one of {AUTO}, {', '.join(FORMATS)}")
     if trust not in set(Trust):
-        raise ConfigInvalid(f"invalid --trust; use one of {', '.join(Trust)}")
+        raise ConfigInvalid(f"unknown --trust {printable(trust)!r}; use one of {', '.join(Trust)}")
     settings = load_settings(where)
     source = read_source(path, format)
     with open_command_context(
@@ -165,9 +165,9 @@ def export(
     scope: Annotated[str | None, typer.Option(help="Export only this scope.")] = None,
     where: MemoryFlags,
 ) -> Report | None:
-    """Write every entry, with its provenance, to one file that `import` reads.
+    """Write every entry with its provenance to one file.
 
-    Notes list what only `backup` includes, before anything is written.
+    `import` reads that file. Notes list what only `backup` includes, before anything is written.
     """
     from muniment.operations import exporting
 
@@ -175,7 +175,7 @@ def export(
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
             raise ConfigInvalid(
-                "invalid --to; use FILE.tar, FILE.jsonl, or - for JSON lines (without --json)"
+                f"invalid --to {printable(to)!r}: use FILE.tar, FILE.jsonl or - (without --json)"
             )
         with show_progress("exporting") as observe:
             collected = exporting.collect(context, kind, scope=scope, observe=observe)
@@ -211,14 +211,17 @@ WAIT_SECONDS: Final = 60.0
 """Maximum seconds that a backup waits for processes that write."""
 
 NOT_INCLUDED: Final = (
-    "keys of model servers, tokens, models, directories that only --root names, "
-    "memory that init stores in a repository"
+    "keys of model servers, tokens, models, directories given only with --root, "
+    "memory that `init` stored in a repository"
 )
 
 
 @command("not backed up", precheck=_require_nofollow)
 def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Report:
-    """Back up the complete home at one moment, while others write: files, ledger, configuration."""
+    """Back up the complete home: files, ledger, configuration.
+
+    The backup shows one moment, even if others write meanwhile.
+    """
     import resource  # missing on Windows
 
     from muniment.kernel.cancel import Deadline
@@ -263,7 +266,10 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 
 @command("not restored", precheck=_require_nofollow)
 def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")]) -> Report:
-    """Restore a home from a backup, after a complete check; a home that is not empty stays unchanged."""
+    """Restore a home from a backup, after a complete check.
+
+    A home that is not empty stays unchanged.
+    """
     from muniment.kernel.cancel import Deadline
     from muniment.transfer import backup as backing
 
@@ -299,7 +305,7 @@ def _open_backup(path: Path) -> BinaryIO:
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise ConfigInvalid(f"{path} is not a file; give the file that `backup` wrote; nothing was restored")

@@ -22,7 +22,7 @@ Symlinks = Annotated[
     str | None,
     typer.Option(
         metavar="refuse|beneath",
-        help="Symbolic links inside roots: refuse them, or resolve links to targets under the same root.",
+        help="Symbolic links inside roots. `refuse`: reject; `beneath`: resolve under the same root.",
         show_default="refuse",
     ),
 ]
@@ -67,7 +67,8 @@ OnModelFailure = Annotated[
 Expires = Annotated[
     str | None,
     typer.Option(
-        metavar="DATE|30d", help="Last day on which the entry is visible, as YYYY-MM-DD or a duration."
+        metavar="DATE|30d",
+        help="Last day on which the entry is visible: YYYY-MM-DD or a duration (30d).",
     ),
 ]
 Ledger = Annotated[

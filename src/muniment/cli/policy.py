@@ -62,11 +62,11 @@ def locate_rule(files: Iterable[PolicyText], layer: str, kind: str, rule: str, p
 # -- lint -----------------------------------------------------------------------------------------
 
 
-@command("not examined")
+@command("not checked")
 def policy_lint(*, policies: Policies) -> Report:
     """Report errors and risks in policies.
 
-    Each finding has a line and a fix. Exit 1 if a policy is unfit.
+    Each finding has a line and a fix. Exit 1 if a policy has errors.
     """
     from muniment.lab.review import lint_policy
 
@@ -205,9 +205,10 @@ def _find_reason(loaded: LoadedPolicy, layer: str, kind: str, rule: str) -> str:
 
 @command("not tested")
 def policy_test(*, policies: Policies) -> Report:
-    """Run the inline tests of policies, and check that they detect weakened rules.
+    """Run the inline tests of policies.
 
-    Each rule is weakened in turn. Exit 1 if a test fails, or if no test detects a weakened rule.
+    Also check that they detect weakened rules: each rule is weakened in turn. Exit 1 if a test fails, or if
+    no test detects a weakened rule.
     """
     from muniment.lab.proofs import generate_mutants
     from muniment.policy.load import find_failed_tests

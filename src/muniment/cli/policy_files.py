@@ -350,7 +350,7 @@ def _is_policy(path: Path) -> bool:
 
     read = read_text(path)
     if read is None:
-        raise PolicyInvalid("E100", printable(str(path)), "file not found; it is a broken link")
+        raise PolicyInvalid("E100", printable(str(path)), "is a broken link; repair or remove it")
     schema = parse_toml(read[0], printable(str(path))).get("schema")
     return isinstance(schema, str) and schema.startswith("muniment-policy/")
 

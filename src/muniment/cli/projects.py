@@ -73,7 +73,10 @@ def projects_link(
         bool, typer.Option("--leave", help="Do not copy the current entries of this repository.")
     ] = False,
 ) -> Report:
-    """Use the memory of another project in this repository, and copy the current entries into it."""
+    """Use the memory of another project in this repository.
+
+    The current entries of this repository are copied into that memory.
+    """
     from muniment.workspaces.projects import find_project, find_project_id, link_checkout, read_projects
 
     settings = load_settings()
@@ -155,7 +158,10 @@ def _format_copied(joined: ImportResult, home: Path, before: Binding) -> Iterato
 
 @command("not unlinked")
 def projects_unlink(*, directory: Directory = Path()) -> Report:
-    """Give this repository a separate memory; the previous one stays where it is."""
+    """Give this repository a separate memory.
+
+    The previous memory stays where it is.
+    """
     from muniment.workspaces.projects import find_project, read_projects, unlink_checkout
 
     home = load_settings().home
@@ -204,7 +210,10 @@ def init(
     ] = False,
     json: Json = False,
 ) -> Report:
-    """Store the memory of this project inside its repository, so that git versions it."""
+    """Store the memory of this project inside its repository.
+
+    git then versions it.
+    """
     from muniment.workspaces.projects import bind_checkout, check_inside, set_memory_folder
 
     home_directory = load_settings().home

@@ -113,7 +113,7 @@ def recall(
             )
         return _respond_to_hook(where, options)
     if not query.strip():
-        raise typer.BadParameter("give a message or words to search for", param_hint="WORDS")
+        raise typer.BadParameter("the query is empty: describe what to recall", param_hint="WORDS")
     with _open_recaller(where, options, can_ask=True) as (_, recaller):
         recalled = _recall_entries(recaller, query, options, Deadline(float("inf")))
     if recalled.error is not None:

@@ -60,7 +60,7 @@ def open_transcript(path: Path | None, memory_roots: Iterable[Path]) -> Iterator
     try:
         file = os.fdopen(os.open(path, CREATE_FLAGS, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
-        raise ConfigInvalid(f"cannot create the transcript {str(path)!r}: {error.strerror}") from None
+        raise ConfigInvalid(f"the transcript {str(path)!r} cannot be created: {error.strerror}") from None
     try:
         yield create_witness(file)
     finally:

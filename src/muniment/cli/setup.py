@@ -140,9 +140,9 @@ def setup(
     yes: Yes = False,
     json: Json = False,
 ) -> Report:
-    """Add the MCP server and the recall hook to the settings of a coding tool.
+    """Add the MCP server and the recall hook to a coding tool.
 
-    The change is shown first; nothing is written before you confirm it.
+    They are added to its settings. The change is shown first; nothing is written before you confirm it.
     """
     require_setup_support()
     home = load_settings().home
@@ -152,13 +152,13 @@ def setup(
         _print_changes(changes)
         print_notes(notes)
     status = "not_written" if changes else "unchanged"
-    if changes and (yes or (not json and _confirm("write this?"))):
+    if changes and (yes or (not json and _confirm("write these changes?"))):
         setting.write(changes)
         status = "removed" if remove else "written"
     elif not changes and remove:
         setting.forget()
     files = [{"path": printable(str(each.file.configured_path)), "change": each.lines} for each in changes]
-    hint = "nothing was written; to write this: answer yes at a terminal, or use --yes"
+    hint = "nothing was written; answer yes at a terminal, or use --yes"
     return Report(
         {"tool": tool.value, "status": status, "files": files, "notes": notes},
         _format_setup_result(setting, status),
@@ -261,7 +261,7 @@ class ToolSetup:
         notes += [note for part, document in documents for note in part.notes(document)]
         directory = self._get_parts()[-1].file.parent
         if not directory.is_dir():
-            notes.append(f"{directory} does not exist: {self.tool.title} was never started here")
+            notes.append(f"{directory} not found: {self.tool.title} was never started here")
         first = self.program.arguments[0]
         if _TEMPORARY.search(first):
             notes.append(
@@ -674,7 +674,7 @@ def _print_installation(found: Installation, *, erase_memory: bool) -> None:
     if not found.tools:
         print_line("no coding tool has entries of Muniment")
     if found.is_daemon_running:
-        print_line("stays: the running daemon; stop it where it was started")
+        print_line("stays: the running daemon; stop it separately")
     if found.settings.home.exists():
         what = "to erase permanently, after a second question" if erase_memory else "stays"
         print_line(

@@ -71,7 +71,7 @@ def guard_output() -> Iterator[None]:
         _discard_output()
     except OSError as error:
         _discard_output()
-        print(f"cannot write standard output: {error.strerror}", file=sys.stderr)
+        print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
 
 
 def color_text(text: str, colour: str) -> str:
@@ -214,7 +214,7 @@ def read_input_file(path: Path, limit: int) -> bytes:
             with path.open("rb") as file:
                 content = file.read(limit + 1)
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {name}: {error.strerror}") from error
+        raise ConfigInvalid(f"{name} cannot be read: {error.strerror}") from error
     if len(content) > limit:
         raise ConfigInvalid(f"{name} is too long: at most {limit} bytes are allowed")
     return content

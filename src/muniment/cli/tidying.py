@@ -33,7 +33,10 @@ def forget(
     flags: ModelFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Apply the change (default: preview only).")] = False,
 ) -> Report:
-    """Forget an entry, by its path or a description; `undo` restores it until it is erased."""
+    """Forget an entry, by its path or a description.
+
+    `undo` restores it until it is erased.
+    """
     from muniment.operations import forget as job
     from muniment.types import ForgetRequest
 
@@ -51,7 +54,10 @@ def dream(
     flags: ModelFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Apply the change (default: preview only).")] = False,
 ) -> Report:
-    """Tidy the memory: merge duplicates, remove expired entries, count other problems."""
+    """Tidy the memory: merge duplicates, remove expired entries.
+
+    Other problems are counted.
+    """
     from muniment.operations import dream as job
     from muniment.types import DreamRequest
 

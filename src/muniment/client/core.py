@@ -105,7 +105,7 @@ def parse_kind(task_id: str) -> Kind:
     for each in KINDS:
         if kind == each:
             return each
-    raise BadAnswer("invalid task id: it does not begin with the kind of the task")
+    raise BadAnswer("invalid task id: it must begin with remember-, forget- or dream-")
 
 
 def read_task(document: object) -> Task:
@@ -122,7 +122,7 @@ def read_task(document: object) -> Task:
     if task.status != "failed":
         return task
     if isinstance(error, dict):
-        instead = {"message": "The daemon gave no reason.", "reviewId": task.review_id}
+        instead = {"message": "The daemon returned no reason.", "reviewId": task.review_id}
         error |= {name: value for name, value in instead.items() if error.get(name) in {None, ""}}
     return replace(task, error=read_response(TaskError, error, "an error"))
 
@@ -234,7 +234,7 @@ class ClientCore:
         timeout: float = CALL_SECONDS,
     ) -> None:
         if not timeout > 0:
-            raise ConfigInvalid("the timeout of a client must be more than 0 seconds")
+            raise ConfigInvalid(f"invalid timeout {timeout!r}: use more than 0 seconds")
         self.clock, self.timeout, self._new_key = clock, timeout, new_key
         self._headers = {"accept": "application/json", "user-agent": f"muniment/{__version__}"}
         if client_id is not None:
@@ -380,7 +380,7 @@ class ClientCore:
             if cursor is None:
                 return tuple(found)
             if not isinstance(cursor, str):
-                raise BadAnswer("`nextCursor` of a task list is not a text")
+                raise BadAnswer("`nextCursor` of a task list is not a string")
         raise BadAnswer(f"a list of tasks has more than {MAX_PAGES} pages")
 
     # -- the names that existing clients use ----------------------------------------------------------------
@@ -721,7 +721,7 @@ def parse_caller_kind(task_id: str) -> Kind:
     try:
         return parse_kind(task_id)
     except BadAnswer:
-        raise ConfigInvalid("invalid task id; it must begin with remember-, forget- or dream-") from None
+        raise ConfigInvalid("invalid task id: it must begin with remember-, forget- or dream-") from None
 
 
 def _drop_missing(**fields: Any) -> dict[str, Any]:
@@ -737,7 +737,7 @@ def _encode_query(fields: Mapping[str, str]) -> str:
     try:
         return urlencode(fields)
     except UnicodeEncodeError:
-        raise ConfigInvalid("invalid argument: it contains half a character") from None
+        raise ConfigInvalid("invalid argument: it contains a lone surrogate") from None
 
 
 def encode_segment(text: str) -> str:
@@ -751,7 +751,9 @@ def encode_segment(text: str) -> str:
     except UnicodeEncodeError:
         encoded = ""
     if encoded in {"", ".", ".."}:
-        raise ConfigInvalid("invalid id or workspace: it must not be empty, dots or contain half a character")
+        raise ConfigInvalid(
+            "invalid id or workspace: it must not be empty, only dots, or contain a lone surrogate"
+        )
     return encoded
 
 

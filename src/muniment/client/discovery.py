@@ -179,7 +179,7 @@ def check_url(url: Any) -> str:
     """
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None or not 0 < int(found["port"] or 1) <= _MAX_PORT or not _is_host(found["host"]):
-        raise ConfigInvalid("invalid url; use http://HOST:PORT, without a path or a user name")
+        raise ConfigInvalid("invalid url: use http://HOST:PORT, without a path or a user name")
     if found["bare"].lower().startswith("http:") and found["host"].lower() == "localhost":
         return "http://127.0.0.1" + (found[3] or "")
     return found["bare"]
@@ -192,7 +192,7 @@ def check_socket(path: Any) -> str:
         ConfigInvalid: it cannot.
     """
     if not isinstance(path, str) or not path or "\0" in path:
-        raise ConfigInvalid("invalid socket; use the path of a Unix socket")
+        raise ConfigInvalid("invalid socket: use the path of a Unix socket")
     return path
 
 
@@ -203,7 +203,7 @@ def check_header_value(label: str, text: str) -> str:
         ConfigInvalid: it cannot; the message does not contain it.
     """
     if _HEADER_VALUE.fullmatch(text) is None:
-        raise ConfigInvalid(f"the {label} must be up to 512 printable ASCII characters without spaces")
+        raise ConfigInvalid(f"invalid {label}: use up to 512 printable ASCII characters without spaces")
     return text
 
 
@@ -213,7 +213,7 @@ def _read_private_file(path: Path) -> str | None:
         with open_descriptor(path) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or not is_private(path, status):
-                raise ManagedMemoryUnavailable(str(path), "is not a private file of yours (0600)")
+                raise ManagedMemoryUnavailable(str(path), "is not a private file of this user (mode 0600)")
             return read_up_to(fd, MAX_FILE_BYTES).decode("latin-1")
     except FileNotFoundError:
         return None

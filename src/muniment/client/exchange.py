@@ -191,10 +191,10 @@ def raise_problem(response: HttpResponse, workspace: str = "") -> NoReturn:
     try:
         document = read_document(response)
     except BadAnswer:
-        raise BadAnswer(f"the response has status {response.status} and gives no reason") from None
+        raise BadAnswer(f"the response has status {response.status} and contains no reason") from None
     code, message = document.get("code"), document.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
-        raise BadAnswer(f"the response has status {response.status} and gives no reason")
+        raise BadAnswer(f"the response has status {response.status} and contains no reason")
     if code == "untrusted_workspace" and workspace:
         message = f"{message} The requested workspace is {workspace}."
     if isinstance(detail := document.get("detail"), str):

@@ -60,7 +60,7 @@ class Task(AnyTask):
         )
         message = error.message
         if error.meant is not None:
-            message += f" {error.meant} items match, and at most {error.limit} may be deleted at once."
+            message += f" {error.meant} items match, and one forget may remove {error.limit}."
         if error.reason is not None:
             message += f" {error.reason}"
         raise choose_error_class(TaskFailed, error.code)(

@@ -73,7 +73,7 @@ def find_request_id_problem(message: object) -> str | None:
     request_id = message["id"]
     if isinstance(request_id, str | int) and not isinstance(request_id, bool):
         return None
-    return "invalid request id: use a text or a whole number"
+    return "invalid request id: use a string or a whole number"
 
 
 def parse_first_json(text: str, start: int, *, repair: bool = False) -> tuple[Any, int]:
@@ -99,11 +99,11 @@ def parse_first_json(text: str, start: int, *, repair: bool = False) -> tuple[An
     except json.JSONDecodeError as error:
         raise NotJson(f"no JSON at character {error.pos}: {error.msg}") from None
     except UnicodeEncodeError:
-        raise NotJson("a lone surrogate is not a character") from None
+        raise NotJson("a string contains a lone surrogate") from None
     except ValueError:
         raise NotJson("a number is not finite, or has too many digits") from None
     except RecursionError:
-        raise NotJson("the document is nested too deep") from None
+        raise NotJson("the document is nested too deeply") from None
     return value, end
 
 
@@ -131,7 +131,7 @@ def describe_mistake(mistake: Mapping[str, Any]) -> str:
     """Return a short text for one of pydantic's errors about an argument."""
     known = {
         "missing": "is missing",
-        "string_type": "is not a text",
+        "string_type": "is not a string",
         "string_unicode": "is not valid Unicode",
         "string_too_long": "is too long",
         "int_type": "is not a whole number",

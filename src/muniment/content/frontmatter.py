@@ -151,7 +151,7 @@ def read_quoted(text: str) -> tuple[str, int]:
         # JSON writes characters above U+FFFF as two escapes; a lone half of such a pair is not a character.
         value = "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ValueError("contains half a character") from None
+        raise ValueError("contains a lone surrogate") from None
     return value, position + 1
 
 
@@ -232,7 +232,7 @@ def _fold_lines(lines: Sequence[str]) -> str:
 
 def _require_plain_start(text: str) -> None:
     if text[0] in _INDICATORS or (text[0] in "-?:" and text[1:2] in ("", " ", "\t")):
-        raise ValueError("is neither text nor a list of texts")
+        raise ValueError("is neither a string nor a list of strings")
 
 
 def _read_block(header: str, rest: Sequence[str]) -> str:

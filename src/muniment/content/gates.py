@@ -116,7 +116,7 @@ def encode(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as problem:
         raise ToolError(
-            f"this is not text: half a character at {problem.start + 1}", code="not_text"
+            f"this is not text: a lone surrogate at {problem.start + 1}", code="not_text"
         ) from None
 
 
@@ -129,7 +129,7 @@ def check_text(text: str, reject: Collection[str]) -> None:
     """
     unknown = set(reject).difference(GATES)
     if unknown:
-        raise ValueError(f"unknown gate: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown gate {min(unknown)!r}; use one of {', '.join(GATES)}")
     if text.isascii() and not text.encode().translate(None, _PLAIN_ASCII):
         return  # true for nearly every entry, and thirty times as fast
     if (start := find_overlong_run(text)) is not None:

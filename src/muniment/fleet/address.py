@@ -61,7 +61,7 @@ def _parse_url(url: str) -> dict[str, Any]:
         return dict(conninfo_to_dict(url))
     except psycopg.ProgrammingError:
         raise ConfigInvalid(
-            "invalid database URL; use one such as postgresql://muniment@db.example.org/muniment"
+            "invalid database URL: use one such as postgresql://muniment@db.example.org/muniment"
         ) from None
 
 
@@ -101,7 +101,7 @@ def _read_url_file(path: Path) -> str:
             status = os.fstat(file.fileno())
             check_owner_and_mode(path, status)
             if status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-                raise ConfigInvalid(f"{path} is readable by other users; run: chmod 600 {path}")
+                raise ConfigInvalid(f"{path} is readable by others; run: chmod 600 {path}")
             text = file.read(MAX_URL_BYTES + 1)
     except OSError as error:
         raise ConfigInvalid(f"the file with the database URL cannot be read: {error.strerror}") from None

@@ -255,7 +255,7 @@ class HomeCore(ServedCore):
     def _lock_turn(self) -> Iterator[None]:
         """Allow only one turn of the home here: a stalled job may start again in the meantime."""
         if not self._turn_lock.acquire(timeout=TURN_WAIT_SECONDS):
-            raise DeadlineExceeded("the home has a turn already")
+            raise DeadlineExceeded("the home already has a running turn")
         try:
             yield
         finally:

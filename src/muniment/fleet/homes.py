@@ -36,7 +36,7 @@ def check_name(home: str) -> str:
     """
     if _NAME.fullmatch(home) is None:
         raise ConfigInvalid(
-            f"invalid home name {printable(home)}; use up to {MAX_NAME} letters, digits, . _ : @ -"
+            f"invalid home name {printable(home)!r}: use up to {MAX_NAME} letters, digits, . _ : @ -"
         )
     return home
 

@@ -79,7 +79,7 @@ _REASONS: Final = {
     problems.ReadOnlySqlTransaction: "the database is read-only: this is a standby, or is being repaired",
     problems.InsufficientPrivilege: "the role lacks a permission; run: muniment fleet migrate",
     problems.UndefinedTable: "the database has no ledger; run: muniment fleet migrate",
-    problems.LockNotAvailable: f"another node has kept the home busy for {LOCK_SECONDS} s; try again",
+    problems.LockNotAvailable: f"another node has used the home for {LOCK_SECONDS} s; try again",
 }
 _UNAVAILABLE_ERRORS: Final = (
     psycopg.OperationalError,
@@ -259,7 +259,7 @@ class HomeLedger(Ledger):
                     pass
                 found = cursor.fetchone()
                 if found is None and self.epoch is None:
-                    raise ManagedMemoryUnavailable(self.name, "the home does not exist")
+                    raise ManagedMemoryUnavailable(self.name, "home not found")
                 # The lease of a deleted home is lost too: otherwise its holder would retry for ever.
                 if self.epoch is not None and (found is None or found[0] != self.epoch):
                     raise LeaseLost(self.home)

@@ -65,7 +65,7 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
             if version < MIN_SERVER:
                 raise ConfigInvalid(f"PostgreSQL {version // 10_000} is too old; use 15 or newer")
             if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
-                raise ConfigInvalid(f"the nodes' role {printable(role)} does not exist; create it first")
+                raise ConfigInvalid(f"role {printable(role)} not found; create it first")
             # Held until the connection is closed.
             connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             return tuple(_run_migrations(connection, key, role))

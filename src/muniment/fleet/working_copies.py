@@ -311,7 +311,7 @@ class WorkingCopy:
     def _read_position(self) -> copy_files.LedgerPosition:
         found = copy_files.read_position(self._ledger)
         if found is None:
-            raise ManagedMemoryUnavailable(self._ledger.name, "the home does not exist")
+            raise ManagedMemoryUnavailable(self._ledger.name, "home not found")
         return found
 
     def _advance(self, opened: OpenCopy, number: int) -> None:

@@ -320,7 +320,7 @@ class MemoriesDirectory:
         """Write a file; return a remark if a secret was removed, otherwise an empty text."""
         self._entries.write(path, text, stored, self._trust, deadline)
         is_complete = self._entries.encode_text(text) == encode(text)
-        return "" if is_complete else "\nText that looked like a secret was removed."
+        return "" if is_complete else "\nA possible secret was removed."
 
     def _read_editable_file(self, displayed_path: str) -> StoredEntry:
         """Read the file to edit."""

@@ -66,7 +66,7 @@ def encode_name(text: str) -> str:
         ):
             name = _escape(name[0]) + name[1:]  # Reserved by Muniment or Windows, or similar to such a name.
     except UnicodeEncodeError:
-        raise BadArguments("a key or label contains an unpaired surrogate") from None
+        raise BadArguments("a key or label contains a lone surrogate") from None
     return name
 
 
@@ -174,7 +174,7 @@ def _check_json(value: object, location: str, depth: int) -> None:
 def _check_scalar(value: object, location: str) -> None:
     if isinstance(value, str):
         if any("\ud800" <= char <= "\udfff" for char in value):
-            raise BadArguments(f"{location} contains an unpaired surrogate")
+            raise BadArguments(f"{location} contains a lone surrogate")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadArguments(f"{location} is not finite, so JSON cannot represent it")

@@ -185,11 +185,9 @@ def _resolve_path(scope: Scope, configured_path: str) -> Path:
 def _raise_path_error(scope: Scope, configured_path: str, error: OSError) -> NoReturn:
     displayed_path = printable(configured_path)
     if isinstance(error, FileNotFoundError) and Path(configured_path).is_symlink():
-        reason = (
-            f"{displayed_path} is a link to a missing target; create the target or bind another directory"
-        )
+        reason = f"{displayed_path} is a broken link; create its target or bind another directory"
     elif isinstance(error, FileNotFoundError):
-        reason = f"{displayed_path} does not exist; create it (mkdir -m 700) or bind another directory"
+        reason = f"{displayed_path} not found; create it (mkdir -m 700) or bind another directory"
     elif isinstance(error, NotADirectoryError):
         reason = f"{displayed_path} is not a directory; bind a directory"
     else:
@@ -215,7 +213,7 @@ def _require_private(scope: Scope, configured_path: str, real_path: Path, found:
         is_shared = mode & stat.S_ISVTX
         remedy = "bind a private directory" if is_shared else f"run: chmod go-w {printable(str(real_path))}"
         raise ManagedMemoryUnavailable(
-            scope, f"{displayed_path} can be written by others (mode {mode:04o}); {remedy}"
+            scope, f"{displayed_path} is writable by others (mode {mode:04o}); {remedy}"
         )
 
 

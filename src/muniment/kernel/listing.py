@@ -90,7 +90,7 @@ class OpenDirectory(Descriptor):
         """
         found: list[NameStatus] = []
         if not self.status.st_nlink:  # The C library would call it empty.
-            raise NotFound(f"{printable(self._path.text)} does not exist")
+            raise NotFound(f"{printable(self._path.text)} not found")
         try:
             with os.scandir(self.fd) as listed:
                 for item in listed:

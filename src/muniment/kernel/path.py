@@ -59,7 +59,7 @@ BLANKS: Final = frozenset(
 _CATEGORIES: Final = {
     "Cc": "a control character",
     "Cf": "an invisible format character",
-    "Cs": "half of a surrogate pair",
+    "Cs": "a lone surrogate",
     "Co": "a private-use character",
     "Cn": "an unassigned character",
     "Zl": "a line separator",
@@ -172,7 +172,7 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
         if scope in scopes:
             return path
         choice = " or ".join(f"{each}/" for each in scopes) or "a scope (this memory has none)"
-        reason = f"{printable(scope)!r} is not a scope of this memory; begin the path with {choice}"
+        reason = f"unknown scope {printable(scope)!r}; begin the path with {choice}"
         refusal: PathEscape | Refusal = Refused(reason, rule="scopes", layer=GRAMMAR_LAYER)
     except (PathEscape, BadName) as error:
         refusal = error

@@ -350,7 +350,7 @@ def _raise_file_type_error(displayed_path: str, found: Stat) -> NoReturn:
     if not stat.S_ISREG(found.st_mode):
         raise PathEscape(Via.SPECIAL, displayed_path)
     if found.st_nlink == 0:
-        raise NotFound(f"{printable(displayed_path)} does not exist")
+        raise NotFound(f"{printable(displayed_path)} not found")
     # The other name may be anywhere, and the system does not show which name is the original.
     raise PathEscape(Via.HARDLINK, displayed_path)
 
@@ -360,14 +360,14 @@ def convert_open_error(displayed_path: str, error: OSError) -> MunimentError:
     if (via := _ESCAPES.get(error.errno or 0)) is not None:
         return PathEscape(via, displayed_path)
     if error.errno in _MISSING:
-        return NotFound(f"{printable(displayed_path)} does not exist")
+        return NotFound(f"{printable(displayed_path)} not found")
     return build_unreadable_error(displayed_path, error)
 
 
 def build_unreadable_error(displayed_path: str, error: OSError) -> Unreadable:
     """Return the refusal for an error that indicates neither a missing file nor an escape."""
     name = errno.errorcode.get(error.errno or 0, "unknown error")
-    return Unreadable(f"the system does not let this process read {printable(displayed_path)} ({name})")
+    return Unreadable(f"{printable(displayed_path)} cannot be read ({name})")
 
 
 def encode_name(name: str) -> bytes:

@@ -198,7 +198,7 @@ MAX_INVARIANTS: Final = 256
 
 def _validate_act(text: str) -> str:
     if text != "*" and text not in ACTS:
-        raise ValueError(f"unknown verb {text!r}; use {', '.join(ACTS)} or *")
+        raise ValueError(f"unknown verb {text!r}; use one of {', '.join(ACTS)}, *")
     return text
 
 

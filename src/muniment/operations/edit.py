@@ -183,7 +183,7 @@ def toggle_pin(
     new_path = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, context.policy.scopes)
     if not _can_see_move(context, path, new_path, recallable_only=recallable_only):
         # The same message as `JobContext.read_file` for a missing file.
-        raise NotFound(f"{printable(path.text)} does not exist")
+        raise NotFound(f"{printable(path.text)} not found")
     try:
         policy = widen_for_move(context.policy, (path, new_path))
     except Refusal as error:

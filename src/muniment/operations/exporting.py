@@ -125,7 +125,7 @@ def parse_format(name: str) -> ExportFormat:
         case "tar" | "jsonl":
             return name
         case _:
-            raise ConfigInvalid(f"invalid format {name!r}: use tar or jsonl")
+            raise ConfigInvalid(f"unknown format {name!r}; use tar or jsonl")
 
 
 def collect_visible(

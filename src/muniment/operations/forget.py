@@ -271,9 +271,7 @@ def _parse_words(query: str) -> tuple[str, ...]:
             "the query contains no significant word; nothing was removed; describe what to forget"
         )
     if len(words) > MAX_QUERY_WORDS:
-        raise InvalidContent(
-            f"the query has {len(words)} significant words, and may have {MAX_QUERY_WORDS}; use fewer words"
-        )
+        raise InvalidContent(f"the query has {len(words)} significant words; use at most {MAX_QUERY_WORDS}")
     return words
 
 
@@ -326,12 +324,12 @@ def _describe_no_match(task: _ForgetJob, parsed_query: ParsedQuery) -> str:
     nothing.
     """
     if isinstance(parsed_query, CanonicalPath):
-        return f"no entry to remove at {parsed_query.text}"
+        return f"entry {parsed_query.text} not found"
     word_list = shorten(", ".join(parsed_query), MAX_QUERY_CHARS)
     summary = f"no single entry matches: {word_list}; use its path or more of its words"
     if not task.uses_rules:
         summary = "this describes no entry that may be removed"
-    return f"{summary}; these are near: {', '.join(task.near)}" if task.near else summary
+    return f"{summary}; similar entries: {', '.join(task.near)}" if task.near else summary
 
 
 def _join_paths(removed: Iterable[RemovedEntry]) -> str:
@@ -346,7 +344,7 @@ def _find_excess(matches: Sequence[_MatchedPart], limit: int) -> str | None:
     """Return the problem if there are too many matches (step 5), else None."""
     if len(matches) <= limit:
         return None
-    return f"this matches {len(matches)} things, and one forget may remove {limit}; use more words"
+    return f"this matches {len(matches)} items, and one forget may remove {limit}; use more words"
 
 
 def _reject_excess(task: _ForgetJob, matches: Sequence[_MatchedPart], problem: str) -> ForgetResult:

@@ -74,9 +74,9 @@ class JobContext:
         if scope is not None and scope not in self.roots:
             if scope in self.policy.scopes:
                 raise InvalidScope(
-                    f"no repository contains this directory; for scope {scope} pass --workspace DIR"
+                    f"scope {scope} not available: not inside a repository; pass --workspace DIR"
                 )
-            raise InvalidScope(f"invalid scope {scope!r}: use one of {', '.join(self.roots)}")
+            raise InvalidScope(f"unknown scope {scope!r}; use one of {', '.join(self.roots)}")
         for root in self.roots.values():
             root.verify()
         return tuple(self.roots) if scope is None else (Scope(scope),)

@@ -162,4 +162,4 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
 
 
 def _create_missing_error(path: CanonicalPath) -> NotFound:
-    return NotFound(f"no entry at {path.text}")
+    return NotFound(f"entry {path.text} not found")

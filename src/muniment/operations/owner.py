@@ -28,7 +28,7 @@ def explain(context: JobContext, verb: str, unsafe_path: str) -> Explained:
         BadArguments: unknown verb.
     """
     if verb not in list(Verb):
-        raise BadArguments(f"invalid verb {verb!r}: use one of {', '.join(Verb)}")
+        raise BadArguments(f"unknown verb {verb!r}; use one of {', '.join(Verb)}")
     try:
         decision = PolicyEvaluator(context.policy).decide(
             Verb(verb), canonicalise(parse_address(unsafe_path), context.roots)

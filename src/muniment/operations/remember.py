@@ -211,7 +211,7 @@ def _collect_event_fields(result: RememberResult) -> dict[str, object]:
 def _reject_secret(request: RememberRequest, context: JobContext) -> None:
     """Reject a fact that was queued without its secret, unless the policy accepts the rest."""
     if request.secret is not None and (not request.content or context.policy.content.secrets != "redact"):
-        raise RememberRefused("rejected: the text contains what looks like a secret; remove it")
+        raise RememberRefused("rejected: the text contains a possible secret; remove it")
 
 
 def _prepare_run(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
@@ -220,7 +220,7 @@ def _prepare_run(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
         raise InvalidContent(
-            f"invalid context mode {request.context!r}: use one of {known}", code="invalid_context_mode"
+            f"unknown context mode {request.context!r}; use one of {known}", code="invalid_context_mode"
         )
     mode = ContextMode(request.context)
     task.ends = determine_end(request, fact)
@@ -246,7 +246,7 @@ def _redact_secrets(fact: str, policy: Policy) -> str:
     if policy.content.secrets == "redact":
         fact = redact_secrets(fact)
     if (found := find_secret(fact.encode(), "")) is not None:
-        problem = f"line {found.line} contains what looks like a secret ({found.rule}); remove it"
+        problem = f"line {found.line} contains a possible secret ({found.rule}); remove it"
         raise RememberRefused(f"rejected: {problem}")
     return fact
 

@@ -96,7 +96,7 @@ class RememberJob(Job):
     def create_replacement_error(self) -> Exception:
         """Return the exception to raise if a change would replace an entry that it may not replace."""
         if self.uses_rules:
-            return RememberRefused("denied: a fact that ends must be a separate entry")
+            return RememberRefused("rejected: a fact that ends must be a separate entry")
         return FallBackToRules("it would have replaced an entry with text that is not from the fact")
 
     def find_end(self, text: str) -> End | None:

@@ -37,7 +37,7 @@ def check_content(content: str) -> str:
         raise InvalidContent("the text contains a NUL character; remove it")
     size = count_bytes(fact)
     if size > MAX_FACT_BYTES:
-        raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
+        raise InvalidContent(f"the text has {size} bytes; use at most {MAX_FACT_BYTES}")
     if find_overlong_run(fact) is not None:
         raise InvalidContent(f"the text contains more than {MAX_MARKS} combining marks in a row; remove them")
     return fact

@@ -354,7 +354,7 @@ def undo_task(
 def _run_undo(task: str, run: Run, context: JobContext, deadline: Deadline) -> UndoResult:
     commit_row = find_commit(context.state, task)
     if commit_row is None:
-        raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
+        raise NotFound(f"task {printable(task)!r} not found; see: muniment history")
     undone = find_undoing_task(context.state, task)
     if undone is not None:
         raise AlreadyUndone(task, undone)

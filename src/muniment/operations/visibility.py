@@ -194,7 +194,7 @@ class Visibility:
             return error
         match error:
             case JobFailed():
-                message = f"this matches {error.meant} things, and one forget may remove {error.limit}"
+                message = f"this matches {error.meant} items, and one forget may remove {error.limit}"
                 message = f"{message}; use more words; nothing was removed"
                 return JobFailed(
                     message, code=error.code, paths=visible_paths, meant=error.meant, limit=error.limit

@@ -163,9 +163,7 @@ def read_text(path: Path) -> FileSnapshot | None:
             descriptor = stack.enter_context(open_descriptor(path, FOLLOW_FLAGS))
         except FileNotFoundError:
             if path.is_symlink():
-                raise PolicyInvalid(
-                    "E100", displayed_path, "is a link to a missing file; repair or remove it"
-                ) from None
+                raise PolicyInvalid("E100", displayed_path, "is a broken link; repair or remove it") from None
             return None
         except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
             raise PolicyInvalid("E100", displayed_path, f"cannot be read: {_describe_error(error)}") from None

@@ -190,7 +190,7 @@ def _build_owner_error(path: Path, found: os.stat_result) -> ConfigInvalid:
 def _build_mode_error(path: Path, found: os.stat_result) -> ConfigInvalid:
     displayed_path = printable(str(path))
     return ConfigInvalid(
-        f"{displayed_path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
+        f"{displayed_path} is writable by others (mode {stat.S_IMODE(found.st_mode):04o}), who could have "
         f"changed it; review it, then run: chmod go-w {shlex.quote(displayed_path)}"
     )
 

@@ -105,7 +105,7 @@ def _check_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | N
     first = pattern.removeprefix("/").partition("/")[0]
     if not is_anchored(pattern) or any(fnmatchcase(scope, first) for scope in scopes):
         return None
-    return "E206", f"begins with {first!r}, which is not a scope; the scopes are {', '.join(scopes)}"
+    return "E206", f"begins with the unknown scope {first!r}; use one of {', '.join(scopes)}"
 
 
 # -- second opinion ----------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def _run_ssh_keygen(
     except (OSError, ValueError) as error:
         problem = f"cannot be run: {error}"
     except subprocess.TimeoutExpired:
-        problem = f"did not answer within {seconds:.0f} seconds"
+        problem = f"did not respond within {seconds:.0f} s"
     raise PolicyInvalid("E142", program, problem)
 
 

@@ -404,7 +404,7 @@ POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 def _validate_verb(text: str) -> str:
     if text != "*" and text not in set(Verb):
         raise PydanticCustomError(
-            "E109", "{text} is not a verb; use {verbs}", _build_message_values(text, Verb)
+            "E109", "unknown verb {text}; use one of {verbs}", _build_message_values(text, Verb)
         )
     return text
 
@@ -448,7 +448,7 @@ def _validate_rule_id(name: str) -> str:
 def _validate_gate(value: object) -> object:
     if value not in GATES:
         raise PydanticCustomError(
-            "E104", "{text} is not a gate; use {verbs}", _build_message_values(str(value), GATES)
+            "E104", "unknown gate {text}; use one of {verbs}", _build_message_values(str(value), GATES)
         )
     return value
 

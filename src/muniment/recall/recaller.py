@@ -179,7 +179,7 @@ class Recaller:
             needs, 1, key=lambda each: len(self.build_result([reading], reader, each).entries)
         )
         return ConfigInvalid(
-            f"the budget of {budget} tokens has no room for one entry; use at least {needs[least]}"
+            f"the budget of {budget} tokens is too small for one entry; use at least {needs[least]}"
         )
 
     def run_with_roots(

@@ -39,7 +39,7 @@ Enqueue = Callable[[str], str]
 Raises `MunimentError` or `OSError` if it cannot.
 """
 
-_NOTHING_FOUND: Final = "Nothing in the memory is about that."
+_NOTHING_FOUND: Final = "No entry matches."
 _LIMIT_REACHED: Final = "error: the search limit of this task is reached; continue with what you know"
 
 _NAME_CHARS: Final = 80
@@ -219,7 +219,7 @@ def _parse_arguments(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_fact(arguments: Mapping[str, Any]) -> str:
     if set(arguments) != {"fact"} or not isinstance(arguments["fact"], str):
-        raise ValueError("remember_this requires fact, a text")
+        raise ValueError("remember_this requires fact, a string")
     return arguments["fact"]
 
 
@@ -230,7 +230,7 @@ def _read_search(arguments: Mapping[str, Any]) -> _SubagentSearch:
         arguments.get("limit", MAX_ENTRIES),
     )
     if set(arguments) - {"query", "scope", "limit"} or not isinstance(query, str) or not query.strip():
-        raise ValueError("search_memory requires query, a text; scope and limit are optional")
+        raise ValueError("search_memory requires query, a string; scope and limit are optional")
     if not isinstance(scope, str) or scope not in {"project", "global"}:
         raise ValueError("invalid scope: use project or global")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_ENTRIES:

@@ -470,4 +470,4 @@ def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:
         raise InvalidScope(f"no root is bound; bind a directory to each scope that you need: {known}")
     for name in roots:
         if name not in policy.scopes:
-            raise InvalidScope(f"the policy declares no scope {name!r}; it has {', '.join(policy.scopes)}")
+            raise InvalidScope(f"unknown scope {name!r}; use one of {', '.join(policy.scopes)}")

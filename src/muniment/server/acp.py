@@ -118,7 +118,7 @@ def read_message(line: bytes) -> RpcMessage | bytes:
         return format_error(None, PARSE_ERROR, "invalid_json", "The line is not JSON, or is ambiguous JSON.")
     if has_broken_id(found):
         return format_error(
-            None, PARSE_ERROR, "invalid_json", "The `id` contains half of a character; send whole ones."
+            None, PARSE_ERROR, "invalid_json", "The `id` contains a lone surrogate; send valid Unicode."
         )
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
         return _format_invalid_request("The line is not a JSON-RPC 2.0 object.")
@@ -126,7 +126,7 @@ def read_message(line: bytes) -> RpcMessage | bytes:
         return RpcMessage()
     method, request_id, params = found.get("method"), found.get("id"), found.get("params", {})
     if not isinstance(method, str):
-        return _format_invalid_request("`method` must be a text.")
+        return _format_invalid_request("`method` must be a string.")
     if "id" not in found:
         return RpcMessage(method, params if isinstance(params, dict) else {})
     if (problem := find_request_id_problem(found)) is not None:

@@ -466,10 +466,8 @@ def normalize_origin(text: str) -> str:
     """
     found = _ORIGIN.fullmatch(text)
     if found is None or int(found[3] or 0) > _MAX_PORT:
-        explanation = (
-            "invalid origin; use one such as https://memory.example.org:8443, without a slash at its end"
-        )
-        raise ConfigInvalid(f"--allow-origin {printable(text)}: {explanation}")
+        explanation = "use an origin such as https://memory.example.org:8443, without a slash at its end"
+        raise ConfigInvalid(f"invalid --allow-origin {printable(text)!r}: {explanation}")
     scheme, host, port = (part and part.lower() for part in found.groups())
     has_explicit_port = port is not None and (scheme, port) not in _USUAL_PORTS
     return f"{scheme}://{host}:{port}" if has_explicit_port else f"{scheme}://{host}"

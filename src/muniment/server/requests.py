@@ -60,7 +60,9 @@ def parse_remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewT
             parse_expiry(body.expires, compute_local_day())
         except ValueError:
             raise _build_field_problem(
-                "invalid_expires", "expires", "must be a date from today on or a number of days"
+                "invalid_expires",
+                "expires",
+                "use today or a later day (2026-12-31), or a number of days (30d)",
             ) from None
         arguments["expires"] = body.expires
     public_arguments = {"contextMode": context} | _build_public_scope(scope)
@@ -151,7 +153,7 @@ def validate_document(model: type[M], document: dict[str, Any], codes: Mapping[s
     if not is_closed:
         # Do not repeat what was sent, not even its names.
         names = ", ".join(to_camel(name) for name in model.model_fields) or "no field"
-        raise HttpProblem("invalid_request", detail=f"unknown field; this request takes {names}")
+        raise HttpProblem("invalid_request", detail=f"unknown field; this request accepts {names}")
     return body
 
 
@@ -180,7 +182,7 @@ def _select_known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dic
 def _parse_text(document: Mapping[str, Any], name: str, code: str, purpose: str | None = None) -> str:
     sent = document.get(name)
     if not isinstance(sent, str):
-        raise _build_field_problem(code, name, "is missing" if sent is None else "is not a text")
+        raise _build_field_problem(code, name, "is missing" if sent is None else "is not a string")
     try:
         return check_content(sent) if purpose is None else check_query(sent, purpose)
     except MunimentError as error:
@@ -201,7 +203,7 @@ def _check_scope(sent: str | None, fields: set[str], workspace: ServedWorkspace)
         raise _build_field_problem(
             "invalid_scope",
             "scope",
-            "is not a scope of the policy; leave it out, or use one that the policy has",
+            "unknown scope; use a scope of the policy, or leave it out",
         )
     return sent
 

@@ -267,11 +267,11 @@ def check_names(name: str, clients: Collection[str], *, allow_owner_name: bool =
     """
     if _NAME.fullmatch(name) is None or (name == OWNER and not allow_owner_name):
         raise ConfigInvalid(
-            f"invalid token name {name!r}; use up to 64 letters, digits, . _ -, not {OWNER!r}"
+            f"invalid token name {name!r}: use up to 64 letters, digits, . _ -, not {OWNER!r}"
         )
     for each in clients:
         if _ID.fullmatch(each) is None:
-            raise ConfigInvalid(f"invalid client id {each!r}; use up to 128 letters, digits, . _ : -")
+            raise ConfigInvalid(f"invalid client id {each!r}: use up to 128 letters, digits, . _ : -")
 
 
 def is_token(unsafe_text: str) -> bool:
@@ -314,13 +314,13 @@ def _read_token(path: Path) -> str:
             if not stat.S_ISREG(status.st_mode) or not is_private(path, status):
                 raise ManagedMemoryUnavailable(
                     str(path),
-                    "is not a private file of yours (0600); delete it, and the next start creates a new one",
+                    "is not a private file of this user (mode 0600); delete it: the next start creates it",
                 )
             text = read_up_to(fd, _MAX_TOKEN_FILE_BYTES).strip().decode("latin-1")
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
     if _TOKEN.fullmatch(text) is None:
         raise ManagedMemoryUnavailable(
-            str(path), "does not contain a token; delete it, and the next start creates a new one"
+            str(path), "does not contain a token; delete it: the next start creates it"
         )
     return text

@@ -73,7 +73,7 @@ class Writer(ChangeWriter):
         with self._lock:  # Nothing may enter the queue after its end marker.
             if self._is_closed:
                 raise LaneError(
-                    "the daemon is stopping; send the request again after it has restarted",
+                    "the daemon is stopping; send the request again after its restart",
                     code="workspace_draining",
                 )
             self._pending.put((change, future))

@@ -534,7 +534,7 @@ def _resolve_task(task: str, context: EraseContext) -> EraseTarget:
     known = "SELECT 1 FROM {} WHERE {} = ? LIMIT 1"
     columns = {"step": "task", "review": "task", "record": "task", "task": "id"}
     if not any(state.ledger.rows(known.format(*each), (task,)) for each in columns.items()):
-        raise NotFound(f"unknown task {printable(task)!r}; see: muniment history")
+        raise NotFound(f"task {printable(task)!r} not found; see: muniment history")
     return EraseTarget(frozenset(files), _list_paths(state, files), frozenset({task}))
 
 
@@ -613,7 +613,7 @@ def _find_traces(
         runs,
     )
     if not (target.tasks or present or removed or any(item_keys.values()) or _was_erased(target, state)):
-        raise NotFound(f"no entry at {min(target.paths)}, now or earlier; see: muniment history")
+        raise NotFound(f"entry {min(target.paths)} not found, now or in the history; see: muniment history")
     return found
 
 

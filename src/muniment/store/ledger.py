@@ -618,7 +618,7 @@ def explain_origin(
     if last is None and _find_last_change(state, root, build_erased_name(state, root, path.rel)) is not None:
         raise Erased(f"the entry at {path.text} was erased")
     if last is None:
-        raise NotFound(f"no entry at {path.text}, now or earlier")
+        raise NotFound(f"entry {path.text} not found, now or in the history")
     if found is not None:
         return _build_origin(path, "edited", found.trust, last.run, sentences)
     return _build_origin(path, "removed" if last.after_digest is None else "missing", None, last.run)

@@ -626,7 +626,7 @@ def _lock_private_directory(directory: Path) -> Iterator[None]:
         with convert_errors(directory):
             found = os.fstat(fd)
         if found.st_uid != os.geteuid():
-            raise build_unavailable_error(directory, "belongs to another user; use a directory that you own")
+            raise build_unavailable_error(directory, "belongs to another user; use your own directory")
         if found.st_mode & _OTHERS_MAY_WRITE:
             raise build_unavailable_error(
                 directory, f"is writable by others; run: chmod 700 {printable(str(directory))}"

@@ -373,7 +373,7 @@ def find_review_reasons(
         yield from _find_text_reasons(path, draft.after, trust, policy)
         is_new_name = draft.base is None and policy.content.instructions == "quarantine"
         if is_new_name and find_name_gate(draft.path.text, draft.trust) == INSTRUCTIONS_GATE:
-            yield "the name of a new entry speaks to an agent"
+            yield "the name of a new entry addresses an agent"
 
 
 def _find_text_reasons(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
@@ -399,7 +399,7 @@ def _find_risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
         policy.content.instructions == "quarantine"
         and (rule := find_agent_instruction(text, trust)) is not None
     ):
-        yield f"speaks to an agent ({rule})"
+        yield f"addresses an agent ({rule})"
     if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
         found = find_poison(text)
         if found is not None:

@@ -436,7 +436,7 @@ def _unpack(
 def _check_manifest(manifest: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
     """Return the manifest if it lists exactly the files found."""
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError("the manifest has an unknown format; expected {FORMAT}")
+        raise ValueError(f"the manifest has an unknown format; expected {FORMAT}")
     files, roots = manifest.get("files"), manifest.get("roots")
     texts = [manifest.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
     is_valid = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)

@@ -140,7 +140,7 @@ class _PreparedItem:
         """Return the kind of batch that it is committed in."""
         if not self.reasons:
             return ACCEPTED
-        return ADDRESSES_AGENT if any("speaks to an agent" in each for each in self.reasons) else PENDING
+        return ADDRESSES_AGENT if any("addresses an agent" in each for each in self.reasons) else PENDING
 
     def finalize(self, run: Run) -> bytes:
         """Return the final bytes."""
@@ -385,7 +385,7 @@ class _Import:
         """Return an entry of an export at its original path."""
         path = canonicalise(item.path, self._context.policy.scopes)
         if path.scope not in {*self._context.roots, *self._request.scopes_to_create}:
-            raise NotFound(f"no {path.scope} here; pass its --workspace DIR")
+            raise NotFound(f"scope {path.scope} not available; pass its --workspace DIR")
         trust = cap_trust(item, self._request.trust)
         data = lower_trust_claim(entry, trust)
         current = self._known_texts.read_or_none(path)

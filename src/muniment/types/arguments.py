@@ -14,9 +14,9 @@ def check_texts(**arguments: object) -> None:
     """
     for name, value in arguments.items():
         if value is None:
-            raise BadArguments(f"{name} is missing: pass a text")
+            raise BadArguments(f"{name} is missing: pass a string")
         if not isinstance(value, str):
-            raise BadArguments(f"{name} must be a text, not {type(value).__name__}")
+            raise BadArguments(f"{name} must be a string, not {type(value).__name__}")
 
 
 def check_optional_texts(**arguments: object) -> None:
@@ -37,7 +37,7 @@ def parse_trust(value: str | None) -> Trust:
     try:
         return Trust.OWNER if value is None else Trust(value)
     except ValueError:
-        raise BadArguments(f"invalid trust {value!r}: use one of {', '.join(Trust)}") from None
+        raise BadArguments(f"unknown trust {value!r}; use one of {', '.join(Trust)}") from None
 
 
 def parse_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
@@ -49,8 +49,8 @@ def parse_integer(name: str, value: object, *, minimum: int, maximum: int | None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadArguments(f"{name} {value!r} is not a whole number")
+        raise BadArguments(f"invalid {name} {value!r}: use a whole number")
     if value < minimum or (maximum is not None and value > maximum):
         bounds = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
-        raise BadArguments(f"{name} {value!r} is out of range: use {bounds}")
+        raise BadArguments(f"invalid {name} {value!r}: use {bounds}")
     return value

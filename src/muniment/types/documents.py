@@ -224,11 +224,11 @@ def _parse_value(expected_type: Any, value: Any, name: str, label: str) -> Any:
         if issubclass(item, WireDocument):
             return tuple(parse_document(item, each, item.noun) for each in value)
         if not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{name} of {label} contains something other than texts")
+            raise ValueError(f"{name} of {label} contains values that are not strings")
         return tuple(value)
     if isinstance(expected_type, type) and issubclass(expected_type, WireDocument):
         return parse_document(expected_type, value, expected_type.noun)
-    kind, problem = _SIMPLE_TYPES.get(expected_type, (str, "is not a text"))
+    kind, problem = _SIMPLE_TYPES.get(expected_type, (str, "is not a string"))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{name} of {label} {problem}")
     if expected_type is MunimentError:

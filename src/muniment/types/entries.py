@@ -61,7 +61,7 @@ class EntryShown(WireDocument):
     at: Annotated[str, "When its file was written."]
     expires: Annotated[str | None, "The last day on which it is shown."] = None
     ends: Annotated[str | None, "The last day on which it applies, by its own text."] = None
-    pinned: Annotated[bool, "Whether it is in `pinned/`, where no run changes it."]
+    pinned: Annotated[bool, "Whether it is in `pinned/`: no run changes it there."]
     withheld: Annotated[str | None, "The gate that withholds it from models; only its owner sees it."] = None
     digest: Annotated[str, "Of its file; `edit` accepts it."]
 

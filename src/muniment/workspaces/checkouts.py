@@ -87,7 +87,7 @@ def find_checkout(directory: Path) -> Checkout:
     try:
         start = directory.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
-        raise ConfigInvalid(f"the workspace {directory} does not exist") from None
+        raise ConfigInvalid(f"workspace {directory} not found") from None
     if not start.is_dir():
         raise ConfigInvalid(f"the workspace {directory} is not a directory")
     path = next((each for each in (start, *start.parents) if os.path.lexists(each / GIT)), None)

@@ -582,7 +582,7 @@ def _require_project(projects: Projects, home: Path, project_id: str) -> Project
 
 
 def _build_unknown_project_error(text: str) -> ConfigInvalid:
-    return ConfigInvalid(f"unknown project {printable(text)}; see: muniment projects list")
+    return ConfigInvalid(f"project {printable(text)!r} not found; see: muniment projects list")
 
 
 def _is_recorded(found: Binding) -> bool:
@@ -750,5 +750,5 @@ def find_project_id(projects: Projects, home: Path, text: str) -> str:
             raise _build_unknown_project_error(text)
         case _:
             raise ConfigInvalid(
-                f"{printable(text)} is the name of several projects; use one of their ids: {', '.join(known)}"
+                f"{printable(text)} is the name of several projects; use one of these ids: {', '.join(known)}"
             )

@@ -196,7 +196,7 @@ def test_acp_reports_broken_policy_and_stops_without_host(start, tmp_path, also_
 
 def test_acp_startup_failure_prints_reason_on_stderr(cli, work_directory, monkeypatch, capfd):
     for arguments, reason in (
-        ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
+        ("--workspace nowhere", "workspace nowhere not found [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
     ):
         (message,) = cli.lines("acp", *arguments.split(), code=1)

@@ -143,15 +143,15 @@ def test_invalid_command_line_exits_2_with_reason(cli):
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
         *("erase", "erase user/a.md --verify -"),
         *(
-            "recall | give a message or words to search for",
-            "recall \t | give a message or words to search for",
+            "recall | the query is empty: describe what to recall",
+            "recall \t | the query is empty: describe what to recall",
             "recall x --limit=0 | --limit",
         ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | unknown target", "conformance --peer mcp= | unknown target"),
-        "conformance --peer muniment | is given twice",
-        *("conformance --class nonsense | unknown class", "conformance --case x | unknown case"),
+        "conformance --peer muniment | is listed twice",
+        *("conformance --class nonsense | unknown class", "conformance --case x | case 'x' not found"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):
         line, _, message = row.partition(" | ")
@@ -305,7 +305,7 @@ def test_invalid_model_settings_print_one_line_and_write_nothing(cli, home, root
     monkeypatch.undo()
     for url in ("http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"):
         (message,) = cli.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
-        assert re.fullmatch(r"not saved: the base URL .*\[config_invalid\]", message)
+        assert re.fullmatch(r"not saved: invalid base URL .*\[config_invalid\]", message)
     assert list(roots["user"].iterdir()) == []
 
 
@@ -373,7 +373,7 @@ def test_ls_lists_entries_and_skipped_files(cli, roots):
         assert cli.lines("ls", f"project/{argument}") == ["project: 1 entry", f"  project/{path}  b"]
     assert "user" not in cli("ls", "project").stdout
     assert cli("ls", "/").exit_code == 1
-    message = "not listed: no entries at user/nope [not_found]"
+    message = "not listed: no entries found at user/nope [not_found]"
     assert cli.lines("ls", "user/nope", code=1) == [message]
 
 

@@ -59,8 +59,10 @@ def test_doctor_on_full_system_reports_every_layer(doctor):
     assert [line.split()[0] for line in lines[1:8]] == list(FenceLayer)
     assert all(line.endswith(" active") for line in lines[1:8] if "mdwe" not in line)
     attempts = lines[lines.index("tried in temporary workers:") + 1 :]
-    assert re.match(r"  held +EPERM +read a file outside by its absolute path$", attempts[0])
-    assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in attempts) == len(ATTEMPTS)
+    assert re.match(r"  stopped +EPERM +read a file outside by its absolute path$", attempts[0])
+    assert sum(line.startswith(("  stopped ", "  open ", "  not tried ")) for line in attempts) == len(
+        ATTEMPTS
+    )
     open_attempt = r"open: a worker can read the size of a file outside .*does not stop it"
     assert any(re.match(open_attempt, line) for line in lines)
     summary = "enforcement full; policy hardened requires full: met"
@@ -118,9 +120,9 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
 
     fake_findings(change=break_first_finding)
     lines = doctor(code=1)
-    failed_line = r"  NOT HELD +done +read a file .* \(landlock should stop it\)"
+    failed_line = r"  NOT STOPPED +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(failed_line, line) for line in lines)
-    assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
+    assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT stopped"
     assert (
         lines[-2]
         == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
@@ -133,7 +135,7 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
 
 WITHHELD = {
     "landlock_unknown": "offered no .*the system returned ENOSYS; it requires Linux 6.2 built with",
-    "landlock_switched_off": "offered no .*switched off; add landlock to .* boot parameter lsm=",
+    "landlock_switched_off": "offered no .*disabled; add landlock to .* boot parameter lsm=",
     "landlock_not_entered": "offered ABI .*returned EPERM.* profile allow landlock_create_ruleset",
     "landlock_pretended": "offered ABI .*accepted it without effect",
     "seccomp_pretended": "offered yes .*accepted it without effect",
@@ -154,7 +156,7 @@ def test_doctor_in_restricted_container_exits_1_with_reason(tmp_path, withheld):
     done = subprocess.run(line, check=False, capture_output=True, text=True, env=env, timeout=50)
     assert done.returncode == 1, done
     if WITHHELD[withheld] is None:
-        assert "not examined: the zygote" in done.stderr
+        assert "not tested: the zygote" in done.stderr
         return
     (layer,) = CASES[withheld].missing
     assert re.search(rf"^  {layer} .*{WITHHELD[withheld]}", done.stdout, re.MULTILINE), done.stdout
@@ -173,7 +175,7 @@ def test_doctor_reports_environment_errors(doctor, cli, monkeypatch):
     monkeypatch.setattr(
         "muniment.lab.attempts.trial.try_all", Mock(side_effect=WorkerLost("the zygote died"))
     )
-    assert doctor(code=1) == ["not examined: the zygote died [worker_lost]"]
+    assert doctor(code=1) == ["not tested: the zygote died [worker_lost]"]
     monkeypatch.setattr("muniment.lab.attempts.trial.try_all", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
     assert cli.document("doctor", code=130)["status"] == "cancelled"

@@ -110,7 +110,7 @@ def test_doctor_needs_server_unless_model_is_rules(cli):
 def test_doctor_warns_about_unencrypted_connection(cli, monkeypatch):
     no_forms = Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
     monkeypatch.setattr("muniment.agent.openai.probe", lambda *_: no_forms)
-    clear = "the memory will travel unencrypted to"
+    clear = "the memory will be sent unencrypted to"
     for url, key, warning in (
         ("http://192.0.2.1/v1", KEY, f"the key and {clear} 192.0.2.1"),
         ("http://127.evil.example/v1", "", f"{clear} 127.evil.example"),

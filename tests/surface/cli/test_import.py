@@ -196,7 +196,7 @@ def test_import_of_risky_text_waits_for_review_once(cli, tmp_path):
     done = cli.document("import", tmp_path / "tree")
     assert (done["counts"]["imported"], done["counts"]["held"]) == (1, 1)
     (pending_import,) = done["held"]
-    assert (pending_import["name"], "speaks to an agent" in pending_import["reason"]) == ("a.md", True)
+    assert (pending_import["name"], "addresses an agent" in pending_import["reason"]) == ("a.md", True)
     assert cli.document("import", tmp_path / "tree")["held"][0]["review"] == pending_import["review"]
     assert len(cli.document("review", "list")["reviews"]) == 1
     outside = write_file(tmp_path / "web", "c.md", "The moon is full.\n").parent

@@ -132,7 +132,7 @@ def test_remember_works_with_closed_streams(closed, tmp_path):
 def test_full_output_is_reported_and_fact_is_saved(tmp_path):
     done = shell(f"$MUNIMENT remember '{FACT}' >/dev/full", tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert "cannot write standard output: No space left on device" in done.stderr
+    assert "standard output cannot be written: No space left on device" in done.stderr
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_project_question_without_answer_decides_nothing(run_in, cli, roots, tmp
     assert (FACT in str(lines), "muniment projects link" in str(lines)) == (False, True)
     arguments = ("ls", f"--workspace={second}")
     assert cli.document(*arguments, bound=False)["entries"] == []
-    assert "whose memory you have" not in str(
+    assert "that already has a memory" not in str(
         cli.lines(*arguments, f"--root=project={roots['project']}", bound=False)
     )
     assert find_project(tmp_path / "home", second).needs_decision
@@ -156,11 +156,11 @@ def test_project_is_named_by_id_or_unique_name(cli, tmp_path):
     cli.document("projects", "rename", "second", "store")
     for arguments, reason in (
         (("link", "store", tmp_path / "second"), "several projects"),
-        (("link", "../x", tmp_path / "second"), "unknown project ../x"),
-        (("link", "x-" + "0" * 32, tmp_path / "second"), "unknown project x-"),
+        (("link", "../x", tmp_path / "second"), "project '../x' not found"),
+        (("link", "x-" + "0" * 32, tmp_path / "second"), "project 'x-"),
         (("rename", project_id, ""), "1 to 80"),
         (("rename", project_id, "a\nb"), "1 to 80"),
-        (("link", project_id, tmp_path / "missing"), "does not exist"),
+        (("link", project_id, tmp_path / "missing"), "not found"),
     ):
         failed = cli.document("projects", *arguments, code=1)["error"]
         assert (failed["code"], reason in failed["message"]) == ("config_invalid", True), failed

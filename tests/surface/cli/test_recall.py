@@ -79,7 +79,7 @@ def test_recall_json_supports_exclude_limit_scope_and_budget(cli):
     small = cli.document("recall", "dark editor", "--budget=140")
     assert (small["tokens"] <= 140, len(small["entries"])) == (True, 1)
     refused = cli.document("recall", "dark editor", "--budget=20", code=1)
-    assert "no room for one entry; use at least" in refused["error"]["message"]
+    assert "too small for one entry; use at least" in refused["error"]["message"]
 
 
 # -- in a tree without a commit ------------------------------------------------------------------------

@@ -125,16 +125,16 @@ def test_serve_rejects_invalid_options_with_reason(cli, work_directory, home, tm
             (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: invalid host name"),
             (
                 "--allow-host http://x.y/",
-                "--allow-host http://x.y/: this is not a host name; use one such as",
+                "invalid --allow-host 'http://x.y/': use a host name such as",
             ),
-            ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
-            ("--allow-origin null", "--allow-origin null: invalid origin; use one such as https://"),
-            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: invalid origin; use one such as"),
+            ("--allow-host ok --allow-host ", "invalid --allow-host '': use a host name"),
+            ("--allow-origin null", "invalid --allow-origin 'null': use an origin such as https://"),
+            ("--allow-origin https://a.b/", "invalid --allow-origin 'https://a.b/': use an origin such as"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {OTHER_SOCKET}"),
             ("--socket no/where", f"cannot listen at no/where: No such file or directory; {OTHER_SOCKET}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
-            ("--workspace nowhere", "the workspace nowhere does not exist"),
+            ("--workspace nowhere", "workspace nowhere not found"),
             ("--workspace . --workspace .", f"duplicate workspace {work_directory}: list it once"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
             (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),
@@ -181,7 +181,7 @@ def umask():
 def test_serve_rejects_unsafe_token_file(cli, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
-    path, not_private = home / "state" / "token", "is not a private file of yours (0600)"
+    path, not_private = home / "state" / "token", "is not a private file of this user (mode 0600)"
     other = home.parent / "another's token"
     other.write_text("x" * 43)
     other.chmod(0o600)

@@ -214,7 +214,7 @@ def test_setup_creates_private_files_and_remove_deletes_them(run, user, tool):
     created = [user / name for name in FILES[tool]]
     assert [stat.S_IMODE(path.stat().st_mode) for path in created] == [0o600] * len(created)
     assert all(f"new file {path}" in done.stdout for path in created)
-    assert f"{created[-1].parent} does not exist" in done.stderr
+    assert f"{created[-1].parent} not found" in done.stderr
     run("setup", tool, "--remove", "--yes")
     assert not any(path.exists() for path in created)
 
@@ -389,7 +389,7 @@ def test_setup_writes_nothing_without_consent(run, write_tool_files, home, monke
     done = run("setup", "codex", stdin="yes\n")
     assert (done.exit_code, read_files(before) == before) == (1, True)
     assert "+[mcp_servers.muniment]" in done.stdout
-    assert "nothing was written; to write this: answer yes at a terminal, or use --yes" in done.stderr
+    assert "nothing was written; answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
     assert document["status"] == "not_written"
     request.getfixturevalue("fake_terminal")
@@ -477,10 +477,10 @@ def test_setup_rejects_settings_file_shared_with_others(run, write_tool_files, t
         assert message in done.stderr
 
     path.chmod(0o666)
-    assert_rejected("can be written by others (mode 0666)")
+    assert_rejected("is writable by others (mode 0666)")
     path.chmod(0o600)
     path.parent.chmod(0o777)
-    assert_rejected("can be written by others (mode 0777)")
+    assert_rejected("is writable by others (mode 0777)")
     path.parent.chmod(0o700)
     (tmp_path / "again").hardlink_to(path)
     assert_rejected("has 2 hard links")
@@ -490,7 +490,7 @@ def test_setup_rejects_settings_file_shared_with_others(run, write_tool_files, t
     path.rename(shared / "settings.json")
     path.symlink_to(shared / "settings.json")
     shared.chmod(0o777)
-    assert_rejected("can be written by others (mode 0777)")
+    assert_rejected("is writable by others (mode 0777)")
     shared.chmod(0o700)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 12_345)

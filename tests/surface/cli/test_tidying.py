@@ -97,5 +97,5 @@ def test_library_raises_failures_of_forget_and_dream(tmp_path, roots, home):
         (removed,) = memory.forget("user/list.md").removed_entries
         assert removed[:3] == ("reference", "list", "user/list.md")
         assert memory.dream().deduped_paths == ()
-        with pytest.raises(InvalidScope, match="invalid scope"):
+        with pytest.raises(InvalidScope, match="unknown scope"):
             memory.dream(scope="team")

@@ -49,7 +49,7 @@ def test_transcript_at_invalid_path_overwrites_nothing(remember, home, tmp_path)
     unusable = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
     inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
     for path in (*unusable, *inside):
-        reason = "cannot create the transcript" if path in unusable else "is inside the memory"
+        reason = "cannot be created" if path in unusable else "is inside the memory"
         done, requests = remember(build_answerer(remember_fact), f"--transcript={path}")
         assert (done.exit_code, requests) == (1, [])
         assert (reason in done.output, "[config_invalid]" in done.output) == (True, True)

@@ -133,7 +133,7 @@ def test_ui_rejects_daemon_file_shared_with_others(ui, daemon):
         (line,) = ui(code=1)
     finally:
         address_file.chmod(0o600)
-    assert line.startswith(f"page not available: {address_file}: is not a private file of yours")
+    assert line.startswith(f"page not available: {address_file}: is not a private file of this user")
 
 
 def test_ui_opens_browser_with_private_file_without_code(ui, daemon, monkeypatch):
@@ -156,7 +156,7 @@ def test_ui_opens_browser_with_private_file_without_code(ui, daemon, monkeypatch
     file.mkdir()
     try:
         *_, note = ui("--open")
-        assert note.startswith(f"note: no browser was opened (cannot write {file}: ")
+        assert note.startswith(f"note: no browser was opened ({file} cannot be written: ")
     finally:
         file.rmdir()
 
@@ -167,7 +167,7 @@ def test_ui_opens_browser_with_private_file_without_code(ui, daemon, monkeypatch
 def test_ui_without_daemon_starts_one_and_ctrl_c_ends_both(start_ui, tmp_path):
     process, lines = start_ui()
     address, *rest = lines
-    assert rest == [HINT, "  a daemon was started for it; Ctrl-C ends both"]
+    assert rest == [HINT, "  started a daemon for the page; Ctrl-C stops both"]
     assert does_sign_in(address)
     assert (tmp_path / "home" / "state" / "daemon.json").exists()
     process.send_signal(signal.SIGINT)

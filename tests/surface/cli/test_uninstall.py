@@ -115,7 +115,7 @@ def test_uninstall_with_running_daemon_erases_nothing(run, filled_home):
         done = run("uninstall", "--erase-memory", "--yes")
         assert (done.exit_code, photograph_tree(filled_home) == before) == (1, True)
         assert "a daemon runs for" in done.stderr
-        assert "stays: the running daemon; stop it where it was started" in done.stdout
+        assert "stays: the running daemon; stop it separately" in done.stdout
     finally:
         os.close(fd)
 

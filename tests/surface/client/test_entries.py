@@ -112,5 +112,5 @@ def test_export_stops_at_byte_limit(daemon, client, monkeypatch, form):
 
 @pytest.mark.parametrize("name", ["history", "why", "show"])
 def test_argument_with_lone_surrogate_is_invalid(client, name):
-    with pytest.raises(errors.ConfigInvalid, match="half a character"):
+    with pytest.raises(errors.ConfigInvalid, match="a lone surrogate"):
         getattr(client, name)("user/\ud800")

@@ -22,7 +22,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
 SOCKET = "/run/daemon.sock"
-NOT_PRIVATE = "is not a private file of yours"
+NOT_PRIVATE = "is not a private file of this user"
 
 
 def write(path, text, mode=0o600):

@@ -66,7 +66,7 @@ def test_migrate_creates_tables_once_and_names_node_role(commands):
 
 def test_migrate_names_missing_role(commands):
     (message,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
-    assert "the nodes' role nobody-here does not exist; create it first" in message
+    assert "role nobody-here not found; create it first" in message
 
 
 def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
@@ -100,7 +100,7 @@ def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
     ("arguments", "reason"),
     [
         (("add", "../etc"), "invalid home name"),
-        (("add", "ada", "--trust", "much"), "unknown trust much; use one of owner, workspace"),
+        (("add", "ada", "--trust", "much"), "unknown trust 'much'; use one of owner, workspace"),
         (("add", "ada", "--trust", "agent"), "to create another token, use --token NAME"),
         (("add", "ada", "--token", "a b"), "token"),
         (("revoke", "nobody", "owner"), "home"),
@@ -144,7 +144,7 @@ def test_missing_fleet_extra_prints_install_command(commands, run_command, monke
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "psycopg" in name else real(name))
     (message,) = commands.lines(*run_command, code=1)
-    assert "run: pip install 'muniment[fleet]'" in message
+    assert "needs the extra `fleet`: pip install" in message
 
 
 @pytest.mark.parametrize("run_command", [each for each in COMMANDS if each != ("serve",)], ids=" ".join)

@@ -159,10 +159,10 @@ def test_forget_over_limit_fails_and_dry_run_lists_all(start_http):
     client = daemon.open_client()
     error = catch_error(errors.TaskFailed, client.forget("sextant hall").wait)
     assert (error.code, error.meant, error.limit, list(error.paths)) == ("forget_failed", 12, 5, paths[:10])
-    assert "12 items match, and at most 5 may be deleted at once" in str(error)
+    assert "12 items match, and one forget may remove 5" in str(error)
     preview = client.forget("sextant hall", dry_run=True).wait()
     assert [each.file_path for each in preview.removed_entries] == paths
-    assert any("12 things, and one forget may remove 5" in note for note in preview.notes)
+    assert any("12 items, and one forget may remove 5" in note for note in preview.notes)
     assert client.forget("a sextant or two").wait().near[:2] == tuple(paths[:2])
     (paragraph,) = client.forget("compass broken", dry_run=True).wait().removed_entries
     assert (paragraph.file_path, paragraph.line, paragraph.text) == (

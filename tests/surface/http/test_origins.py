@@ -156,4 +156,4 @@ def test_origin_is_normalized_like_in_browsers():
         https://a.example:x https://é.example https://a,b file:// file:///x 1https://a https://a\u212a.example"""
     for text in ("", " ", *invalid.split(), "https://a.example ", " https://a", "https://a\n", "https://a b"):
         error = catch_error(ConfigInvalid, normalize_origin, text)
-        assert "invalid origin; use one such as https://" in str(error), text
+        assert "use an origin such as https://" in str(error), text

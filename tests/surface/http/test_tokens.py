@@ -113,7 +113,7 @@ def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
     assert_rejected(tmp_path / "missing", "cannot be created: No such file")
     if os.geteuid() == 0:  # Only root can change the owner of a file.
         os.chown(path, 4242, 4242)
-        assert_rejected(tmp_path, "not a private file of yours")
+        assert_rejected(tmp_path, "not a private file of this user")
 
 
 # -- K2: tokens of clients -----------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_rejected_command_explains_remedy(open_memory):
         ),
         ("Cannot delete the /memories directory itself", "delete", "/memories/sub/..", {}),
         ("Cannot delete the /memories/user directory itself", "delete", "/memories/user", {}),
-        ("Not done: path: is not a text. view accepts path, view_range (optional)", "view", 7, {}),
+        ("Not done: path: is not a string. view accepts path, view_range (optional)", "view", 7, {}),
         (
             "Not done: unknown argument size. view accepts path, view_range (optional)",
             *("view", NOTES, {"size": 1}),
@@ -196,7 +196,7 @@ def test_redacted_secret_is_reported_to_model(open_memory, tmp_path):
     )
     (tmp_path / "redacting.toml").write_text(text)
     tool = anthropics.MunimentMemoryTool(open_memory(policy=tmp_path / "redacting.toml"))
-    notice = "\nText that looked like a secret was removed."
+    notice = "\nA possible secret was removed."
     assert run_command(tool, "create", file_text="the password is hunter2hunter2").endswith(notice)
     assert "hunter2" not in run_command(tool, "view")
     assert run_command(

@@ -403,7 +403,7 @@ def test_concurrent_binds_lose_no_project(user, tmp_path):
 
 
 def test_missing_directory_is_config_error(tmp_path):
-    with pytest.raises(ConfigInvalid, match="does not exist"):
+    with pytest.raises(ConfigInvalid, match="not found"):
         find_checkout(tmp_path / "missing")
 
 

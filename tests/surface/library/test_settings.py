@@ -179,7 +179,7 @@ def test_adapter_accepts_the_five_protocols(home):
         assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
     for bad in ("JSON", "json ", "xml", "\x1b[2J"):
         assert "use one of auto, tools, json, text or decide" in read_error(home, {"MUNIMENT_PROTOCOL": bad})
-    assert "invalid on_model_failure 'stop': use rules or fail" in read_error(home, on_model_failure="stop")
+    assert "unknown on_model_failure 'stop'; use rules or fail" in read_error(home, on_model_failure="stop")
 
 
 def test_model_flags_without_model_are_rejected(home, configure):
@@ -199,7 +199,7 @@ STRINGS = (
 )
 RELATIVE = "api_key_file is relative"
 FILES = {
-    "rules = 'x'": "unknown key 'rules'; known keys are policy, model, base_url, api_key_file, protocol, on_",
+    "rules = 'x'": "unknown key 'rules'; use one of policy, model, base_url, api_key_file, protocol, on_",
     "api_key = 'canary'": "unknown key 'api_key'",
     "Policy = 'own'": "unknown key 'Policy'",
     **{text: f"{text.partition(' ')[0]} must be a string" for text in STRINGS},
@@ -244,7 +244,7 @@ def test_default_roots_are_private_and_replaced_by_bound_roots(home, tmp_path):
 
 
 def test_mismatched_scopes_roots_and_home_are_rejected(home, tmp_path):
-    with pytest.raises(InvalidScope, match="no scope 'team'"):
+    with pytest.raises(InvalidScope, match="unknown scope 'team'"):
         find_default_roots(read(home, roots={"team": tmp_path}), SCOPES, tmp_path, create=True)
     with pytest.raises(ConfigInvalid, match="--root team=DIR"):
         find_default_roots(read(home), ("user", "team"), tmp_path, create=True)
@@ -258,7 +258,7 @@ def test_roots_are_parsed_from_pairs():
     pairs = ["user=/a = b, x", "project=/c"]
     assert (parse_roots([]), parse_roots(pairs)) == ({}, {"user": Path("/a = b, x"), "project": Path("/c")})
     for bad in ("user", "user=", "=/a", ""):
-        with pytest.raises(ConfigInvalid, match="scope=DIR"):
+        with pytest.raises(ConfigInvalid, match="SCOPE=DIR"):
             parse_roots([bad])
     with pytest.raises(ConfigInvalid, match="twice"):
         parse_roots(["user=/a", "user=/b"])

@@ -143,7 +143,7 @@ def test_broken_ssh_keygen_rejects_policy(own, keys, signers, tmp_path, monkeypa
         *(("", "E142", "install OpenSSH"), ("#!/bin/sh\nexit 3\n", "E140", "")),
         ("#!/no/such/interpreter\n", "E142", "cannot be run"),
         (f"#!/bin/sh\n/usr/bin/env > {tmp_path}/seen\n", "E140", ""),
-        ("#!/bin/sh\nexec /bin/sleep 30\n", "E142", "did not answer"),
+        ("#!/bin/sh\nexec /bin/sleep 30\n", "E142", "did not respond"),
     ):
         if script:
             fake.write_text(script)
@@ -215,5 +215,5 @@ def test_policy_in_unreadable_directory_is_rejected(own, root, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     moved = replace(loaded.files[0], path=tmp_path / "loop" / "own.toml")
     for policy in (loaded, replace(loaded, files=(moved,))):
-        with pytest.raises(PolicyInvalid, match=r"E126.*cannot tell"):
+        with pytest.raises(PolicyInvalid, match=r"E126.*cannot check"):
             muniment.Sandbox(policy=policy, roots={"user": root})

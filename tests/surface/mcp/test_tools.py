@@ -306,7 +306,7 @@ def test_pin_below_owner_is_denied(session, user, trust):
 
 INVALID_ARGUMENTS = (
     ("recall", {}, "query: is missing"),
-    ("recall", {"query": 5}, "query: is not a text"),
+    ("recall", {"query": 5}, "query: is not a string"),
     ("recall", {"query": "x", "limit": "3"}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": True}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": 0}, "limit: is too small"),
@@ -315,7 +315,7 @@ INVALID_ARGUMENTS = (
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
     ("forget", {"description": "x", "dryRun": True}, "unknown argument dryRun"),
     ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
-    ("remember", {"content": ["canary"]}, "content: is not a text"),
+    ("remember", {"content": ["canary"]}, "content: is not a string"),
 )
 
 
@@ -632,7 +632,7 @@ def test_history_omits_entries_hidden_by_policy(open_memory, tmp_path):
             "legacy",
             lambda client, arguments=arguments: client.call_tool("history", arguments),
         )
-        assert "uillfeather" not in read_text(answer).replace(f"nothing at {path}", "")
+        assert "uillfeather" not in read_text(answer).replace(f"entry {path} not found", "")
         assert "uillfeather" not in str(answer.structured_content)
     assert "dark-mode" in read_text(answer)
 

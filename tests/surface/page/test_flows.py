@@ -145,7 +145,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         page.switch_to.window(first)
         wait_for(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
         page.get(f"{page.root}/entry?path={path}")
-        assert "This entry does not exist now." in wait_for_element(page, "main").text
+        assert "This entry no longer exists." in wait_for_element(page, "main").text
 
 
 @pytest.mark.slow
@@ -338,7 +338,7 @@ def test_search_updates_while_typing_and_after_back(page, daemon):
     wait_for(page, lambda _: wait_for_element(page, "#q").get_attribute("value") == "lighthouse keep")
     wait_for_element(page, "#results a", "lighthouse")
     fill(page, "#q", "zeppelin")
-    wait_for_element(page, "#results p", "No matching entries.")
+    wait_for_element(page, "#results p", "No entry matches.")
 
 
 @pytest.mark.slow
@@ -421,7 +421,7 @@ def test_code_in_address_signs_in_at_sign_in_form(chromium, daemon):
     chromium.get(address)
     wait_for_element(chromium, "#sign-in")
     chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
-    wait_for(chromium, lambda _: "none in its history" in chromium.find_element(By.TAG_NAME, "main").text)
+    wait_for(chromium, lambda _: "in the history" in chromium.find_element(By.TAG_NAME, "main").text)
     assert chromium.current_url == address
 
 

@@ -170,5 +170,5 @@ def test_unfenced_policy_of_page_is_strict_and_message_matches(tmp_path):
         strict.limits,
         strict.quotas,
     )
-    message = portable.NEEDS_LINUX.replace("on Linux", "on macOS", 1)
+    message = portable.NEEDS_LINUX.replace("on Linux Muniment", "on macOS Muniment", 1)
     assert f"not saved: {message} [platform_unsupported]\n" in SYSTEMS

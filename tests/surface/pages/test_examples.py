@@ -94,7 +94,7 @@ def test_subagent_gets_context_searches_and_submits_fact(tmp_path):
     assert "commit messages" not in task
     found, unmatched, submitted, saved = calls
     assert "Prefers short commit messages" in found
-    assert unmatched.endswith("Nothing in the memory is about that.")
+    assert unmatched.endswith("No entry matches.")
     assert submitted.endswith("submitted as task task-1")
     assert saved.startswith("saved project/")
 

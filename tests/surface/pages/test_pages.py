@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hashes import COMMAND as LOCKING
-from hashes import LOCK, format_lock, list_requirements, parse_lock
-from kit.locations import REPOSITORY
+from hashes import LOCK, format_lock, parse_lock
+from hashes import list_requirements as list_wanted
 from kit.server.page import ACP_PAGE, COMMAND, build_acp_page, build_page
 from kit.server.page import PAGE as HTTP_PAGE
 from kit.shell import find_code_blocks, get_output, read_page, run_command
@@ -58,7 +58,7 @@ def test_lock_has_all_requirements_at_constraint_versions():
     pinned = (line.partition("==") for line in read_page("constraints.txt").split())
     versions = {canonicalize_name(name): version for name, _, version in pinned}
     locked = dict(parse_lock(LOCKED).keys())
-    assert list_installed(list_requirements(), set()) <= locked.keys()
+    assert list_installed(list_wanted(), set()) <= locked.keys()
     assert locked.items() <= versions.items()
 
 

@@ -56,7 +56,8 @@ add_controls({
         "policy.pattern:_check_cost": do_nothing}),
     "meets": ("An extended policy does not limit its child.", {
         "*policy.tables:meet": return_argument}),
-    "locked_policies": ("A policy may differ from its lock file.", {"policy.family:_require_locked": do_nothing}),
+    "locked_policies": ("A policy may differ from its lock file.", {
+        "policy.family:_require_locked": do_nothing}),
     "required_signatures": ("A policy needs no signature.", {
         "policy.signatures:verify_policy": lambda *_: "anybody"}),
     "policies_outside": ("A root may contain the files of its policy.", {

@@ -215,7 +215,7 @@ def test_invalid_base_url_is_rejected_and_valid_accepted():
     endings = ("?key=1", "?", "#", "#x")
     hosts = ("", "host:99999", "[::1", "ho st", "host/v1\nX: y", "[v1.a]", "\u00e4..b", "\u0661.0.0.1")
     for problem, urls in {
-        "not a URL": (
+        "use http:// or https://": (
             *("", "127.0.0.1:8080/v1", "ftp://host/v1", "http://host/" + "x" * 70_000),
             *(f"http://{host}/v1" for host in hosts),
         ),

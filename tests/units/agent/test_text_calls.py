@@ -470,7 +470,7 @@ def test_ordinary_call_is_not_taken_for_quotation():
         "user/\nproject/\neditor/theme.md (120 bytes)\n[3 in all]",
         "user/editor/theme.md:3: Prefers light mode",
         "1\t---\n2\tname: Theme\n3\tdescription: Path and content\n4\t---\n5\tPrefers light mode",
-        "write_file needs the argument 'path'; it takes path, content",
+        "write_file needs the argument 'path'; it accepts path, content",
         f"The path: {PATH}; the pattern: foo; the path: user",
     ]
     for call in (

@@ -62,7 +62,7 @@ def test_parse_notes_name_line_without_quoting_text():
     lines = ["type: SECRET", "name: &SECRET x", "keywords: SECRET", "muniment: SECRET", "SECRET"]
     assert subject.parse("\n".join(["---", *lines, "SECRET: 1", "SECRET: 2", "---", ""])).notes == (
         *("line 6 is not `key: value`", "line 8: duplicate key of the same name; the first one counts"),
-        "line 3: name is neither text nor a list of texts",
+        "line 3: name is neither a string nor a list of strings",
         *("line 2: type is not one of user, feedback, project, reference", "line 4: keywords is not a list"),
         "line 5: muniment is not a JSON object on one line",
     )

@@ -63,7 +63,7 @@ def test_only_node_role_can_serve_after_migration(urls):
     with closing(LedgerPool(urls["muniment_node"], 1)) as pool:
         schema.check_database(pool, KEY)
     for role in ("muniment_owner", "muniment_backup", "root"):
-        with closing(LedgerPool(urls[role], 1)) as pool, pytest.raises(ConfigInvalid, match="every home"):
+        with closing(LedgerPool(urls[role], 1)) as pool, pytest.raises(ConfigInvalid, match="all homes"):
             schema.check_database(pool, KEY)
 
 

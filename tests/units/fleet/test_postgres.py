@@ -60,7 +60,7 @@ def test_unreachable_server_or_unknown_home_raises(pool):
     catch_error(
         ManagedMemoryUnavailable,
         pool.home("nobodys").transaction().__enter__,
-        match="the home does not exist",
+        match="home not found",
     )
     assert pool.home("nobodys").rows("SELECT last FROM series") == []
 

@@ -366,7 +366,7 @@ def test_copy_of_removed_home_raises(nodes):
     commit(one, propose_new("user/a.md", b"# A\n"))
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
         owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
-    catch_error(MunimentError, read_files, one, match="the home does not exist")
+    catch_error(MunimentError, read_files, one, match="home not found")
 
 
 def test_copy_follows_reverted_change_or_is_rebuilt_if_old(nodes, monkeypatch):

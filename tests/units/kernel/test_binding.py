@@ -51,7 +51,7 @@ def test_bind_rejects_non_directory_with_reason(directory, tmp_path, monkeypatch
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert get_bind_error("") == "no directory is configured; give the path of one"
     for path, reason in (
-        *((tmp_path / "missing", "does not exist; create it"), (tmp_path / "link", "missing target")),
+        *((tmp_path / "missing", "not found; create it"), (tmp_path / "link", "broken link")),
         *((tmp_path / "loop", "cannot be opened"), (directory / "note.md", "is not a directory")),
         ("nul\0", "is not a valid path"),
     ):
@@ -123,7 +123,7 @@ def test_roots_of_scopes_must_not_overlap(directory, tmp_path):
     for roots, message in (
         ({"user": directory, "project": below}, "contains the root of scope 'project'"),
         ({"user": directory, "project": directory}, "is the same directory as the root of scope 'project'"),
-        ({"project": sibling, "user": missing}, "does not exist"),
+        ({"project": sibling, "user": missing}, "not found"),
     ):
         with assert_descriptors_closed(), pytest.raises(ManagedMemoryUnavailable, match=message):
             bind_all(roots)

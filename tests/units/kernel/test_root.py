@@ -616,7 +616,7 @@ def get_limit_error(root):
     with assert_descriptors_closed(), pytest.raises(ManagedMemoryUnavailable) as caught:
         read_links(root)
     assert caught.value.what == root.scope
-    assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason
+    assert "bind a smaller directory, or reject links (symlinks = 'refuse')" in caught.value.reason
     return caught.value.reason
 
 

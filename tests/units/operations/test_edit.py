@@ -143,7 +143,7 @@ def test_protected_or_hidden_file_cannot_be_pinned_or_unpinned(context):
         is_hidden = any(part.startswith(".") for part in rel.split("/"))
         for path in f"user/{rel}", f"user/pinned/two/{rel}":
             if is_hidden:
-                assert_pin_rejected(context, path, f"{path} does not exist", error=errors.NotFound)
+                assert_pin_rejected(context, path, f"{path} not found", error=errors.NotFound)
             else:
                 assert_pin_rejected(context, path, "the change was denied: ")
     write_files(context, {"user/pinned/pinned/a.md": "nested\n", "user/pinned/index/a.md": "in the index\n"})
@@ -207,7 +207,7 @@ def test_pin_respects_quotas(tmp_path):
     with create_context(tmp_path, replace(policy, quotas=(*policy.quotas, few))) as context:
         write_files(context, {f"user/{each}.md": "text\n" for each in "ab"})
         toggle_pin(context, "user/a.md")
-        assert_pin_rejected(context, "user/b.md", "the change was denied: user may hold 1 files")
+        assert_pin_rejected(context, "user/b.md", "the change was denied: user may have at most 1 files")
 
 
 def test_owner_can_pin_instruction_or_external_entry(context):

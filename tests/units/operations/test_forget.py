@@ -202,7 +202,7 @@ def test_meaningless_or_invalid_query_deletes_nothing(context):
         assert (read_entries(context), result.status) == (before, "failed"), query
         assert result.error.code == "invalid_content", query
         assert query in no_query or "nothing was removed" in str(result.error)
-    assert "use fewer words" in str(result.error)
+    assert "use at most" in str(result.error)
     assert list_removed(run_forget(context, f"\n {LONGEST}\n")) == ["user/dark.md"]
     assert list_removed(run_forget(context, f"{MANY} {MANY}")) == ["user/many.md"]
 
@@ -215,7 +215,7 @@ def test_forget_over_limit_removes_nothing(context):
     assert (preview.status, preview.touched_scopes, read_entries(context)) == ("preview", (), before)
     result = run_forget(context, "dark mode")
     assert (result.error.code, read_entries(context)) == ("forget_failed", before)
-    for part in ("this matches 6 things, and one forget may remove 5", "user/0.md"):
+    for part in ("this matches 6 items, and one forget may remove 5", "user/0.md"):
         assert part in str(result.error)
     (get_user_root(context) / "0.md").unlink()
     assert_succeeded(run_forget(context, "dark mode"))
@@ -392,7 +392,7 @@ def test_path_query_respects_policy_trust_and_visibility(tmp_path):
         ):
             result = assert_succeeded(run_forget(context, path, trust=trust))
             assert (result.removed_entries, [each.path for each in result.kept]) == ((), kept_paths)
-            assert kept_paths or result.summary == f"no entry to remove at {path}"
+            assert kept_paths or result.summary == f"entry {path} not found"
         for path, scope in (("a.md", "project"), ("MEMORY.md", None), ("../outside/secret.md", None)):
             assert list_removed(run_forget(context, f"user/{path}", scope=scope)) == []
         assert take_snapshot(get_base(context)) == before
@@ -451,7 +451,7 @@ def test_forget_without_model_lists_near_entries(context):
         result = assert_succeeded(run_forget(context, query, dry_run=True))
         paths = {f"user/{number:02}.md" for number in expected_numbers}
         if result.near:
-            assert f"; these are near: {', '.join(result.near)}" in result.summary
+            assert f"; similar entries: {', '.join(result.near)}" in result.summary
             assert result.summary.startswith("no single entry matches: ")
         assert len(result.near) <= 10
         near += paths <= {*result.near, *list_removed(result)}

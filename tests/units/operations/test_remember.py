@@ -123,7 +123,7 @@ ENDS = {
     "no tool": (
         [lambda _request: Reply(calls=(ToolCall("1", ["write_file"], {}),))],
         "failed",
-        "invalid reply",
+        "invalid response",
     ),
 }
 

@@ -139,7 +139,7 @@ UNFIT = [
         ({"never": [make_rule()]}, "never.0.paths"),
     ),
     ({"never": [make_rule("x", verbs=[])]}, "never.0.verbs"),
-    ({"never": [make_rule("x", verbs=["scribble"])]}, "'scribble' is no verb"),
+    ({"never": [make_rule("x", verbs=["scribble"])]}, "unknown verb 'scribble'"),
     *(
         ({"never": [{**make_rule("x"), "id": "A b"}]}, "never.0.id"),
         ({"only": [make_rule("/x/**")] * 257}, "only"),

@@ -106,7 +106,7 @@ def test_dangling_link_is_not_a_missing_file(tmp_path, make_settings):
     ):
         link(tmp_path / name, "nowhere")
         found = catch_invalid(call, argument)
-        assert (found.rule, "missing file" in found.problem) == (code, True)
+        assert (found.rule, "broken link" in found.problem) == (code, True)
         (tmp_path / name).unlink()
 
 

@@ -278,11 +278,11 @@ def test_inconsistent_model_is_ignored_and_words_still_work(tmp_path, parts, tol
 def test_model_directory_must_be_complete_and_protected(tmp_path, monkeypatch):
     directory = write_model(tmp_path / "model")
     directory.chmod(0o777)
-    with pytest.raises(ConfigInvalid, match="can be written by others"):
+    with pytest.raises(ConfigInvalid, match="is writable by others"):
         StaticModel(directory)
     directory.chmod(0o755)
     (directory / "model.safetensors").chmod(0o666)
-    with pytest.raises(ConfigInvalid, match="can be written by others"):
+    with pytest.raises(ConfigInvalid, match="is writable by others"):
         StaticModel(directory)
     (directory / "model.safetensors").chmod(0o644)
     with monkeypatch.context() as patched:

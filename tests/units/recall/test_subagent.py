@@ -19,7 +19,7 @@ from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS
 from muniment.recall.subagent import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
 from muniment.types import Recalled
 
-NOTHING = "Nothing in the memory is about that."
+NOTHING = "No entry matches."
 USED_UP = "error: the search limit of this task is reached; continue with what you know"
 CANNOT = "error: the memory cannot be searched now"
 

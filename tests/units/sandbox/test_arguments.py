@@ -51,7 +51,7 @@ BOUNDED = {
 def test_unknown_argument_and_value_out_of_bounds_are_rejected(tmp_path):
     for tool, good in GOOD.items():
         message = str(catch_error(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
-        assert r"has no argument 'pa\nth'; it takes " in message
+        assert r"has no argument 'pa\nth'; it accepts " in message
         assert "secret" not in message
     call = make_bench(tmp_path).workbench.call
     for tool, arguments in BOUNDED.items():
@@ -68,7 +68,7 @@ def test_unknown_tool_is_an_error(tmp_path):
     for tool in ("", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)):
         outcome = call(tool, {})
         assert (outcome.verdict, outcome.code) == ("error", "unknown_tool"), tool
-        assert outcome.text == "unknown tool; the tools are read_file, grep, ls, write_file, edit"
+        assert outcome.text == "unknown tool; use one of read_file, grep, ls, write_file, edit"
 
 
 @pytest.mark.threat("T-RUN-03", control="argument_sizes")

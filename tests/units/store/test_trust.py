@@ -190,7 +190,7 @@ def test_external_instructions_and_reviewed_scopes_need_review(store_bench):
     for item, policy, trust, error, words in (
         (change, make_policy("quarantine"), EXTERNAL, PendingReview, ""),
         (change, make_policy("reject"), EXTERNAL, Refused, ""),
-        (order, STRICT, OWNER, PendingReview, "speaks to an agent"),
+        (order, STRICT, OWNER, PendingReview, "addresses an agent"),
         (change, reviewed, OWNER, PendingReview, "every change of user is reviewed"),
     ):
         catch_error(

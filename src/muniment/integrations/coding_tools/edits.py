@@ -261,7 +261,7 @@ def _skip_space(text: str, position: int) -> int:
 def _read_children(blanked: str, start: int) -> tuple[list[_Child], int]:
     """Return the children of the object or array that starts at a position, and the position of its end."""
     if blanked[start] not in "{[":
-        raise ConfigInvalid("has another value where an object or an array was expected")
+        raise ConfigInvalid("has another value in place of an object or an array")
     children: list[_Child] = []
     position = _skip_space(blanked, start + 1)
     while blanked[position] not in "}]":

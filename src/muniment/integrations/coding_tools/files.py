@@ -87,7 +87,7 @@ def read_settings_file(configured_path: Path) -> SettingsFile:
         except FileNotFoundError:
             return SettingsFile(configured_path, path, None, None)
     except FileNotFoundError:
-        raise ConfigInvalid(f"{label} is a broken link; remove or fix it") from None
+        raise ConfigInvalid(f"{label} is a broken link; repair or remove it") from None
     except (OSError, RuntimeError) as error:
         problem = getattr(error, "strerror", None) or "its links form a loop"
         raise ConfigInvalid(f"{label} cannot be read: {problem}") from None
@@ -105,7 +105,7 @@ def _check_file(label: str, status: os.stat_result) -> None:
         problem = f"belongs to user {status.st_uid}, not to you; run this as its owner"
     elif status.st_mode & foreign_write_bits:
         mode = stat.S_IMODE(status.st_mode)
-        problem = f"can be written by others (mode {mode:04o}); check it, then: chmod go-w"
+        problem = f"is writable by others (mode {mode:04o}); check it, then: chmod go-w"
     elif not status.st_mode & stat.S_IWUSR:
         mode = stat.S_IMODE(status.st_mode)
         problem = f"is read-only (mode {mode:04o}); to allow the change: chmod u+w"

@@ -95,7 +95,7 @@ def show_entry(context: JobContext, reader: Reader, unsafe_path: str) -> ShowAns
             raise NotFound(f"the scope {path.scope} has no index yet")
         return found
     if (loaded := _create_visibility(context, reader).load_entry(path)) is None:
-        raise NotFound(f"no entry at {path.text}; recall and the resources list the entries")
+        raise NotFound(f"entry {path.text} not found; recall and the resources list the entries")
     if len(loaded.data) > MAX_ENTRY_BYTES:
         raise ToolProblem(
             "too_large", f"{path.text} is larger than {MAX_ENTRY_BYTES} bytes; recall parts of it"

@@ -382,7 +382,7 @@ def _create_failure(reply: HttpResponse, *, has_session: bool) -> _NoResponse:
         return failure
     if isinstance(document.get("code"), str):
         return _NoResponse(f"{document.get('title')} [{document['code']}]")
-    return _NoResponse(f"unexpected status {reply.status} of the daemon; does it support MCP?")
+    return _NoResponse(f"unexpected status {reply.status} of the daemon; check that it supports MCP")
 
 
 def _encode(message: Message) -> bytes:

@@ -159,7 +159,7 @@ class MemoryServer(Server[Any]):
     ) -> t.ListResourcesResult:
         after = None if params is None else params.cursor
         if after is not None and len(after) > MAX_PATH_BYTES:
-            raise MCPError(t.INVALID_PARAMS, "invalid cursor; use one that this server returned")
+            raise MCPError(t.INVALID_PARAMS, "invalid cursor: use one that this server returned")
         resources, more = await self._get_backend(context).read(
             lambda job_context, reader: list_resources(job_context, reader, after)
         )
@@ -284,7 +284,7 @@ def _parse_uri(uri: str) -> str:
     Raises:
         MCPError: it is not an address of this memory.
     """
-    problem = MCPError(t.INVALID_PARAMS, f"invalid address; use {URI}scope/path, as in resources/list")
+    problem = MCPError(t.INVALID_PARAMS, f"invalid address: use {URI}scope/path, as in resources/list")
     if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
         raise problem
     try:

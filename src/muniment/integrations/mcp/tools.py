@@ -139,8 +139,8 @@ class RememberCall(McpCall):
 
     tool, title, response_type = "remember", "Remember a fact", RememberAnswer
     tool_description = (
-        "Store one durable fact: a preference, a decision, the purpose of a project. The memory decides "
-        "where it belongs, and merges it with existing entries. Not for secrets or temporary facts."
+        "Store one durable fact: a preference, a decision, the purpose of a project. The memory chooses "
+        "its file, and merges it with existing entries. Not for secrets or temporary facts."
     )
 
     content: str = Field(
@@ -279,7 +279,7 @@ class PinCall(McpCall):
 
     tool, title, response_type = "pin", "Pin an entry", PinAnswer
     tool_description = (
-        "Move an entry into pinned/ of its scope, where no run changes it and recall prefers it; a pinned "
+        "Move an entry into pinned/ of its scope: no run changes it there, and recall prefers it; a pinned "
         "entry moves back. Only the owner of the memory may do this."
     )
 

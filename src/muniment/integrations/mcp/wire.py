@@ -56,7 +56,7 @@ DRAIN_SECONDS: Final = 10.0
 MAX_IN_FLIGHT: Final = 256
 """Maximum requests and streams at once; further ones get `TOO_MANY`."""
 
-TOO_MANY: Final = f"{MAX_IN_FLIGHT} requests are under way; try again later"
+TOO_MANY: Final = f"{MAX_IN_FLIGHT} requests are already pending; try again later"
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600

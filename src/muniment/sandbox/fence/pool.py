@@ -142,7 +142,7 @@ class ZygoteProcess:
         """
         request = json.dumps({"scopes": list(roots)}).encode()
         if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
-            raise WorkerLost(f"a worker takes at most {MAX_ROOTS} roots")
+            raise WorkerLost(f"a worker accepts at most {MAX_ROOTS} roots")
         with contextlib.ExitStack() as broker_stack, contextlib.ExitStack() as zygote_stack:
             sock, their_sock = _create_socket_pair(socket.SOCK_STREAM, broker_stack, zygote_stack)
             report, their_report = _create_socket_pair(socket.SOCK_SEQPACKET, broker_stack, zygote_stack)

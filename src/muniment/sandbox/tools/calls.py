@@ -48,7 +48,7 @@ MAX_NAME_CHARS: Final = 60
 """Characters of an argument's name."""
 
 _PLAIN: Final = (str, int, float, bool, type(None))
-_SHAPE: Final = "the arguments must be an object of a few texts, numbers and booleans"
+_SHAPE: Final = "the arguments must be an object of a few strings, numbers and booleans"
 
 _FIELD_CHARS: Final = {
     "path": MAX_PATH_BYTES,
@@ -140,7 +140,7 @@ def get_path_argument(arguments: object) -> str:
 def check_tool(tool: object) -> str:
     """Return `tool` if it is one of the five, else raise `ToolError`."""
     if not isinstance(tool, str) or tool not in TOOLS:
-        raise ToolError(f"unknown tool; the tools are {', '.join(TOOLS)}", code="unknown_tool")
+        raise ToolError(f"unknown tool; use one of {', '.join(TOOLS)}", code="unknown_tool")
     return tool
 
 
@@ -183,9 +183,9 @@ def _describe_problem(tool: str, invalid: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])[:60]
     accepted = ", ".join(TOOLS[tool].model_fields)
     if first["type"] == "extra_forbidden":
-        return f"{tool} has no argument {name!r}; it takes {accepted}"
+        return f"{tool} has no argument {name!r}; it accepts {accepted}"
     if first["type"] == "missing":
-        return f"{tool} needs the argument {name!r}; it takes {accepted}"
+        return f"{tool} needs the argument {name!r}; it accepts {accepted}"
     problem = first["msg"][0].lower() + first["msg"][1:]
     return f"{tool} {name}: {problem}"
 

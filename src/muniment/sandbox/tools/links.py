@@ -97,5 +97,5 @@ def _select_kind(directory: CanonicalPath, listed: Sequence[ListedName], kind: K
 
 
 def _build_limit_error(root: Root, excess: str) -> ManagedMemoryUnavailable:
-    reason = f"it has {excess}, too many to resolve its links; bind a smaller directory, or refuse links"
+    reason = f"it has {excess}, too many to resolve its links; bind a smaller directory, or reject links"
     return ManagedMemoryUnavailable(root.scope, f"{reason} (symlinks = 'refuse')")

@@ -59,7 +59,7 @@ class Overlay:
         """
         root = self._roots.get(path.scope)
         if root is None:
-            raise NotFound(f"file not found: {path.text}")
+            raise NotFound(f"{path.text} not found")
         return root.read_bytes(path)
 
     def read(self, path: CanonicalPath) -> bytes:

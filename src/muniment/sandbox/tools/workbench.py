@@ -252,7 +252,7 @@ class Pattern:
         try:
             self._compiled: Any = re2.compile("(?m)" + pattern, options)
         except UnicodeEncodeError:
-            raise BadArguments("not an RE2 pattern: it contains half a character; correct it") from None
+            raise BadArguments("not an RE2 pattern: it contains a lone surrogate; correct it") from None
         except re2.error as invalid:
             raise BadArguments(
                 f"not an RE2 pattern: {_describe_error(invalid)}; correct or simplify it"

@@ -115,7 +115,7 @@ def entry(context: JobContext, call: PageCall) -> TemplateValues:
     path, data = _read_entry(context, call.query("path"))
     steps = load_history(context, path.text, MAX_HISTORY_STEPS)
     if data is None and not steps:
-        raise NotFound(f"no entry at {path.text}, and none in its history")
+        raise NotFound(f"entry {path.text} not found, now or in the history")
     return {
         "path": path.text,
         "why": _find_origin(context, path.text),
@@ -137,7 +137,7 @@ def edit(context: JobContext, call: PageCall) -> TemplateValues:
     """Return the form for the body of an entry."""
     path, data = _read_entry(context, call.query("path"))
     if data is None:
-        raise NotFound(f"no entry at {path.text}")
+        raise NotFound(f"entry {path.text} not found")
     check_editable(context, path)
     if not _fits_form(data):
         raise HttpProblem("body_too_large")

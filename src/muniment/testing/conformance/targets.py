@@ -605,7 +605,7 @@ def parse_target(spec: str) -> Target:
             return Target("command", spec, kind, _split_command(text), UNKNOWN, ALL_TOOLS, variants)
         case _:
             raise ValueError(
-                f"unknown target {spec!r}: use muniment, anthropic, mcp=COMMAND or command=COMMAND"
+                f"unknown target {spec!r}; use muniment, anthropic, mcp=COMMAND or command=COMMAND"
             )
 
 
