@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.usefixtures("skip_fact_check"), pytest.mark.timeout(60
 STRICT, CLEAN = load_policy("strict"), load_policy("clean")
 LEFT = tuple(gate for gate in STRICT.content.reject if gate != "active-markup")
 SAME_TRUST = tuple(ScopeOptions(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_options)
-WITHOUT = {"content": Content(reject=LEFT, instructions="allow", poison="allow"), "scope_terms": SAME_TRUST}
+WITHOUT = {"content": Content(reject=LEFT, instructions="allow", poison="allow"), "scope_options": SAME_TRUST}
 UNGATED = replace(STRICT, **WITHOUT)
 """A policy without gates, in which nothing has more trust than the writes of a run."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from kit.sandbox.probe import SERVICES, make_deadline, make_zygote
 
 sys.path.append(SERVICES)
-from own_memory import UNREADABLE
-from own_memory import read_own_regions, read_regions as read_process_regions
+from own_memory import UNREADABLE, read_own_regions
+from own_memory import read_regions as read_process_regions
 
 
 def read_regions(worker):

@@ -205,8 +205,8 @@ def open_stage(base, entries=ENTRIES, policy=None, **options):
 def make_foreign_policy(trust):
     """Return a policy that gives this trust to foreign files of the project."""
     policy, changed = make_strict_policy(require="none"), {"user": {}, "project": {"trust": trust}}
-    scope_terms = tuple(replace(each, **changed[each.name]) for each in policy.scope_options)
-    return replace(policy, scope_options=scope_terms)
+    scope_options = tuple(replace(each, **changed[each.name]) for each in policy.scope_options)
+    return replace(policy, scope_options=scope_options)
 
 
 def list_paths(recalled):

@@ -149,9 +149,9 @@ def ledger_locked(base):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "command"), [("SIGTERM", "acp"), ("SIGINT", "serve"), ("SIGINT", "acp")])
-def test_signal_stops_startup_that_waits_for_ledger_lock(tmp_path, name, run_command):
+def test_signal_stops_startup_that_waits_for_ledger_lock(tmp_path, name, command):
     with ledger_locked(tmp_path) as path:
-        process = launch(tmp_path, run_command)
+        process = launch(tmp_path, command)
         wait_until(process, lambda: has_open(process.pid, path))
         process.send_signal(getattr(signal, name))
         assert process.wait(LOCK_SECONDS) == -getattr(signal, name)

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from hashes import COMMAND as LOCKING
 from hashes import LOCK, format_lock, parse_lock
 from hashes import list_requirements as list_wanted
+from kit.locations import REPOSITORY
 from kit.server.page import ACP_PAGE, COMMAND, build_acp_page, build_page
 from kit.server.page import PAGE as HTTP_PAGE
 from kit.shell import find_code_blocks, get_output, read_page, run_command

@@ -236,7 +236,7 @@ def changes(old, new):
 def test_changed_option_is_reported_in_both_directions():
     scopes = {"scopes.user.trust", "scopes.user.commit"}
     assert set(list_terms(make_policy([], "user = {}\n"))) == {*LOOSER, *scopes}
-    known = {"name", "scope_terms", "layers", "quotas", "text"}
+    known = {"name", "scope_options", "layers", "quotas", "text"}
     assert {name.partition(".")[0] for name in LOOSER} == {field.name for field in fields(Policy)} - known
     for name, values in LOOSER.items():
         strict, loose = (make_with_option(name, value) for value in values)

@@ -36,7 +36,7 @@ STRICT = load_policy("strict")
 def get_parts(policy):
     """Return all values of a policy, without the order of its scopes."""
     values = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    return values | {"scope_terms": {*policy.scope_options}}
+    return values | {"scope_options": {*policy.scope_options}}
 
 
 @given(policies(), policies())
@@ -209,7 +209,7 @@ def test_invalid_policy_objects_are_rejected():
         *(("E111", {"layers": make_layers(*each)}) for each in (("a\tb", "d", "x"), ("a", "d\n", "x"))),
         *(("E111", {"layers": make_layers("a", "d", each)}) for each in ("x\ty", "x\n", "\udc80", "\u202e")),
         *(("E108", {each: ()}) for each in ("layers", "quotas")),
-        ("E108", {"scope_terms": STRICT.scope_options * 2}),
+        ("E108", {"scope_options": STRICT.scope_options * 2}),
         *(("E110", {"limits": Limits(turns=each)}) for each in (0, 7, -1)),
         *(("E110", {"changes": Changes(max_scope_share=each)}) for each in (0, 1.01, float("nan"))),
         *(("E110", {"retention": Retention(untrusted=each)}) for each in (0, 36_501)),
