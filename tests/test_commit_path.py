@@ -53,7 +53,7 @@ def name_function(code):
 def trace_commit(ground):
     ground.commit(propose_new("user/first.md"))  # Loads tables once.
     with Trace() as trace:
-        ground.commit(propose_new("user/n.md"), ground.edit("user/a.md"))
+        ground.commit(propose_new("user/n.md"), ground.propose_edit("user/a.md"))
     return trace.calls
 
 

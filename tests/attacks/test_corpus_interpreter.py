@@ -55,16 +55,16 @@ def test_naive_tool_passes_harmless_cases(tmp_path):
 SIDE_EFFECTS = {
     "'outside/secret.md' changed: modified": lambda stage: os.utime(stage.outside / "secret.md"),
     "'outside/secret.md' was read": lambda stage: (stage.outside / "secret.md").read_bytes(),
-    "'user-evil' was read": lambda stage: list(stage.scope("user-evil").iterdir()),
+    "'user-evil' was read": lambda stage: list(stage.get_scope_path("user-evil").iterdir()),
     "'outside/secret.md' changed: links": lambda stage: os.link(
         stage.outside / "secret.md", stage.aside / "x"
     ),
     "'elsewhere' is next to the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
-    "'project' changed: modified": lambda stage: write_file(stage.scope("project"), ".new").unlink(),
+    "'project' changed: modified": lambda stage: write_file(stage.get_scope_path("project"), ".new").unlink(),
     # Files that exist before the call may contain the canary, because setups link to it.
     "the canary was written to 'state:ledger'": lambda stage: write_file(stage.state, "ledger", stage.canary),
     "the canary was written to 'project/c.md'": lambda stage: write_file(
-        stage.scope("project"), "c.md", stage.canary
+        stage.get_scope_path("project"), "c.md", stage.canary
     ),
 }
 

@@ -128,12 +128,14 @@ def test_recovery_that_cannot_read_a_file_keeps_the_intent(home, number):
         return real(self, dir_fd, path, purpose)
 
     with patch.object(root.Openat2Resolver, "open", fail_open), open_memory(home) as memory:
-        assert any(second.name in note and "cannot be rolled back now" in note for note in memory.place.notes)
+        assert any(
+            second.name in note and "cannot be rolled back now" in note for note in memory.context.notes
+        )
         assert second.exists()  # It is visible, with the trust of the caller.
         with pytest.raises(ManagedMemoryUnavailable, match="cannot be rolled back now"):
             memory.remember("The moon is far away.", scope="user")
     with open_memory(home) as memory:
-        assert any("rolled back task-1" in note for note in memory.place.notes)
+        assert any("rolled back task-1" in note for note in memory.context.notes)
         assert read_entries(home) == {}
         assert memory.history() == ()
         assert remember_as_agent(memory).status == "completed"
@@ -168,7 +170,7 @@ def test_edit_of_an_interrupted_commit_keeps_trust_and_history(home):
     edited.write_bytes(as_written + b"And a line of mine.\n")
     path = edited.relative_to(home).as_posix()
     with open_memory(home) as memory:
-        assert any(path in note and "recovery_conflict" in note for note in memory.place.notes)
+        assert any(path in note and "recovery_conflict" in note for note in memory.context.notes)
         assert list(read_entries(home).values()) == [edited]
         (step,) = memory.history()
         assert (step.path, step.trust) == (path, Trust.AGENT)
@@ -182,4 +184,4 @@ def test_open_after_a_failed_recovery_names_the_files(home):
     kill_at_second_file(home)
     error = RollbackFailed("memory", "an interrupted change of user/a.md cannot be rolled back now")
     with patch("muniment.opening.recover_all", side_effect=error), open_memory(home) as memory:
-        assert str(error) in memory.place.notes
+        assert str(error) in memory.context.notes

@@ -145,7 +145,7 @@ def test_fenced_worker_answers_as_an_unfenced_one(zygote, roots, policy, symlink
 def test_guard_reports_imports_and_denied_system_calls(roots, monkeypatch):
     for service, expected in (("importing", "exit code 99"), ("asking", "SIGSYS")):
         with make_zygote(f"guarded_service:{service}") as zygote:
-            monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
+            monkeypatch.setattr("muniment.sandbox.fence.pool.get_shared_zygote", lambda: zygote)
             with Sandbox(make_strict_policy(), roots) as box, pytest.raises(WorkerLost, match=expected):
                 box.call("ls", {"path": "user"})
 

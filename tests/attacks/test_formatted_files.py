@@ -45,7 +45,7 @@ def make_entry(memory, fact, trust, scope="user"):
     if done.error is not None:  # The change is pending review.
         done = opened.approve(done.error.review_id, opened.review(done.error.review_id).digest)
     (path,) = [each.path for each in done.changes]
-    return opened, path, opened.place.roots[scope].trusted_path / path.partition("/")[2]
+    return opened, path, opened.context.roots[scope].trusted_path / path.partition("/")[2]
 
 
 def system_text(opened):
@@ -278,7 +278,7 @@ def test_checkout_with_autocrlf_keeps_the_trust(open_memory, tmp_path):
 @pytest.mark.parametrize("scope", ["user", "project"])
 def test_renamed_and_reformatted_entry_keeps_its_trust(open_memory, scope):
     opened, _, file = make_entry(open_memory, RULES, Trust.AGENT)
-    before, other = file.read_bytes(), opened.place.roots[scope].trusted_path / "mine.md"
+    before, other = file.read_bytes(), opened.context.roots[scope].trusted_path / "mine.md"
     file.unlink()
     for name, change in REFORMATTINGS.items():
         other.write_bytes(change(before))
@@ -293,7 +293,7 @@ def test_renamed_and_reformatted_entry_keeps_its_trust(open_memory, scope):
 @pytest.mark.threat("T-MEM-36", control="compared_text")
 def test_copied_sentence_keeps_its_trust_in_another_file(open_memory):
     opened, _, _ = make_entry(open_memory, RULES, Trust.AGENT)
-    mine = opened.place.roots["user"].trusted_path / "mine.md"
+    mine = opened.context.roots["user"].trusted_path / "mine.md"
     copied = FRIDAYS.replace("may", "MAY").replace("zebra", "*zebra*")
     mine.write_text(f"# Notes of mine\n\n{NEW}\n{copied}\nBen pays.\n")
     found = opened.why("user/mine.md")
@@ -322,7 +322,7 @@ def test_quoted_sentence_keeps_the_owners_trust_at_its_path(open_memory):
 
 def test_common_short_sentences_lower_no_other_entry(open_memory):
     opened, _, _ = make_entry(open_memory, "Yes. No. Done. Dark mode.", Trust.AGENT)
-    mine = opened.place.roots["user"].trusted_path / "mine.md"
+    mine = opened.context.roots["user"].trusted_path / "mine.md"
     mine.write_text("Yes.\n\n- Done\n- Dark mode\n- Ben prefers dark mode at night\n")
     assert opened.why("user/mine.md").trust is Trust.OWNER
 
@@ -340,7 +340,7 @@ def test_text_that_is_too_long_has_the_least_known_trust(open_memory):
 @pytest.mark.threat("T-MEM-36", control="whole_edits")
 def test_edit_command_raises_only_new_sentences(open_memory):
     opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
-    context, at = opened.place, opened.place.path(path)
+    context, at = opened.context, opened.context.path(path)
     before = file.read_bytes()
     replace_text(context, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
     assert opened.why(path).trust is Trust.AGENT
@@ -363,17 +363,17 @@ def test_edit_command_raises_only_new_sentences(open_memory):
 def test_agent_cannot_remove_an_entry_with_the_owners_sentences(open_memory):
     opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
     file.write_text(f"{file.read_text()}\n{NEW}\n")
-    removal = FileChange(opened.place.path(path), digest(file.read_bytes()), None)
+    removal = FileChange(opened.context.path(path), digest(file.read_bytes()), None)
     with pytest.raises(PendingReview, match="has trust owner"):
-        Entries(opened.place).commit_changes([removal], Trust.AGENT, FOREVER)
+        Entries(opened.context).commit_changes([removal], Trust.AGENT, FOREVER)
     assert NEW in file.read_text()
 
 
 def test_undone_and_erased_entries_leave_no_passages(open_memory):
     opened, path, _ = make_entry(open_memory, RULES, Trust.AGENT)
-    ledger = opened.place.state.ledger
+    ledger = opened.context.state.ledger
     assert ledger.rows("SELECT count(*) FROM passage") > [(50,)]
-    where = EraseContext(opened.place.state, opened.place.roots, opened.place.policy, FOREVER)
+    where = EraseContext(opened.context.state, opened.context.roots, opened.context.policy, FOREVER)
     erase(path, where)
     assert ledger.rows("SELECT count(*) FROM passage") == [(0,)]
 

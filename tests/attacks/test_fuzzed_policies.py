@@ -63,7 +63,7 @@ def assert_no_looser(policy, original):
     assert policy.confinement.on_escape == original.confinement.on_escape
     trusts = list(Trust)
     for scope in policy.scopes:
-        assert trusts.index(policy.trust_of(scope)) >= trusts.index(original.trust_of(scope))
+        assert trusts.index(policy.get_trust(scope)) >= trusts.index(original.get_trust(scope))
         assert policy.get_commit_mode(scope) == "review" or original.get_commit_mode(scope) == "auto"
 
 

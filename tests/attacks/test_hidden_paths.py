@@ -47,12 +47,12 @@ class Hidden:
 
     def __init__(self, daemon):
         self.daemon, self.base = daemon, daemon.base
-        self.tokens = {trust: daemon.add(f"reader-{trust}", trust=trust) for trust in TRUSTS}
-        self.other = daemon.add("other")
+        self.tokens = {trust: daemon.add_client(f"reader-{trust}", trust=trust) for trust in TRUSTS}
+        self.other = daemon.add_client("other")
         self.tasks, self.paths = {}, {}
         for fate in WORDS:
             fact = make_fact(fate)
-            done = daemon.done("remember", {"content": fact, "scope": "user"}, token=self.other)
+            done = daemon.run_task("remember", {"content": fact, "scope": "user"}, token=self.other)
             assert done["status"] == "completed", (fate, json.dumps(done))
             self.tasks[fate], (self.paths[fate],) = done["taskId"], done["result"]["filesTouched"]
         self.previews = {trust: self._request_previews(trust) for trust in TRUSTS}
@@ -70,8 +70,8 @@ class Hidden:
 
     def _hide(self):
         daemon, paths = self.daemon, self.paths
-        daemon.done("forget", {"query": paths["forgotten"]})
-        assert daemon.done("forget", {"query": paths["released"]}, token=self.other)["result"][
+        daemon.run_task("forget", {"query": paths["forgotten"]})
+        assert daemon.run_task("forget", {"query": paths["released"]}, token=self.other)["result"][
             "removedEntries"
         ]
         assert daemon.post(f"{BASE}/erase", {"target": paths["erased"], "dryRun": False}).status_code == 200
@@ -84,7 +84,7 @@ class Hidden:
         moved = daemon.home / "user" / "elsewhere.md"
         moved.write_text("The user has a lamp\n")
         fact = f"The user no longer lives in {WORDS['superseded']}, but in Porto"
-        self.superseding = daemon.done("remember", {"content": fact, "scope": "user"}, token=self.other)
+        self.superseding = daemon.run_task("remember", {"content": fact, "scope": "user"}, token=self.other)
         touched = [daemon.home / each for each in self.superseding["result"]["filesTouched"]]
         (moved_to,) = [path for path in touched if path.exists()]  # It has a new name.
         moved_to.write_text("The user lives in Porto\n")
@@ -217,9 +217,9 @@ def test_mcp_history_lists_the_steps_of_own_tasks(library):
 
 def test_mcp_history_over_http_lists_own_steps_of_the_token(hidden):
     daemon, token = hidden.daemon, hidden.tokens["agent"]
-    done = daemon.done("remember", {"content": "The user feeds a stoat"}, token=token)
+    done = daemon.run_task("remember", {"content": "The user feeds a stoat"}, token=token)
     (path,) = done["result"]["filesTouched"]
-    daemon.done("forget", {"query": path})
+    daemon.run_task("forget", {"query": path})
 
     def steps(token):
         answer = run_over_http(
@@ -234,9 +234,9 @@ def test_mcp_history_over_http_lists_own_steps_of_the_token(hidden):
 
 def test_mcp_owner_token_with_less_trust_owns_no_owner_task(hidden):
     daemon = hidden.daemon
-    done = daemon.done("remember", {"content": "The user feeds an ermine"})
+    done = daemon.run_task("remember", {"content": "The user feeds an ermine"})
     (path,) = done["result"]["filesTouched"]
-    daemon.done("forget", {"query": path})
+    daemon.run_task("forget", {"query": path})
     answer = run_over_http(
         f"{daemon.url}/mcp",
         daemon.token,
@@ -286,8 +286,8 @@ def test_http_lists_nothing_hidden(hidden, trust):
         ("dream", {}),
         ("remember", {"content": f"The user dusts the {ABOUT}"}),
     ):
-        answers.append(json.dumps(daemon.done(kind, body, **who)))
-    with daemon.follow(cursor=daemon.cursor(0), **who) as follower:
+        answers.append(json.dumps(daemon.run_task(kind, body, **who)))
+    with daemon.follow_events(cursor=daemon.cursor(0), **who) as follower:
         last = json.loads(answers[-1])["taskId"]
         events = follower.until(
             lambda each: each.data.get("taskId") == last and each.data.get("result") is None
@@ -338,8 +338,10 @@ def test_http_entries_show_withheld_ones_to_the_owner(hidden):
 
 def test_http_preview_is_shown_while_it_is_current(hidden):
     daemon, who = hidden.daemon, {"token": hidden.tokens["agent"]}
-    (path,) = daemon.done("remember", {"content": "The user feeds a numbat"}, **who)["result"]["filesTouched"]
-    preview = daemon.done("forget", {"query": "numbat", "dryRun": True}, **who)
+    (path,) = daemon.run_task("remember", {"content": "The user feeds a numbat"}, **who)["result"][
+        "filesTouched"
+    ]
+    preview = daemon.run_task("forget", {"query": "numbat", "dryRun": True}, **who)
     assert [each["filePath"] for each in preview["result"]["removedEntries"]] == [path]
     assert daemon.look(preview["taskId"], **who) == preview
     text = (daemon.home / path).read_text()
@@ -353,8 +355,8 @@ def test_http_preview_is_shown_while_it_is_current(hidden):
 
 def test_http_forget_task_keeps_paths_and_no_removed_text(hidden):
     daemon, who = hidden.daemon, {"token": hidden.tokens["agent"]}
-    daemon.done("remember", {"content": "The user feeds a Potoroo", "scope": "user"}, token=hidden.other)
-    done = daemon.done("forget", {"query": "feeds Potoroo"}, **who)
+    daemon.run_task("remember", {"content": "The user feeds a Potoroo", "scope": "user"}, token=hidden.other)
+    done = daemon.run_task("forget", {"query": "feeds Potoroo"}, **who)
     (removed,) = done["result"]["removedEntries"]
     assert removed["filePath"].startswith("user/")
     assert removed["summary"] == removed["filePath"].rpartition("/")[2].removesuffix(".md")
@@ -388,7 +390,7 @@ def test_agent_cannot_forget_hidden_entries(hidden, library):
     path = hidden.paths["expired"]
     done = library.try_forget(ForgetRequest(path, trust=Trust.AGENT))
     assert (done.removed_entries, done.kept) == ((), ())
-    assert find_commit(library.place.state, done.task_id) is None
+    assert find_commit(library.context.state, done.task_id) is None
     assert [each.path for each in library.forget(path, dry_run=True).removed_entries] == [path]
 
 
@@ -420,7 +422,7 @@ def denying_daemon(tmp_path_factory):
         "user/plain.md": "The user has a lamp\n",
     }
     with start_local_daemon(base, policy=policy) as daemon:
-        daemon.done("remember", {"content": "The user plays the oboe", "scope": "user"})
+        daemon.run_task("remember", {"content": "The user plays the oboe", "scope": "user"})
         for path, text in texts.items():
             (daemon.home / path).parent.mkdir(parents=True, exist_ok=True)
             (daemon.home / path).write_text(text)

@@ -132,9 +132,9 @@ def recover_locked(ground, journal, policy=None):
 @pytest.fixture
 def unchanged_ground(store_bench):
     """A memory whose files no test may change."""
-    before = store_bench.photograph()
+    before = store_bench.take_snapshot()
     yield store_bench
-    assert store_bench.photograph() == before
+    assert store_bench.take_snapshot() == before
 
 
 def test_only_the_kernel_creates_sealed_change_sets(unchanged_ground):
@@ -317,9 +317,9 @@ def test_change_that_varies_between_reads_is_rejected(unchanged_ground):
 def test_recovery_restores_no_invented_content(store_bench):
     """The journal does not know the content, or it invents content for a path that the policy denies."""
     store_bench.commit(
-        store_bench.edit("user/a.md", b"once\n"), propose_new("user/m.md"), run=make_run("task-1")
+        store_bench.propose_edit("user/a.md", b"once\n"), propose_new("user/m.md"), run=make_run("task-1")
     )
-    before = store_bench.contents()
+    before = store_bench.read_contents()
     honest = LedgerJournal(store_bench.state, store_bench.roots)
     now = {path: (store_bench.base / path.text).read_bytes() for path in (A, TOPIC)}
     invented = [
@@ -334,7 +334,7 @@ def test_recovery_restores_no_invented_content(store_bench):
             with lock_roots(store_bench.roots.values(), make_deadline()) as locks:
                 done = recover_one(locks, journal, policy)
             assert set(done.left) == {changes[0].path}
-            assert store_bench.contents() == before
+            assert store_bench.read_contents() == before
     assert honest.is_known(A, compute_digest(INITIAL_FILES["user/a.md"]))
     assert not honest.is_known(A, compute_digest(EVIL))
     assert not honest.is_known(make_path("user", "m.md"), compute_digest(INITIAL_FILES["user/a.md"]))
@@ -511,12 +511,12 @@ def test_recovery_skips_changes_that_the_policy_denies(store_bench, before, afte
     if after is not None:
         (store_bench.user / "n.md").write_bytes(after)
     before_recovery, change = (
-        store_bench.photograph(),
+        store_bench.take_snapshot(),
         FileChange(NEW, before and compute_digest(before), after, before),
     )
     narrow = parse_policy(NARROW % (verbs, denied), where="narrow", parents=lambda name: name)
     assert recover_locked(store_bench, make_journal(change), narrow).left == (NEW,)
-    assert store_bench.photograph() == before_recovery
+    assert store_bench.take_snapshot() == before_recovery
     assert recover_locked(store_bench, make_journal(change)).left == ()
     current = store_bench.user / "n.md"
     assert (current.read_bytes() if current.exists() else None) == before
@@ -618,13 +618,13 @@ def test_kept_file_has_a_fixed_name(store_bench):
 
 
 def test_kept_file_without_a_free_name_stays_in_place(store_bench, monkeypatch):
-    monkeypatch.setattr("muniment.kernel.apply._MOST_NAMES", 2)
+    monkeypatch.setattr("muniment.kernel.apply._MAX_SAVED_NAMES", 2)
     (store_bench.user / "topic" / "memory-before-muniment.md").write_bytes(b"kept before\n")
     (store_bench.user / "topic" / get_temporary_name(new_token(), 0)).write_bytes(EVIL)
-    before = store_bench.contents()
+    before = store_bench.read_contents()
     with lock_all(store_bench) as locks, pytest.raises(StoreConflict):
         clear_temporary_names(make_path("user", "topic"), locks, lambda _: True, lambda *_: False)
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before
 
 
 class FakePath:

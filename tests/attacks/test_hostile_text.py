@@ -52,7 +52,7 @@ def test_no_interface_normalizes_long_runs_of_marks(memory, monkeypatch):
             longest[0] = max(longest[0], run)
 
     spy_on_normalize(monkeypatch, observe)
-    file = memory.place.roots["user"].trusted_path / "zalgo.md"
+    file = memory.context.roots["user"].trusted_path / "zalgo.md"
     file.write_text(f"---\nname: ze{MARKS}\ndescription: de{MARKS}\n---\ntapir xe{MARKS}\n")
     for query in (f"what is the staging se{MARKS}rver?", f"tapir {MARKS}"):
         assert memory.recall(query).error is None
@@ -69,7 +69,7 @@ def test_text_with_long_runs_of_marks_is_rejected(memory):
     bench = Workbench(load_policy("strict"), ("user",), {}, must_read=False)
     outcome = bench.call("write_file", {"path": "user/a.md", "content": f"xe{MARKS}\n"})
     assert (outcome.code, outcome.rule) == ("content_rejected", "marks")
-    root = memory.place.roots["user"].trusted_path
+    root = memory.context.roots["user"].trusted_path
     (root / "zalgo.md").write_text(f"# tapir xe{MARKS}\n")
     assert "zalgo" not in memory.recall("tapir").text
     memory.remember("The production server is called okapi", scope="user")

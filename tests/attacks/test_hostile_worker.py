@@ -46,7 +46,7 @@ zygote = make_zygote_fixture("lying_service:serve")
 @pytest.fixture
 def lying_workers(zygote, monkeypatch):
     """All workers lie as the name of their policy selects, until this is undone."""
-    monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
+    monkeypatch.setattr("muniment.sandbox.fence.pool.get_shared_zygote", lambda: zygote)
     return monkeypatch
 
 

@@ -34,7 +34,7 @@ def forward(daemon, host, sent, **_how):
         headers = sent.headers | {"host": host or sent.headers["host"]}
         head = [f"{sent.method} {sent.path} HTTP/1.1", *map(": ".join, headers.items()), "", ""]
         line.send("\r\n".join(head).encode() + sent.body)
-        found = line.answer()
+        found = line.read_answer()
     return make_raw(found.status, found.body, content_type="application/json")
 
 
@@ -75,7 +75,7 @@ def test_imposter_on_the_port_receives_no_token_or_fact(shell, tmp_path):
                 with pytest.raises(WaitTimeout):
                     client.handle("remember-1").wait(timeout=0)
         assert server.proof_requests[0].path.startswith("/hello?token=")
-        assert [each for each in (TOKEN, SECRET) if each in server.heard] == []
+        assert [each for each in (TOKEN, SECRET) if each in server.received_text] == []
 
 
 def test_new_server_on_the_port_is_detected(shell):
@@ -88,8 +88,8 @@ def test_new_server_on_the_port_is_detected(shell):
             with start_imposter(make_answer(200, {"v": 3}), int(server.url.rpartition(":")[2])) as other:
                 with pytest.raises(Unreachable, match="did not prove"):
                     client.capabilities()
-                assert (bool(other.proof_requests), TOKEN in other.heard) == (True, False)
-    assert [len(server.sent), len(server.proof_requests)] == [2, 1]
+                assert (bool(other.proof_requests), TOKEN in other.received_text) == (True, False)
+    assert [len(server.requests), len(server.proof_requests)] == [2, 1]
 
 
 @pytest.mark.threat("T-API-08", control="fresh_nonces")
@@ -110,7 +110,7 @@ def test_recorded_proof_is_rejected(shell, tmp_path):
     for replayed in recorded[:1], recorded:
         with start_imposter(b"".join(replayed), int(port)) as server:
             check_no_fact_is_sent(shell, server.url, daemon.token)
-            assert daemon.token not in server.heard
+            assert daemon.token not in server.received_text
 
 
 @pytest.mark.threat("T-API-08", control="addressed_proofs")
@@ -120,15 +120,15 @@ def test_proof_for_another_address_is_rejected(shell, tmp_path):
         for host in None, daemon.host, f"localhost:{daemon.port}":
             with ScriptedServer(prove=partial(forward, daemon, host)) as server:
                 check_no_fact_is_sent(shell, server.url, daemon.token)
-                assert [each for each in (daemon.token, SECRET) if each in server.heard] == []
+                assert [each for each in (daemon.token, SECRET) if each in server.received_text] == []
         for name in ("localhost", "LOCALHOST"):
             with open_client(shell, url=f"http://{name}:{daemon.port}", token=daemon.token) as client:
                 assert client.capabilities()["version"]
         for host in f"localhost:{daemon.port}", f"[::1]:{daemon.port}":
             path = f"/hello?token={'0' * 32}&nonce={'0' * 64}"
-            hello = daemon.ask("GET", path, token="", host=host)
+            hello = daemon.send_request("GET", path, token="", host=host)
             assert hello.code == (421, "misdirected_request")
-        token = daemon.add("editor", "editor-1")  # A client's own token is proved like the owner's.
+        token = daemon.add_client("editor", "editor-1")  # A client's own token is proved like the owner's.
         for address in {"url": daemon.daemon.url}, {"socket": daemon.unix}:
             with open_client(shell, token=token, **address) as client:
                 assert client.capabilities()["version"]
@@ -141,7 +141,7 @@ def test_socket_of_another_user_receives_nothing(shell, tmp_path, monkeypatch):
     other = pytest.raises(Unreachable, match=r"did not prove.*another user")
     with open_scripted(shell, make_answer(200, {}), path=tmp_path / "d.sock") as (server, client), other:
         client.remember(SECRET)
-    assert server.sent == []
+    assert server.requests == []
 
 
 def test_proof_request_is_retried(shell):
@@ -172,7 +172,7 @@ def test_silent_server_receives_no_request(shell, monkeypatch):
             client.remember(SECRET)
         silent.set()
     assert not caught.value.may_have_arrived
-    assert server.sent == []
+    assert server.requests == []
 
 
 def test_proof_is_requested_after_encryption(shell, monkeypatch):
@@ -186,4 +186,4 @@ def test_proof_is_requested_after_encryption(shell, monkeypatch):
         assert len(server.proof_requests) == 1
     with ScriptedServer(certificate=CERTIFICATE, prove=lambda *_, **__: make_answer(200, {})) as server:
         check_no_fact_is_sent(shell, server.url, TOKEN)
-        assert server.sent == []
+        assert server.requests == []

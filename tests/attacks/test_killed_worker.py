@@ -82,7 +82,7 @@ class FragileConnection:
         """Give all workers such a connection, and check that they are gone afterwards."""
         self.zygote = zygote
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: self)
+            patch.setattr("muniment.sandbox.fence.pool.get_shared_zygote", lambda: self)
             yield
         are_gone = select.select(self.over, [], [], 0)[0] == self.over
         for fd in self.over:
@@ -174,7 +174,7 @@ FAILURES |= {"spin": "SIGKILL", "abort": "SIG(ABRT|SEGV)", "recurse": "70 .bug"}
 @needs_fence
 @pytest.mark.parametrize(("deed", "expected"), FAILURES.items())
 def test_forbidden_act_of_a_fenced_worker_ends_the_run(deed, expected, failing, roots, tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: failing)
+    monkeypatch.setattr("muniment.sandbox.fence.pool.get_shared_zygote", lambda: failing)
     failing.start()
     photo = take_snapshot(tmp_path)
     with assert_descriptors_closed():  # Including zygotes: a replaced one closes its socket.

@@ -245,7 +245,7 @@ def test_worker_that_proposes_a_linked_path_escapes(roots, tmp_path, monkeypatch
     link(roots, {"link.md": "real.md", "linked": "topic"})
     before = take_snapshot(tmp_path)
     with make_zygote("lying_service:serve") as lying_zygote:
-        monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: lying_zygote)
+        monkeypatch.setattr("muniment.sandbox.fence.pool.get_shared_zygote", lambda: lying_zygote)
         for lie in ("link", "linked-directory", "claims-link"):
             with Sandbox(make_strict_policy(name=lie), roots, symlinks="beneath") as box:
                 box.call("ls", {"path": "user"})

@@ -60,7 +60,7 @@ class Server:
     commits_often = False
 
     def __init__(self, stage, case, method):
-        roots = {scope: stage.scope(scope) for scope in ROOTS}
+        roots = {scope: stage.get_scope_path(scope) for scope in ROOTS}
         policy = write_policy(stage, case, require="none")
         settings = Settings(stage.state, policy=str(policy), roots=roots, symlinks=choose_symlinks(case))
         self._method = method

@@ -14,7 +14,7 @@ FACT = "The user prefers a quillfeather over a pen"
 def test_moved_agent_entry_keeps_agent_trust(open_memory):
     opened = open_memory()
     (path,) = opened.try_remember(RememberRequest(FACT, scope="user", trust=Trust.AGENT)).files_touched
-    root = opened.place.roots["user"].trusted_path
+    root = opened.context.roots["user"].trusted_path
     (root / "mine").mkdir(mode=0o700)
     shutil.copy2(root / path.removeprefix("user/"), root / "mine" / "copied.md")
     (root / path.removeprefix("user/")).rename(root / "mine" / "renamed.md")
@@ -29,7 +29,7 @@ def test_moved_agent_entry_keeps_agent_trust(open_memory):
 def test_renamed_owner_entry_keeps_owner_trust(open_memory):
     opened = open_memory()
     (path,) = opened.remember(FACT, scope="user").files_touched
-    root = opened.place.roots["user"].trusted_path
+    root = opened.context.roots["user"].trusted_path
     (root / path.removeprefix("user/")).rename(root / "renamed.md")
     (root / "by-hand.md").write_text("The user writes with a goosequill.\n")
     assert [opened.why(f"user/{name}.md").trust for name in ("renamed", "by-hand")] == ["owner", "owner"]

@@ -24,7 +24,7 @@ zygote = make_zygote_fixture()
 def worker(zygote):
     zygote.start()  # Starts another one if needed.
     with assert_descriptors_closed():
-        worker = zygote.spawn({}, make_deadline())
+        worker = zygote.spawn_worker({}, make_deadline())
         assert not os.get_inheritable(worker._pidfd)
         with WatchedProcess(worker.pid) as over:
             yield worker
@@ -42,10 +42,13 @@ def check_over(worker):
 def test_protocol_violation_ends_the_worker(zygote):
     too_long = struct.pack("!I", 2**31) + b"{}"
     for lie in (frame(b"}{"), too_long, frame(b'{"body":5000000}') + frame(b"x" * 65536)):
-        with zygote.spawn({}, make_deadline()) as worker:
+        with zygote.spawn_worker({}, make_deadline()) as worker:
             catch_error(WorkerLost, send_command, worker, "raw", lie, match="broke the protocol")
             assert check_over(worker)
-    with zygote.spawn({}, make_deadline()) as worker, pytest.raises(WorkerLost, match="broke the protocol"):
+    with (
+        zygote.spawn_worker({}, make_deadline()) as worker,
+        pytest.raises(WorkerLost, match="broke the protocol"),
+    ):
         send_command(worker, "echo", b"x", max_body=0)
 
 
@@ -61,13 +64,13 @@ def test_early_answer_is_rejected(worker):
 def test_stalling_worker_is_killed_at_the_deadline(zygote):
     drip = frame(b'{"a":"' + b"x" * 10_000 + b'"}')
     for do, body in (("hang", b""), ("spin", b""), ("drip", drip), ("signal", b"")):
-        with zygote.spawn({}, make_deadline()) as worker:
+        with zygote.spawn_worker({}, make_deadline()) as worker:
             started = time.monotonic()
             with pytest.raises(DeadlineExceeded):
                 send_command(worker, do, body, seconds=0.1, number=signal.SIGSTOP)
             assert 0.1 <= time.monotonic() - started < 15, do
             assert check_over(worker)
-    with zygote.spawn({}, make_deadline()) as worker:
+    with zygote.spawn_worker({}, make_deadline()) as worker:
         worker.send({"do": "hang"}, deadline=make_deadline())
         with pytest.raises(DeadlineExceeded):  # It stopped reading, which must not block the sender.
             worker.send({"do": "echo"}, b"x" * (8 << 20), deadline=make_deadline(0.1))
@@ -81,10 +84,10 @@ def test_worker_that_closes_its_socket_is_killed(worker):
 
 
 def test_dead_worker_with_an_open_socket_is_detected(zygote):
-    with zygote.spawn({}, make_deadline()) as worker:
+    with zygote.spawn_worker({}, make_deadline()) as worker:
         catch_error(WorkerLost, send_command, worker, "smuggle", match="exit code 0")
         assert check_over(worker)
-    with zygote.spawn({}, make_deadline()) as worker:
+    with zygote.spawn_worker({}, make_deadline()) as worker:
         assert send_command(worker, "raw_then_exit", frame(b'{"n":1}'))[0] == {"n": 1}, (
             "its last answer counts"
         )

@@ -132,7 +132,7 @@ def test_no_tool_reads_or_writes_outside_in_a_race(request, ground, mode, tool, 
         return ground.overtaken >= OVERTAKEN and done["honest"] >= HONEST
 
     attacker = ground.swap(target_name)
-    before = ground.stage.photograph()
+    before = ground.stage.take_snapshot()
     with attacker as swap:
         subject = open_subject(ground, mode)
         for number in swap.rounds(exchanges=exchanges, enough=enough):
@@ -158,7 +158,7 @@ def test_racing_commit_is_whole_or_absent_and_inside(ground, mode, target_name):
         return ground.overtaken >= COMMITS <= ends[None] and ends.total() - ends[None] >= COMMITS
 
     attacker = ground.swap(target_name)
-    before = ground.stage.photograph()
+    before = ground.stage.take_snapshot()
     with attacker as swap:
         for number in swap.rounds(exchanges=EXCHANGES, enough=enough):
             subject = open_subject(ground, mode)

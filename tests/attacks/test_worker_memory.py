@@ -29,7 +29,7 @@ def search(memory, key):
 def test_worker_and_zygote_contain_no_broker_key(monkeypatch):
     key = secrets.token_hex(32)
     monkeypatch.setenv("MUNIMENT_API_KEY", key)
-    with make_zygote("memory_service:serve") as zygote, zygote.spawn({}, make_deadline()) as worker:
+    with make_zygote("memory_service:serve") as zygote, zygote.spawn_worker({}, make_deadline()) as worker:
         names, unread, found = search(read_regions(worker), key)
         assert found == set()
         assert {"[heap]", "[stack]", "anonymous"} <= names

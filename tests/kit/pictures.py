@@ -57,10 +57,10 @@ def main() -> None:
     base.mkdir()
     try:
         with start_local_daemon(base, workers=True) as daemon:
-            done = [daemon.done("remember", {"content": fact}) for fact in FACTS]
+            done = [daemon.run_task("remember", {"content": fact}) for fact in FACTS]
             _spread(daemon.core.state.ledger, [each["taskId"] for each in done])
-            changed = daemon.done("remember", {"content": CHANGE})
-            daemon.done("remember", {"content": STRANGE, "source": {"trust": "external"}})
+            changed = daemon.run_task("remember", {"content": CHANGE})
+            daemon.run_task("remember", {"content": STRANGE, "source": {"trust": "external"}})
             (entry,) = changed["result"]["filesTouched"]
             (waiting,) = daemon.get(f"{BASE}/review").json()["reviews"]
             more = {

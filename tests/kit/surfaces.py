@@ -144,7 +144,7 @@ class Surface:
         if operation == "undo":
             arguments["task_id"] = self.task
         try:
-            return self.asked(operation, arguments)
+            return self.perform(operation, arguments)
         except (MunimentError, ClientError) as error:
             return FailedOperation.from_code(error.code)
 

@@ -346,7 +346,7 @@ def run_machine(examples, steps, monkeypatch):
         Machine.start_landing()
         return apply_changes(*args, **options)
 
-    monkeypatch.setattr("muniment.kernel.write.land", land_after_hook)
+    monkeypatch.setattr("muniment.kernel.write.apply_changes", land_after_hook)
     get_shared_zygote().start()
     slow_settings = {
         "deadline": None,

@@ -187,7 +187,7 @@ class HonestJournal:
         self.last += 1
         number = self.last
         changes = dict(enumerate(judged.change_set.changes))
-        made = tuple({each: None for group in judged.made for each in group})
+        made = tuple({each: None for group in judged.new_directories for each in group})
         self.begun[number] = (token, changes, made)
         for each in changes.values():
             self.known |= {(each.path.text, sha(each.before)), (each.path.text, sha(each.after))}

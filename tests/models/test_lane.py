@@ -175,7 +175,7 @@ class Lanes(RuleBasedStateMachine):
             assert self.factory.count_pending(name) == len(
                 self.oracles[name].list_with_status("queued", "running")
             )
-            assert all((task.arguments is None) == task.is_over for task in tasks)
+            assert all((task.arguments is None) == task.is_finished for task in tasks)
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -43,7 +43,7 @@ def plant_everything(base):
 def planted_roots():
     with tempfile.TemporaryDirectory() as base:
         trees = plant_everything(Path(base))
-        roots = {name: trees.root(name) for name in RESOLVERS}
+        roots = {name: trees.open_root(name) for name in RESOLVERS}
         yield trees, roots, take_snapshot(trees.outside, trees.other)
         for root in roots.values():
             os.close(root.fd)
@@ -79,7 +79,7 @@ def test_directory_exchanged_for_a_link_leaks_nothing(tmp_path, resolver, rounds
     trees, seen, left = create_trees(tmp_path), set(), iter(range(rounds))
     (trees.inside / "topic" / "note.md").write_text("inside")
     (trees.inside / "swap").symlink_to(trees.outside)
-    before, root = take_snapshot(trees.outside), trees.root(resolver)
+    before, root = take_snapshot(trees.outside), trees.open_root(resolver)
     with Swap(trees.inside / "topic", trees.inside / "swap") as swap:
         for _ in swap.rounds(exchanges=1, enough=lambda: next(left, None) is None):
             seen.add(describe_outcome(OPERATIONS["read"], root, "topic/note.md"))

@@ -116,7 +116,7 @@ QUERIES = [  # The query, and the name in the answer.
 
 
 def call_http(daemon, operation, arguments):
-    answer = daemon.ask("POST", f"{BASE}/{operation}", body=arguments)
+    answer = daemon.send_request("POST", f"{BASE}/{operation}", body=arguments)
     return "done" if answer.status in {200, 202} else json.dumps(answer.json)
 
 
@@ -142,22 +142,25 @@ def test_http_arguments_get_answers_that_name_them(start_http):
     daemon = start_http()
     found = [to_http_names(row) for row in select_rows(*POSTED)]
     assert find_wrong((row, call_http(daemon, row[0], row[2])) for row in found) == []
-    answer = daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
+    answer = daemon.send_request("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
     assert (answer["code"], answer["field"]) == ("invalid_request", "limit")
     deep = b'{"query": ' + b"[" * 900 + b'"\\ud83d"' + b"]" * 900 + b"}"
-    assert daemon.ask("POST", f"{BASE}/recall", body=deep).status == 400
-    daemon.check()
+    assert daemon.send_request("POST", f"{BASE}/recall", body=deep).status == 400
+    daemon.assert_healthy()
 
 
 def test_http_queries_get_answers_that_name_them(start_http):
     daemon = start_http()
     for query, named in QUERIES:
-        answer = daemon.ask("GET", f"{BASE}/{query}")
+        answer = daemon.send_request("GET", f"{BASE}/{query}")
         result = "done" if answer.status == 200 else json.dumps(answer.json)
         assert named in result, (query, result)
     for scope, status in (("user", 200), (None, 200), ("galaxy", 400)):
-        assert daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "scope": scope}).status == status
-    daemon.check()
+        assert (
+            daemon.send_request("POST", f"{BASE}/recall", body={"query": FACT, "scope": scope}).status
+            == status
+        )
+    daemon.assert_healthy()
 
 
 def test_client_arguments_get_answers_that_name_them(start_http):
@@ -171,7 +174,7 @@ def test_client_arguments_get_answers_that_name_them(start_http):
     with pytest.raises(Problem, match="expires"):
         client.remember(FACT, expires=date(2020, 1, 1))
     check_argument_errors(client)
-    daemon.check()
+    daemon.assert_healthy()
 
 
 WRONG = [
@@ -248,11 +251,11 @@ def test_mcp_over_http_arguments_get_answers(start_http):
         params = {"_meta": META, "name": operation, "arguments": arguments}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         named = (*headers, "Mcp-Method: tools/call", f"Mcp-Name: {operation}")
-        answer = daemon.ask("POST", "/mcp", *named, body=body)
+        answer = daemon.send_request("POST", "/mcp", *named, body=body)
         return read_tool_outcome(json.loads(answer.body.partition(b"data: ")[2] or answer.body))
 
     assert find_wrong((row, call(row[0], row[2])) for row in MCP_ROWS) == []
-    daemon.check()
+    daemon.assert_healthy()
 
 
 def test_mcp_stdio_arguments_get_answers(tmp_path):
@@ -296,7 +299,7 @@ def test_acp_arguments_get_answers_that_name_them(tmp_path):
 def test_library_arguments_get_answers_that_name_them(open_memory):
     library = open_memory()
     (path,) = library.remember(f"{FACT} {HALF}").files_touched
-    assert "\ufffd" in library.place.read(library.place.path(path)).decode()
+    assert "\ufffd" in library.context.read(library.context.path(path)).decode()
     for limit in (None, 5, 5.0):
         assert [each.path for each in library.recall(FACT, limit=limit, budget=None).entries] == [path]
     check_argument_errors(library)

@@ -377,7 +377,7 @@ def serving(base, part, *given, workspace="work", killed=False):
         yield calls
         if not killed:
             daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(60) == (-signal.SIGKILL if killed else 0)
+        assert daemon.wait_for_task(60) == (-signal.SIGKILL if killed else 0)
     finally:
         daemon.kill()
         daemon.stdout.close()

@@ -73,7 +73,7 @@ def run_model(model, brief, memory):
     messages = [protocol.SystemMessage("system"), protocol.UserMessage("job")]
     calls = []
     if brief.context is not ContextMode.CLEAN:
-        brief = replace(brief, related=memory.related())
+        brief = replace(brief, related=memory.list_related())
     tool_names = WRITE_TOOLS if brief.context is ContextMode.CLEAN else READ_TOOLS + WRITE_TOOLS
     for turn in range(1, TURNS + 1):
         names = tool_names if turn < TURNS else ()

@@ -20,7 +20,7 @@ class MemoryToolSubject(AnthropicSubject):
                 stage.outside,
                 home=stage.state / "home",
                 policy=write_policy(stage, case, require="partial", on_escape="abort"),
-                roots={scope: stage.scope(scope) for scope in ROOTS},
+                roots={scope: stage.get_scope_path(scope) for scope in ROOTS},
                 symlinks=choose_symlinks(case),
             )
         )

@@ -53,7 +53,7 @@ class NaiveTools:
     def _resolve_checked(self, path):
         path = path.removeprefix("/memories/")
         full = self._resolve(path if path.startswith("/") else f"{self.stage.tree}/{path}")
-        if not any(full.startswith(str(self.stage.scope(scope))) for scope in ROOTS):
+        if not any(full.startswith(str(self.stage.get_scope_path(scope))) for scope in ROOTS):
             raise PermissionError("outside")
         return Path(full)
 
@@ -110,5 +110,5 @@ class RealpathTools(NaiveTools):
 
     def _is_inside(self, path):
         full = os.path.realpath(path)
-        roots = (str(self.stage.scope(scope)) for scope in ROOTS)
+        roots = (str(self.stage.get_scope_path(scope)) for scope in ROOTS)
         return any(os.path.commonpath((root, full)) == root for root in roots)

@@ -31,7 +31,7 @@ from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 @pytest.fixture
 def skip_fact_check(monkeypatch):
     """Accept any written text as the fact: for tests of the controls after T-RUN-14."""
-    monkeypatch.setattr("muniment.operations.remember_job.holds", lambda *_: True)
+    monkeypatch.setattr("muniment.operations.remember_job.contains_fact", lambda *_: True)
 
 
 @pytest.fixture

@@ -417,7 +417,7 @@ def run_poisoned(base, poison, model, *, planted=False, trust=Trust.AGENT, **opt
             memory.plant(poison)
         judge = PoisonJudge(memory, poison, planted=planted, trust=Trust.OWNER if planted else trust)
         fact = REPORT if planted else poison.text
-        result = remember(RememberRequest(fact, trust=judge.trust), memory.place, model)
+        result = remember(RememberRequest(fact, trust=judge.trust), memory.context, model)
         problems, outcome = (
             tuple(judge.find_problems(result)),
             result.error.code if result.error else result.status,

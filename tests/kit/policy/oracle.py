@@ -103,8 +103,8 @@ def find_differences(oracle, judge, path):
             continue
         yield question, path.text, verdict, against
     quotas = {quota.id for quota in judge.quotas_for(path)} - {"default"}
-    if quotas != oracle.quotas(path.text):
-        yield "quotas", path.text, quotas, oracle.quotas(path.text)
+    if quotas != oracle.find_quotas(path.text):
+        yield "find_quotas", path.text, quotas, oracle.find_quotas(path.text)
 
 
 def make_random_policy(rng):

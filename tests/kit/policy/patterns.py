@@ -45,7 +45,7 @@ class PathReader:
             if char not in self._covering:
                 (self._covering[char],) = self._find_covering_letters(char)
             state = language.step(state, self._covering[char])
-        return language.holds(state)
+        return language.accepts(state)
 
     def _find_covering_letters(self, char):
         """Return the number of the letter that represents a character; exactly one does."""

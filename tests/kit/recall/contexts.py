@@ -199,7 +199,9 @@ class RecallStage:
 def open_stage(base, entries=ENTRIES, policy=None, **options):
     with assert_threads_ended(), ExitStack() as outer_stack, ExitStack() as stack:
         bench = outer_stack.enter_context(open_bench(base, policy, entries))
-        yield RecallStage(bench, outer_stack.enter_context(bench.recaller(GatedRecaller, **options)), stack)
+        yield RecallStage(
+            bench, outer_stack.enter_context(bench.open_recaller(GatedRecaller, **options)), stack
+        )
 
 
 def make_foreign_policy(trust):
@@ -264,4 +266,4 @@ class EndlessSweep:
                 patience.check()
                 time.sleep(0)
         finally:
-            self.held.append(self._root.root.fd >= 0)
+            self.root_was_open.append(self._root.root.fd >= 0)

@@ -34,7 +34,7 @@ def open_pair(zygote, policy, roots, *, symlinks="refuse"):
     """Open both over the same roots, which neither changes."""
     unconfined = replace(policy, confinement=ConfinementRequirement(require="none", on_escape="refuse"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
+        patch.setattr("muniment.sandbox.fence.pool.get_shared_zygote", lambda: zygote)
         with (
             Sandbox(unconfined, roots, symlinks=symlinks) as fenced,
             Sandbox(unconfined, roots, symlinks=symlinks, in_process=True) as plain,

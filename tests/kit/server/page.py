@@ -89,7 +89,7 @@ def _build_request(operation, described):
     yield from ("", f"### {operation.method} {operation.path}", "", operation.summary + owner_note, "")
     if operation.body is not None:
         yield f"- **Body**: {_format_link(operation.body.__name__)}"
-    answer = operation.answer
+    answer = operation.response
     link = f"`{answer}`" if isinstance(answer, str) else _format_link(answer.__name__)
     yield f"- **Response**: {operation.status}, {link}"
     if "304" in described["responses"]:

@@ -28,7 +28,9 @@ class PageClient:
         """Send a request with these headers, and with the session cookie if there is one."""
         cookie = self.cookie if cookie is None else cookie
         sent = [f"Cookie: muniment={cookie}"] if cookie else []
-        return self.daemon.ask(method, path, *sent, *headers, token="", host=host or self.host, **options)
+        return self.daemon.send_request(
+            method, path, *sent, *headers, token="", host=host or self.host, **options
+        )
 
     def get(self, path, *headers, **options):
         """Send a request like a script of the page."""

@@ -1,7 +1,7 @@
 """`muniment serve` as a separate process, and requests of tests over sockets without a proxy.
 
     with serving(tmp_path) as daemon:
-        task = daemon.wait(daemon.remember("The user prefers dark mode"))
+        task = daemon.wait_for_task(daemon.remember("The user prefers dark mode"))
         daemon.kill()
         daemon.start()  # the same home, workspace and Unix socket; another port
 

@@ -160,7 +160,7 @@ class LocalDaemon(DaemonRequests):
         """Send bytes on a new connection; return its first response, or None."""
         with self.open_connection(address) as line:
             line.send(data)
-            return line.answer()
+            return line.read_answer()
 
     def send_request(self, method, path, *headers, address=None, **options):
         """Send a request on a new connection; return its response, or None."""

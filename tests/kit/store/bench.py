@@ -118,7 +118,7 @@ class StoreBench:
         return ProposedFile(path, compute_digest((self.base / path).read_bytes()), content)
 
     def make_options(self, policy=STRICT, **more):
-        defaults = {"patience": make_deadline(), "state": self.state, "run": make_run()}
+        defaults = {"deadline": make_deadline(), "state": self.state, "run": make_run()}
         return CommitOptions(
             policy, self.roots, **{**defaults, "trust": build_constant_rule(Trust.OWNER), **more}
         )

@@ -115,7 +115,10 @@ class CatalogedRoot:
         entries = {entry.rel: FIELDS(entry) for entry in view.entries()}
         found = {
             "entries": (entries, expected.entries),
-            "odd": ({item.path: item.reason for item in view.odd()}, expected.odd),
+            "list_odd_names": (
+                {item.path: item.reason for item in view.list_odd_names()},
+                expected.list_odd_names,
+            ),
             "names": ({path: view.names(path) for path in view.directories()}, expected.names),
             "usage": (view.usage().files, len(expected.entries)),
             "bytes": (view.usage().bytes, sum(kept[0] for kept in expected.entries.values())),

@@ -248,7 +248,7 @@ class MemoryJournal:
 
     def begin(self, judged, token):
         number = len(self.disk.intents) + len(self.disk.done) + 1
-        made = tuple(each for row in judged.made for each in row)
+        made = tuple(each for row in judged.new_directories for each in row)
         intent = Intent(number, token, dict(enumerate(judged.change_set.changes)), made, "task")
         self.run_step(lambda: self.disk.intents.__setitem__(number, intent))
         return number

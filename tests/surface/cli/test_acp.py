@@ -88,7 +88,7 @@ def test_acp_host_remembers_forgets_and_owner_sees_facts(start, cli, tmp_path):
     assert host.entries == saved["filesTouched"]
     assert (saved["touchedScopes"], saved["decidedBy"]) == (["user"], "rules")
     assert saved["enforcement"] == WORKER_CONFINEMENT
-    origin = cli.document("why", *host.entries, "--workspace", tmp_path / "work", bound=False)
+    origin = cli.run_for_document("why", *host.entries, "--workspace", tmp_path / "work", bound=False)
     assert '"owner"' in json.dumps(origin)
     for _ in range(20):  # An endless line is rejected and uses no more memory than one line.
         host.process.stdin.write(b"x" * MAX_LINE_BYTES)
@@ -107,7 +107,7 @@ def test_acp_host_remembers_forgets_and_owner_sees_facts(start, cli, tmp_path):
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "the input ends"])
 def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
     with PausableModel() as model:
-        model.hold()
+        model.pause()
         host = start(*model.flags)
         host.send(id="x", method=REMEMBER, params={"content": FACT})
         model.wait_for_requests()
@@ -118,7 +118,7 @@ def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
         model.release()
         assert host.ask(REMEMBER, content=FACT)["decidedBy"] == "scripted"
         before, request_count = host.entries, len(model.server.requests)
-        model.hold()
+        model.pause()
         for number in (1, 2):
             host.send(id=number, method=REMEMBER, params={"content": f"Fact {number} is another one"})
         model.wait_for_requests(request_count + 1)
@@ -199,7 +199,7 @@ def test_acp_startup_failure_prints_reason_on_stderr(cli, work_directory, monkey
         ("--workspace nowhere", "workspace nowhere not found [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
     ):
-        (message,) = cli.lines("acp", *arguments.split(), code=1)
+        (message,) = cli.run_for_lines("acp", *arguments.split(), code=1)
         assert message.startswith(f"not started: {reason}")
     assert list(work_directory.iterdir()) == [work_directory / ".git"]
 

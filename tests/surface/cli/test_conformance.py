@@ -27,7 +27,7 @@ def make_finding(outcome, *seen, is_beyond_claims=False):
 
 @pytest.mark.slow
 def test_conformance_lists_leaks_with_command_to_repeat(cli):
-    lines = cli.lines("conformance", "--target", WEAK, *FEW, code=1)
+    lines = cli.run_for_lines("conformance", "--target", WEAK, *FEW, code=1)
     at = lines.index("command: leaked: hard-read (hardlink)")
     assert lines[at + 1] == "  why   hard link to an outside inode: only st_nlink tells"
     assert any("  seen  the canary is in the answer" in line for line in lines[at:])
@@ -41,7 +41,7 @@ def test_conformance_lists_leaks_with_command_to_repeat(cli):
 @pytest.mark.slow
 def test_conformance_reports_peers_without_changing_result(cli):
     peers = ("--peer", WEAK, "--peer", SERVER, "--peer", ABSENT)
-    head, *lines = cli.lines("conformance", *peers, *FEW)
+    head, *lines = cli.run_for_lines("conformance", *peers, *FEW)
     assert head.split() == ["class", "muniment", "command", "1", "mcp", "command", "2"]
     for begin, row in (("hardlink", "hardlink 1 held 1 leaked 1 leaked* -"), ("all ", "all 4 held")):
         assert " ".join(next(line for line in lines if line.startswith(begin)).split()).startswith(row)
@@ -54,7 +54,7 @@ def test_conformance_reports_peers_without_changing_result(cli):
     ):
         assert expected in output
     assert lines[-1] == "muniment: passed: 4 held"
-    document = cli.document("conformance", "--peer", WEAK, "--peer", ABSENT, *FEW)
+    document = cli.run_for_document("conformance", "--peer", WEAK, "--peer", ABSENT, *FEW)
     assert (document["passed"], document["cases"]) == (True, 4)
     assert (document["target"]["outcomes"], document["target"]["findings"]) == ({"held": 4}, [])
     weak, absent = document["peers"]
@@ -69,11 +69,13 @@ def test_conformance_requires_every_case_of_muniment_only(cli, monkeypatch):
     seen = [Failure(FailureKind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
     for outcome in set(CaseOutcome) - {CaseOutcome.PASSED}:
         result = Result(parse_target("muniment"), "muniment", [make_finding(outcome, *seen)])
-        monkeypatch.setattr("muniment.testing.conformance.examine", lambda *_, result=result, **__: [result])
-        lines = cli.lines("conformance", "--case=ok-edit", code=1)
+        monkeypatch.setattr(
+            "muniment.testing.conformance.run_cases", lambda *_, result=result, **__: [result]
+        )
+        lines = cli.run_for_lines("conformance", "--case=ok-edit", code=1)
         assert {f"muniment: {outcome}: ok-edit (legit)", "  and 2 more; --json has all"} <= set(lines)
         assert "\x1b" not in "".join(lines)
-        assert cli.document("conformance", "--case=ok-edit", code=1)["passed"] is False
+        assert cli.run_for_document("conformance", "--case=ok-edit", code=1)["passed"] is False
     allowed = [
         make_finding(outcome) for outcome in (CaseOutcome.BROKEN, CaseOutcome.DIFFERS, CaseOutcome.SKIPPED)
     ]
@@ -91,20 +93,20 @@ def test_conformance_on_terminal_draws_table_and_progress(cli, monkeypatch):
         told()
         return [result, other]
 
-    monkeypatch.setattr("muniment.testing.conformance.examine", examine)
+    monkeypatch.setattr("muniment.testing.conformance.run_cases", examine)
     done = cli("conformance", "--case=ok-edit", COLUMNS="200")
     assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
     assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)
 
 
 def test_conformance_reports_unusable_target_and_environment(cli, monkeypatch):
-    absent = cli.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
+    absent = cli.run_for_lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
     assert absent[-1] == "command: not tried"
     monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
-    (message,) = cli.lines("conformance", "--case=ok-edit", code=1)
+    (message,) = cli.run_for_lines("conformance", "--case=ok-edit", code=1)
     assert "temporary directory" in message
     monkeypatch.setattr("muniment.testing.conformance.examine", Mock(side_effect=KeyboardInterrupt))
-    assert cli.document("conformance", code=130)["status"] == "cancelled"
+    assert cli.run_for_document("conformance", code=130)["status"] == "cancelled"
 
 
 @pytest.mark.slow

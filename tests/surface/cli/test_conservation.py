@@ -15,8 +15,8 @@ from surface.cli.conftest import Muniment
 
 def read_pending_texts(muniment):
     """Yield the text of every pending review."""
-    for each in muniment.document("review", "list")["reviews"]:
-        review = muniment.document("review", "show", each["review_id"])
+    for each in muniment.run_for_document("review", "list")["reviews"]:
+        review = muniment.run_for_document("review", "show", each["review_id"])
         yield from map(str, review.values())
 
 
@@ -109,11 +109,11 @@ def test_import_keeps_descriptions_that_are_not_yaml(cli, tmp_path):
             f"f{number}.md",
             f"---\nname: f{number}\ndescription: {value}\n---\nText {number}.\n",
         )
-    done = cli.document("import", tmp_path / "tree")
+    done = cli.run_for_document("import", tmp_path / "tree")
     assert (done["counts"]["imported"], done["not_taken"]) == (len(DESCRIPTIONS), []), done["held"]
     for each in done["imported"]:
         expected = DESCRIPTIONS[list(DESCRIPTIONS)[int(each["name"][1:-3])]]
-        entry = parse(cli.document("show", each["path"])["content"])
+        entry = parse(cli.run_for_document("show", each["path"])["content"])
         assert expected in entry.description
 
 
@@ -137,15 +137,17 @@ TEXTS = {
 def test_import_keeps_text_that_is_not_front_matter(cli, tmp_path):
     for name, (text, _) in TEXTS.items():
         write_file(tmp_path / "tree", name, text)
-    done = cli.document("import", tmp_path / "tree")
+    done = cli.run_for_document("import", tmp_path / "tree")
     paths = {each["name"]: each["path"] for each in done["imported"]}
     assert set(paths) == set(TEXTS)
     for name, (_, expected) in TEXTS.items():
-        assert expected in parse(cli.document("show", paths[name])["content"]).body
-    blank = parse(cli.document("show", paths["blank.md"])["content"])
+        assert expected in parse(cli.run_for_document("show", paths[name])["content"]).body
+    blank = parse(cli.run_for_document("show", paths["blank.md"])["content"])
     assert (blank.name, blank.description) == ("B", "Salmon return")
     assert {each["name"] for each in done["not_taken"]} == {"ends.md:2", "never.md:2"}
-    assert all(parse(cli.document("show", each)["content"]).expires is None for each in paths.values())
+    assert all(
+        parse(cli.run_for_document("show", each)["content"]).expires is None for each in paths.values()
+    )
 
 
 def test_import_of_index_keeps_lines_without_file(cli, tmp_path):
@@ -155,11 +157,11 @@ def test_import_of_index_keeps_lines_without_file(cli, tmp_path):
         "MEMORY.md",
         "# Index\n\n- [Here](here.md) - weight\n- [Gone](gone.md) - Ina rows at six\n",
     )
-    done = cli.document("import", tmp_path / "tree")
+    done = cli.run_for_document("import", tmp_path / "tree")
     assert {each["name"] for each in done["imported"]} == {"here.md", "MEMORY.md:4"}
     assert [(each["name"], each["lines"]) for each in done["not_taken"]] == [("MEMORY.md", "1, 3")]
     alone = write_file(tmp_path / "alone", "MEMORY.md", "- [Gone](gone.md) - Ina rows at seven\n")
-    assert cli.document("import", alone.parent)["counts"]["imported"] == 1
+    assert cli.run_for_document("import", alone.parent)["counts"]["imported"] == 1
 
 
 def test_import_splits_added_memories_and_sections(cli, tmp_path):
@@ -169,9 +171,9 @@ def test_import_splits_added_memories_and_sections(cli, tmp_path):
         "# Tea\nTea is at four.\n\n## Gemini Added Memories\n- Lives in Porto.\n- Has a dog.\n",
     )
     write_file(tmp_path / "b", "USER.md", "Name: Kim\n\u00a7\nLives in Lyon.\n")
-    names = [each["name"] for each in cli.document("import", tmp_path / "a")["imported"]]
+    names = [each["name"] for each in cli.run_for_document("import", tmp_path / "a")["imported"]]
     assert names == [".gemini/GEMINI.md:1", ".gemini/GEMINI.md:5", ".gemini/GEMINI.md:6"]
-    names = [each["name"] for each in cli.document("import", tmp_path / "b")["imported"]]
+    names = [each["name"] for each in cli.run_for_document("import", tmp_path / "b")["imported"]]
     assert names == ["USER.md:1", "USER.md:3"]
 
 
@@ -180,7 +182,7 @@ def test_import_names_skipped_files_and_folders(cli, tmp_path):
         write_file(tmp_path / "tree", name, f"The file {name} is read.\n")
     for name in (".git/x.md", "photo.png", "data.json", "LICENSE", "._a.md"):
         write_file(tmp_path / "tree", name, "{}\n")
-    done = cli.document("import", tmp_path / "tree")
+    done = cli.run_for_document("import", tmp_path / "tree")
     assert done["counts"]["imported"] == 6
     assert {each["name"] for each in done["not_taken"]} == {
         ".git/",
@@ -189,15 +191,15 @@ def test_import_names_skipped_files_and_folders(cli, tmp_path):
         "LICENSE",
         "._a.md",
     }
-    lines = cli.lines("import", tmp_path / "tree", "--dry-run")
+    lines = cli.run_for_lines("import", tmp_path / "tree", "--dry-run")
     assert "skipped: photo.png (not a text or JSON file)" in lines
 
 
 def test_import_after_bad_import_names_lost_description(cli, tmp_path):
     write_file(tmp_path / "tree", "a.md", "The gate is blue.\n")
-    cli.document("import", tmp_path / "tree")
+    cli.run_for_document("import", tmp_path / "tree")
     write_file(tmp_path / "tree", "a.md", "---\ndescription: Ask Lou first\n---\nThe gate is blue.\n")
-    done = cli.document("import", tmp_path / "tree")
+    done = cli.run_for_document("import", tmp_path / "tree")
     assert (done["counts"]["known"], done["not_taken"][0]["lines"]) == (1, "2")
 
 
@@ -237,8 +239,8 @@ def test_export_of_vault_restores_or_names_each_file(tmp_path, seed, kind):
     ] == []
     assert max(name.count("/") for name in plain if name in files) >= 7
     for task in done["task_ids"]:
-        home.document("undo", task)
-    assert home.document("ls")["entries"] == []
+        home.run_for_document("undo", task)
+    assert home.run_for_document("ls")["entries"] == []
 
 
 def test_export_lists_files_that_only_backup_includes(cli, tmp_path, roots):

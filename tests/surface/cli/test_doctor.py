@@ -26,7 +26,7 @@ FEW = [ATTEMPTS[name] for name in ("read-outside-openat2", "metadata-outside", "
 @pytest.fixture
 def doctor(cli, home):
     def doctor(*flags, code=0):
-        lines = cli.lines("doctor", *flags, code=code, COLUMNS="300")
+        lines = cli.run_for_lines("doctor", *flags, code=code, COLUMNS="300")
         assert not home.exists()
         return lines
 
@@ -39,7 +39,7 @@ def fake_findings(monkeypatch):
 
     def fake_findings(which=None, change=lambda trial: trial):
         layers = {"service": f"layers_service:{which}", "directories": [SERVICES]} if which else {}
-        trial = change(run_trial(make_deadline().deadline, attempts=FEW, **layers))
+        trial = change(run_trial(make_deadline().expires_at, attempts=FEW, **layers))
         monkeypatch.setattr("muniment.lab.attempts.trial.try_all", lambda _: trial)
 
     return fake_findings
@@ -95,7 +95,7 @@ def test_doctor_with_missing_layer_prints_gap_and_advice(doctor, fake_findings, 
 
 def test_doctor_without_layers_reports_all_missing(doctor, fake_findings, cli, monkeypatch):
     fake_findings("nothing")
-    document = cli.document("doctor", "--policy", "hardened", code=1)
+    document = cli.run_for_document("doctor", "--policy", "hardened", code=1)
     assert document["missing_layers"] == list(FenceLayer)
     assert (document["enforcement"], document["met"]) == ("partial", False)
     assert all(each["advice"] and not each["holds"] for each in document["layers"])
@@ -130,7 +130,7 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
     for number, code in ((3, 0), (4, 1)):  # It fails if nothing was tried.
         fake_findings(change=skip_findings)
         assert doctor(code=code)[-1].endswith(f": met; {number} of 4 not tried")
-        cli.document("doctor", code=code)
+        cli.run_for_document("doctor", code=code)
 
 
 WITHHELD = {
@@ -178,4 +178,4 @@ def test_doctor_reports_environment_errors(doctor, cli, monkeypatch):
     assert doctor(code=1) == ["not tested: the zygote died [worker_lost]"]
     monkeypatch.setattr("muniment.lab.attempts.trial.try_all", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
-    assert cli.document("doctor", code=130)["status"] == "cancelled"
+    assert cli.run_for_document("doctor", code=130)["status"] == "cancelled"

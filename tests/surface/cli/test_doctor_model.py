@@ -35,7 +35,7 @@ def doctor(cli, home):
     def run(answer, *flags, code=0, **environment):
         with server.ChatServer(answer) as chat_server:
             arguments = ("doctor", "--model", "tiny", "--base-url", chat_server.base_url)
-            lines = cli.lines(*arguments, *flags, code=code, **environment)
+            lines = cli.run_for_lines(*arguments, *flags, code=code, **environment)
         assert not home.exists()
         output = [re.sub(r"\d+\.\d\d s(  \d+\.\d tokens/s)?", "T", line) for line in lines]
         return output, len(chat_server.requests)
@@ -102,14 +102,14 @@ def test_doctor_tries_next_form_after_slow_answer(doctor, monkeypatch):
 
 def test_doctor_needs_server_unless_model_is_rules(cli):
     rules = "rules: the built-in rules need no server; to test a language model, use --model NAME"
-    assert cli.lines("doctor", "--model", "rules") == [rules]
-    assert cli.document("doctor", "--model", "rules")["forms"] == []
-    assert "needs a server" in cli.lines("doctor", "--model", "tiny", code=1)[0]
+    assert cli.run_for_lines("doctor", "--model", "rules") == [rules]
+    assert cli.run_for_document("doctor", "--model", "rules")["forms"] == []
+    assert "needs a server" in cli.run_for_lines("doctor", "--model", "tiny", code=1)[0]
 
 
 def test_doctor_warns_about_unencrypted_connection(cli, monkeypatch):
     no_forms = Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
-    monkeypatch.setattr("muniment.agent.openai.probe", lambda *_: no_forms)
+    monkeypatch.setattr("muniment.agent.openai.probe_server", lambda *_: no_forms)
     clear = "the memory will be sent unencrypted to"
     for url, key, warning in (
         ("http://192.0.2.1/v1", KEY, f"the key and {clear} 192.0.2.1"),

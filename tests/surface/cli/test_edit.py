@@ -22,7 +22,7 @@ def entry_file(roots, path):
 @pytest.fixture
 def saved_path(cli):
     """Remember a fact and return its path."""
-    return cli.document("remember", OLD_FACT)["files_touched"][0]
+    return cli.run_for_document("remember", OLD_FACT)["files_touched"][0]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def editor(monkeypatch, tmp_path):
 
 def test_edit_updates_title_description_and_index(cli, saved_path, editor, roots):
     editor(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}")
-    lines = cli.lines("edit", saved_path)
+    lines = cli.run_for_lines("edit", saved_path)
     new_path = saved_path.replace("dark", "light")  # The name is derived from the text.
     assert lines[0] == f"saved (changed): {new_path}"
     assert not entry_file(roots, saved_path).exists()
@@ -57,7 +57,7 @@ def test_edit_updates_title_description_and_index(cli, saved_path, editor, roots
     index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
     undo = lines[1].partition("muniment ")[2].split()
-    cli.lines(*undo)
+    cli.run_for_lines(*undo)
     assert parse(entry_file(roots, saved_path).read_bytes()).body == f"{OLD_FACT}\n"
 
 
@@ -69,32 +69,32 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
     monkeypatch.setattr(tempfile, "tempdir", None)
     before = entry_file(roots, saved_path).read_bytes()
     editor("no such words", "x")
-    assert cli.lines("edit", saved_path) == ["nothing was changed"]
-    assert cli.document("edit", saved_path) == {"task_id": None, "path": saved_path, "notes": []}
+    assert cli.run_for_lines("edit", saved_path) == ["nothing was changed"]
+    assert cli.run_for_document("edit", saved_path) == {"task_id": None, "path": saved_path, "notes": []}
     editor(OLD_FACT, NEW_FACT, code=3)
-    (line,) = cli.lines("edit", saved_path, code=1)
+    (line,) = cli.run_for_lines("edit", saved_path, code=1)
     assert "exited with 3; nothing was saved; your text is in " in line
     editor(OLD_FACT, "my password is hunter2hunter2")
-    lines = cli.lines("edit", saved_path, code=1)
+    lines = cli.run_for_lines("edit", saved_path, code=1)
     assert lines[0].startswith("note: your text is saved in ")
     assert "[remember_refused]" in lines[1]
     editor(f"---\n{OLD_FACT}", "---\n ")
-    assert cli.failure("edit", saved_path) == "invalid_content"
+    assert cli.run_for_error_code("edit", saved_path) == "invalid_content"
     monkeypatch.setenv("EDITOR", "/bin/rm -r")
-    (line,) = cli.lines("edit", saved_path, code=1)
+    (line,) = cli.run_for_lines("edit", saved_path, code=1)
     assert line.endswith("nothing was saved [config_invalid]")
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
-    (line,) = cli.lines("edit", saved_path, code=1)
+    (line,) = cli.run_for_lines("edit", saved_path, code=1)
     assert "cannot be used: No such file or directory; nothing was saved" in line
-    assert cli.failure("edit", "user/nothing.md") == "not_found"
-    assert cli.failure("edit", f"{saved_path.partition('/')[0]}/MEMORY.md") == "remember_refused"
+    assert cli.run_for_error_code("edit", "user/nothing.md") == "not_found"
+    assert cli.run_for_error_code("edit", f"{saved_path.partition('/')[0]}/MEMORY.md") == "remember_refused"
     editor(OLD_FACT, NEW_FACT)
-    done = cli.document("edit", saved_path)
+    done = cli.run_for_document("edit", saved_path)
     assert done["path"] == saved_path.replace("dark", "light")
-    cli.lines("undo", done["task_id"])
+    cli.run_for_lines("undo", done["task_id"])
     for value in ("", "vi '"):
         monkeypatch.setenv("EDITOR", value)
-        (line,) = cli.lines("edit", saved_path, code=1)
+        (line,) = cli.run_for_lines("edit", saved_path, code=1)
         assert line.startswith("not saved: no editor is configured; set VISUAL or EDITOR")
     assert entry_file(roots, saved_path).read_bytes() == before
 
@@ -102,16 +102,16 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
 def test_manual_edit_reaches_index_and_recall_but_keeps_name(cli, saved_path, roots):
     path = entry_file(roots, saved_path)
     path.write_text(path.read_text().replace(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}"))
-    assert cli.lines("history", saved_path)[0] == f"{saved_path} was edited by hand since this task"
-    assert cli.document("history", saved_path)["edited_by_hand"] is True
-    cli.lines("index", "rebuild")
+    assert cli.run_for_lines("history", saved_path)[0] == f"{saved_path} was edited by hand since this task"
+    assert cli.run_for_document("history", saved_path)["edited_by_hand"] is True
+    cli.run_for_lines("index", "rebuild")
     index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
-    (found,) = cli.document("recall", "which editor mode?")["entries"]
+    (found,) = cli.run_for_document("recall", "which editor mode?")["entries"]
     assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NEW_FACT)
     renamed_text = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
     path.write_text(renamed_text.replace("light mode", "sepia mode"))
-    cli.lines("index", "rebuild")
+    cli.run_for_lines("index", "rebuild")
     index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert "[Looks]" in index
     assert ("sepia mode" in index, "light mode" in index) == (True, False)
@@ -119,13 +119,13 @@ def test_manual_edit_reaches_index_and_recall_but_keeps_name(cli, saved_path, ro
 
 def test_update_prints_outdated_fact_and_history(cli):
     old, fact = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
-    path = cli.document("remember", old)["files_touched"][0]
+    path = cli.run_for_document("remember", old)["files_touched"][0]
     new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")
-    assert cli.lines("remember", fact, "--dry-run")[0] == f'would be updated: {new} (was: "{old}")'
-    assert cli.lines("remember", fact)[0] == f'updated: {new} (was: "{old}")'
-    done = [line.split()[2:4] for line in cli.lines("history", path)]
+    assert cli.run_for_lines("remember", fact, "--dry-run")[0] == f'would be updated: {new} (was: "{old}")'
+    assert cli.run_for_lines("remember", fact)[0] == f'updated: {new} (was: "{old}")'
+    done = [line.split()[2:4] for line in cli.run_for_lines("history", path)]
     assert done == [["removed", path], ["new", path]]
-    assert [line.split()[2:4] for line in cli.lines("history", new)] == [["new", new]]
-    assert cli.lines("remember", "thanks!") == [
+    assert [line.split()[2:4] for line in cli.run_for_lines("history", new)] == [["new", new]]
+    assert cli.run_for_lines("remember", "thanks!") == [
         "nothing to remember: it is only thanks, a greeting, or a yes or no"
     ]

@@ -14,7 +14,7 @@ FACT = f"The gym is closed until {TODAY}"
 
 
 def read_dates(muniment, path):
-    entry = parse(muniment.document("show", path)["content"])
+    entry = parse(muniment.run_for_document("show", path)["content"])
     return entry.expires, None if entry.ends is None else str(entry.ends)
 
 
@@ -23,21 +23,21 @@ def read_paths(document):
 
 
 def test_end_date_includes_today_for_every_source(cli, tmp_path):
-    (dated,) = cli.document("remember", FACT)["files_touched"]
-    (hidden,) = cli.document("remember", "The pool is warm", f"--expires={TODAY}")["files_touched"]
+    (dated,) = cli.run_for_document("remember", FACT)["files_touched"]
+    (hidden,) = cli.run_for_document("remember", "The pool is warm", f"--expires={TODAY}")["files_touched"]
     rows = [
         {"id": "1", "memory": f"The sauna is closed until {TODAY}"},
         {"id": "2", "memory": "The bar is open", "expiration_date": str(TODAY)},
         {"id": "3", "memory": "The court is closed until Friday"},
         {"id": "4", "memory": "The track is closed until Friday", "updated_at": "2026-11-25T10:00:00Z"},
     ]
-    sauna, bar, court, track = cli.document("import", write_file(tmp_path, "m.json", json.dumps(rows)))[
-        "imported"
-    ]
+    sauna, bar, court, track = cli.run_for_document(
+        "import", write_file(tmp_path, "m.json", json.dumps(rows))
+    )["imported"]
     lines = f"---\nexpires: {TODAY}\n---\nThe shop sells tea\n", f"The yard is closed until {TODAY}\n"
     for name, text in zip(("shop.md", "yard.md"), lines, strict=True):
         write_file(tmp_path, f"notes/{name}", text)
-    shop, yard = cli.document("import", str(tmp_path / "notes"))["imported"]
+    shop, yard = cli.run_for_document("import", str(tmp_path / "notes"))["imported"]
     day = str(TODAY)
     for path, keys in (
         *((dated, (None, day)), (hidden, (day, None)), (sauna["path"], (None, day))),
@@ -45,8 +45,8 @@ def test_end_date_includes_today_for_every_source(cli, tmp_path):
         *((shop["path"], (day, None)), (yard["path"], (None, day))),
     ):
         assert read_dates(cli, path) == keys, path
-        query = parse(cli.document("show", path)["content"]).body.strip()
-        found = {each["path"]: each for each in cli.document("recall", query)["entries"]}
+        query = parse(cli.run_for_document("show", path)["content"]).body.strip()
+        found = {each["path"]: each for each in cli.run_for_document("recall", query)["entries"]}
         assert path in found, path
         assert ("ended" in found[path]) == (path == track["path"] and date(2026, 11, 27) < TODAY)
 
@@ -54,16 +54,16 @@ def test_end_date_includes_today_for_every_source(cli, tmp_path):
 def test_ls_lists_ended_entry_and_expired_one_only_with_all(cli, roots):
     write_file(roots["user"], "over.md", f"---\nends: {PAST}\n---\nThe gym is closed\n")
     write_file(roots["user"], "gone.md", f"---\nexpires: {PAST}\n---\nThe bar is closed\n")
-    listing = cli.document("ls")
+    listing = cli.run_for_document("ls")
     assert (read_paths(listing), listing["expired"]) == ({"user/over.md"}, 1)
-    assert read_paths(cli.document("ls", "--all")) == {"user/over.md", "user/gone.md"}
-    assert read_paths(cli.document("ls", "user/gone.md")) == set()
+    assert read_paths(cli.run_for_document("ls", "--all")) == {"user/over.md", "user/gone.md"}
+    assert read_paths(cli.run_for_document("ls", "user/gone.md")) == set()
     text = cli("ls").output
     assert f"ended on {PAST}" in text
     assert "1 expired" in text
-    (found,) = cli.document("recall", "is the gym closed")["entries"]
+    (found,) = cli.run_for_document("recall", "is the gym closed")["entries"]
     assert (found["path"], found["ended"]) == ("user/over.md", str(PAST))
-    assert cli.document("recall", "is the bar closed")["entries"] == []
+    assert cli.run_for_document("recall", "is the bar closed")["entries"] == []
     assert f"ended on {PAST}" in cli("recall", "is the gym closed").output
 
 
@@ -74,9 +74,9 @@ def test_dream_names_ended_entry_and_undo_restores_expired_one(cli, roots):
     output = cli("dream").output
     assert "ended, according to its text: user/over.md" in output
     assert "muniment forget user/over.md --yes" in output
-    done = cli.document("dream", "--yes")
+    done = cli.run_for_document("dream", "--yes")
     assert (done["ended_entries"], done["expired_entries"]) == (["user/over.md"], ["user/gone.md"])
     assert (roots["user"] / "over.md").read_text() == f"---\nends: {PAST}\n---\nThe gym is closed\n"
     assert not (roots["user"] / "gone.md").exists()
-    cli.document("undo", done["task_id"])
+    cli.run_for_document("undo", done["task_id"])
     assert (roots["user"] / "gone.md").read_text() == expired

@@ -53,7 +53,7 @@ def make_pending_review(roots, home, text="waits\n"):
 @pytest.mark.usefixtures("work_directory")
 def test_read_commands_create_nothing_before_first_commit(cli, home):
     for bound in (True, False):
-        assert cli.lines("history", bound=bound) == ["no changes were committed yet"]
+        assert cli.run_for_lines("history", bound=bound) == ["no changes were committed yet"]
         assert cli.lines("audit", "verify")[0].startswith("0 records")
         assert cli.lines("review", "list", bound=bound) == ["no pending reviews"]
     assert cli.lines("ls", bound=False) == ["user: no entries yet", "project: no entries yet"]

@@ -76,7 +76,7 @@ def run_json(old):
 def expected_steps(recording, *roots):
     """Return the history of the dump, newest first."""
     found = []
-    for commit, change in recording.changes(*roots):
+    for commit, change in recording.list_changes(*roots):
         sides = change["before_digest"], change["after_digest"]
         kind = "new" if sides[0] is None else "removed" if sides[1] is None else "changed"
         of_commit = [commit[name] for name in ("done", "task", "kind", "decided_by", "policy", "undoes")]
@@ -102,24 +102,24 @@ def find_in_state(old, *texts):
 
 
 def test_recording_covers_every_ledger_feature(recording):
-    commits, changes = recording.rows("change_set"), list(recording.changes(*HERE, *OTHER))
+    commits, changes = recording.read_rows("change_set"), list(recording.list_changes(*HERE, *OTHER))
     kinds = {"remember", "forget", "dream", "undo", "edit", "approve", "erase"}
     assert {row["kind"] for row in commits} == kinds
     trusts = {"owner", "workspace", "agent", "external"}
     assert {change["trust"] for _, change in changes} == {*trusts, None}
-    assert {row["trust"] for row in recording.rows("token")} == trusts
-    assert {row["trust"] for row in recording.rows("provenance")} == trusts
+    assert {row["trust"] for row in recording.read_rows("token")} == trusts
+    assert {row["trust"] for row in recording.read_rows("provenance")} == trusts
     assert [row["task"] for row in commits if row["done"] is None] == ["all-applied", "half-applied"]
     assert any(row["notes"] != "[]" for row in commits)
     assert any(not change["path"].isascii() for _, change in changes)
-    assert {row["state"] for row in recording.rows("review")} == {"pending", "approved", "rejected"}
+    assert {row["state"] for row in recording.read_rows("review")} == {"pending", "approved", "rejected"}
     statuses = {"queued", "running", "completed", "failed", "cancelled"}
-    assert {row["status"] for row in recording.rows("task")} == statuses
+    assert {row["status"] for row in recording.read_rows("task")} == statuses
     records = {"accepted", "approved", "commit", "ended", "erase", "recovery", "rejected", "review", "token"}
-    assert {row["kind"] for row in recording.rows("record")} == records
-    assert {row["type"] for row in recording.rows("event")} == {"memory_changed", "task"}
-    assert recording.rows("forgotten")
-    waiting = recording.reviews().values()
+    assert {row["kind"] for row in recording.read_rows("record")} == records
+    assert {row["type"] for row in recording.read_rows("event")} == {"memory_changed", "task"}
+    assert recording.read_rows("forgotten")
+    waiting = recording.list_reviews().values()
     assert all(any(each[part] for each in waiting) for part in ("texts", "removals", "claims"))
 
 
@@ -130,7 +130,7 @@ def test_migration_keeps_copy_of_old_ledger(open_memory, recording, old):
         assert found.execute("PRAGMA user_version").fetchone() == (recording.version,)
         for table in ("change_set", "change", "provenance", "review", "forgotten", "record", "head", "token"):
             rows = Counter(found.execute(f"SELECT * FROM {table}"))
-            assert rows == Counter(tuple(row.values()) for row in recording.rows(table)), table
+            assert rows == Counter(tuple(row.values()) for row in recording.read_rows(table)), table
 
 
 def test_old_history_is_complete_per_memory_and_path(open_memory, recording, old):
@@ -144,17 +144,17 @@ def test_old_history_is_complete_per_memory_and_path(open_memory, recording, old
 
 def test_old_versions_are_shown_as_committed(open_memory, recording):
     memory, counts = open_memory(), Counter()
-    for commit, change in recording.changes(*HERE):
+    for commit, change in recording.list_changes(*HERE):
         is_erased = "erased" in {change["before_digest"], change["after_digest"]}
         counts["erased" if is_erased else "removed" if change["after"] is None else "kept"] += 1
         if not is_erased:
-            assert read_content(memory.place, change["path"], commit["task"]) == change["after"]
+            assert read_content(memory.context, change["path"], commit["task"]) == change["after"]
     assert min(counts["erased"], counts["removed"], counts["kept"]) > 2
 
 
 def test_old_erased_entries_are_still_erased(open_memory, old):
-    memory, erased = open_memory(), old.told["erased"]
-    catch_error(Erased, read_content, memory.place, erased["path"], erased["tasks"][0])
+    memory, erased = open_memory(), old.recorded["erased"]
+    catch_error(Erased, read_content, memory.context, erased["path"], erased["tasks"][0])
     catch_error(Erased, memory.why, erased["path"])
     for task in erased["tasks"]:
         catch_error(Erased, memory.undo, task)
@@ -164,12 +164,12 @@ def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
     memory, states = open_memory(), Counter()
     last = {
         change["path"]: (commit, change)
-        for commit, change in recording.changes(*HERE)
+        for commit, change in recording.list_changes(*HERE)
         if "erased" not in change["rel"]
     }
     files = {f"user/{rel}": data for rel, data in old.files("user").items()}
     files |= {f"project/{rel}": data for rel, data in old.files("project of work").items()}
-    sources = {(row["rel"], row["digest"]): row for row in recording.rows("provenance")}
+    sources = {(row["rel"], row["digest"]): row for row in recording.read_rows("provenance")}
     for path in {*last, *files}:
         why = memory.why(path)
         states[why.state] += 1
@@ -187,7 +187,7 @@ def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
             assert provenance == (source["trust"], source["task"], source["decided_by"], source["policy"])
             assert (why.trust, why.at) == (source["trust"], source["at"])
             (of_task,) = {
-                row["fact"] for row in recording.rows("change_set") if row["task"] == source["task"]
+                row["fact"] for row in recording.read_rows("change_set") if row["task"] == source["task"]
             }
             assert why.fact == of_task
         else:
@@ -196,7 +196,7 @@ def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
 
 
 def test_audit_chain_of_old_ledger_is_intact_and_continues(open_memory, recording, old, run_json):
-    records = recording.rows("record")
+    records = recording.read_rows("record")
     head = old.base / "head"
     head.write_text(f"{records[-1]['seq']}:{records[-1]['mac'].hex()}\n")
     open_memory()
@@ -215,12 +215,12 @@ def test_audit_chain_of_old_ledger_is_intact_and_continues(open_memory, recordin
 
 
 def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recording, run_json):
-    memory, waiting = open_memory(), recording.reviews()
+    memory, waiting = open_memory(), recording.list_reviews()
     here = {each: row for each, row in waiting.items() if set(row["roots"].values()) <= set(HERE)}
     document = run_json("review", "list")
     assert document["elsewhere"] == len(waiting) - len(here) > 0
-    assert [each["review_id"] for each in document["reviews"]] == [*here]
-    for each in document["reviews"]:
+    assert [each["review_id"] for each in document["list_reviews"]] == [*here]
+    for each in document["list_reviews"]:
         row = here[each["review_id"]]
         expected = (row["at"], row["kind"], row["task"], row["reasons"], [*row["texts"], *row["removals"]])
         assert tuple(each[name] for name in ("at", "kind", "task_id", "reasons", "paths")) == expected
@@ -238,28 +238,30 @@ def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recording
 def test_pending_reviews_normalize_claim_paths(open_memory, recording, old):
     """Old workers wrote paths of claims as `/user/x.md` or `/memories/user/x.md`."""
     with closing(sqlite3.connect(old.home / "state" / "ledger.db")) as ledger:
-        for review, row in recording.reviews().items():
+        for review, row in recording.list_reviews().items():
             proposal = json.loads(row["proposal"])
             for (path, *_), start in zip(proposal["claims"], cycle(("/", "/memories/", "")), strict=False):
                 row["proposal"] = row["proposal"].replace(f'["{path}"', f'["{start}{path}"')
             ledger.execute("UPDATE review SET proposal = ? WHERE id = ?", (row["proposal"], review))
         ledger.commit()
     waiting = {each.id: each for each in read_pending(open_memory().place.state)}
-    for review, row in recording.reviews().items():
+    for review, row in recording.list_reviews().items():
         assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
 
 def test_pending_review_is_approved_only_with_shown_digest(open_memory, recording, old):
-    memory, waiting = open_memory(), recording.reviews()
-    reviews = [old.told["reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")]
-    for review in (*reviews, old.told["reviews"]["removal"]):
+    memory, waiting = open_memory(), recording.list_reviews()
+    reviews = [
+        old.recorded["list_reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")
+    ]
+    for review in (*reviews, old.recorded["list_reviews"]["removal"]):
         row, review_shown = waiting[review], memory.review(review)
         catch_error(ReviewChanged, memory.approve, review, review_shown.digest[::-1])
         catch_error(ReviewChanged, memory.approve, review, row["digest"][::-1])
         assert memory.approve(review, review_shown.digest).task_id == f"approve:{review}"
         for path, text in row["texts"].items():
             assert (
-                memory.place.roots[path.partition("/")[0]].root.read_bytes(make_path(*path.split("/", 1)))
+                memory.context.roots[path.partition("/")[0]].root.read_bytes(make_path(*path.split("/", 1)))
                 == text
             )
             why = memory.why(path)
@@ -271,7 +273,7 @@ def test_pending_review_is_approved_only_with_shown_digest(open_memory, recordin
 
 
 def test_rejected_review_cannot_be_approved(open_memory, old, run_json):
-    memory, review = open_memory(), old.told["reviews"]["external"]
+    memory, review = open_memory(), old.recorded["reviews"]["external"]
     before, digest = old.files("project of work"), memory.review(review).digest
     memory.reject(review)
     catch_error(ReviewClosed, memory.approve, review, digest)
@@ -282,13 +284,13 @@ def test_rejected_review_cannot_be_approved(open_memory, old, run_json):
 def test_closed_reviews_stay_closed_without_end_record(open_memory, old):
     memory = open_memory()
     for name in ("approved", "approved, undone", "approved, not closed", "rejected"):
-        error = catch_error(ReviewClosed, memory.review, old.told["reviews"][name])
+        error = catch_error(ReviewClosed, memory.review, old.recorded["reviews"][name])
         assert name.partition(",")[0] in str(error), name
-    catch_error(NotFound, memory.review, old.told["reviews"]["erased"])
+    catch_error(NotFound, memory.review, old.recorded["reviews"]["erased"])
 
 
 def test_review_is_bound_to_its_roots(open_memory, old):
-    here, review = old.told["reviews"]["external"], old.told["reviews"]["elsewhere"]
+    here, review = old.recorded["reviews"]["external"], old.recorded["reviews"]["elsewhere"]
     catch_error(InvalidScope, open_memory().review, review)
     other = open_memory(roots=old.other)
     catch_error(InvalidScope, other.review, here)
@@ -296,7 +298,7 @@ def test_review_is_bound_to_its_roots(open_memory, old):
 
 
 def test_review_of_changed_file_is_not_approved(open_memory, old):
-    memory, review = open_memory(), old.told["reviews"]["lower trust"]
+    memory, review = open_memory(), old.recorded["reviews"]["lower trust"]
     digest = memory.review(review).digest
     memory.undo("light")
     with pytest.raises(Exception, match="changed") as caught:
@@ -309,14 +311,14 @@ def test_review_of_changed_file_is_not_approved(open_memory, old):
 
 
 def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recording, old):
-    interrupted = {commit["task"]: [] for commit, _ in recording.changes(*HERE, *OTHER, done=False)}
-    for commit, change in recording.changes(*HERE, *OTHER, done=False):
+    interrupted = {commit["task"]: [] for commit, _ in recording.list_changes(*HERE, *OTHER, done=False)}
+    for commit, change in recording.list_changes(*HERE, *OTHER, done=False):
         interrupted[commit["task"]].append((change["path"], change["before"]))
     assert (len(interrupted["half-applied"]), len(interrupted["all-applied"])) == (3, 1)
     for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other, OTHER)):
         assert any(".muniment-" in path for path in old.files("user")) == (task == "half-applied")
         memory = open_memory(roots=roots)
-        assert any(note.startswith(f"rolled back {task}") for note in memory.place.notes)
+        assert any(note.startswith(f"rolled back {task}") for note in memory.context.notes)
         files = {"user": old.files(names[0]), "project": old.files(names[1])}
         for path, before in interrupted[task]:
             scope, _, rel = path.partition("/")
@@ -324,7 +326,7 @@ def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recordi
         assert not [path for each in files.values() for path in each if ".muniment-" in path]
         assert task not in {step.task for step in memory.history()}
         result = memory.remember("The sluice opens at low water", task_id=task)
-        assert (result.repeated, memory.history()[0].task) == (False, task)
+        assert (result.is_repeated, memory.history()[0].task) == (False, task)
     assert not (old.roots["user"] / "brandneu").exists()
     assert not (old.roots["other user"] / "half").exists()
 
@@ -339,17 +341,17 @@ def test_committed_task_is_not_committed_twice(open_memory, recording, old):
         memory.dream(task_id="merged"),
     ]
     assert all(each.repeated for each in repeated)
-    (first,) = [change for commit, change in recording.changes(*HERE) if commit["task"] == "dark"]
+    (first,) = [change for commit, change in recording.list_changes(*HERE) if commit["task"] == "dark"]
     assert repeated[0].files_touched == (first["path"],)
     assert read_steps(memory) == before
     other = open_memory(roots=old.other).remember("The other memory knows the tide table", task_id="other")
-    (notes,) = [row["notes"] for row in recording.rows("change_set") if row["task"] == "other"]
+    (notes,) = [row["notes"] for row in recording.read_rows("change_set") if row["task"] == "other"]
     assert (other.repeated, [*other.notes]) == (True, json.loads(notes))
     assert other.notes
 
 
 def test_task_with_pending_review_creates_no_second_review(open_memory, old):
-    memory, review = open_memory(), old.told["reviews"]["removal"]
+    memory, review = open_memory(), old.recorded["reviews"]["removal"]
     error = catch_error(PendingReview, memory.dream, attended=False, task_id="unattended")
     assert error.review_id == review
 
@@ -358,15 +360,15 @@ def test_task_with_pending_review_creates_no_second_review(open_memory, old):
 
 
 def test_undo_restores_original_bytes(open_memory, recording, old):
-    memory, approved = open_memory(), f"approve:{old.told['reviews']['approved']}"
+    memory, approved = open_memory(), f"approve:{old.recorded['reviews']['approved']}"
     for task in ("light", "forgotten", "merged", "item", approved):
         memory.undo(task)
         files = {"user": old.files("user"), "project": old.files("project of work")}
-        for change in [change for commit, change in recording.changes(*HERE) if commit["task"] == task]:
+        for change in [change for commit, change in recording.list_changes(*HERE) if commit["task"] == task]:
             assert files[change["scope"]].get(change["rel"]) == change["before"], task
     catch_error(AlreadyUndone, memory.undo, "taken-back")
-    catch_error(AlreadyUndone, memory.undo, f"approve:{old.told['reviews']['approved, undone']}")
-    (edit, *_) = [row["task"] for row in recording.rows("change_set") if row["kind"] == "edit"]
+    catch_error(AlreadyUndone, memory.undo, f"approve:{old.recorded['reviews']['approved, undone']}")
+    (edit, *_) = [row["task"] for row in recording.read_rows("change_set") if row["kind"] == "edit"]
     catch_error(UndoOverlap, memory.undo, edit)  # Its files were changed manually and by a later task.
     catch_error(NotFound, memory.undo, "half-applied")
     memory.undo("undone")  # The undo of this task was undone.
@@ -375,7 +377,7 @@ def test_undo_restores_original_bytes(open_memory, recording, old):
 def test_erase_removes_every_trace(open_memory, recording, old, run_json):
     open_memory().close()
     drinks, letters = "user/drinks.md", "project/the-letter-box-is-emptied-at-five.md"
-    waiting = recording.reviews()[old.told["reviews"]["external"]]
+    waiting = recording.list_reviews()[old.recorded["list_reviews"]["external"]]
     ((path, text),) = waiting["texts"].items()
     texts = ("coffee after lunch", "tea in the morning", "letter box is emptied", "øresund-bridge")
     texts = (*texts, base64.b64encode(text).decode())
@@ -392,11 +394,11 @@ def test_erase_removes_every_trace(open_memory, recording, old, run_json):
 
 def test_dream_does_not_rewrite_erased_facts(open_memory, old, run_json):
     memory = open_memory()
-    assert find_in_state(old, *old.told["erased"]["texts"]) == []
-    for text in old.told["erased"]["texts"]:
+    assert find_in_state(old, *old.recorded["erased"]["texts"]) == []
+    for text in old.recorded["erased"]["texts"]:
         assert run_json("erase", "--verify", "-", stdin=text)["left"] == {}
     other_fact = "The boiler of the old mill was mended by the carpenter from Visby. Ask Ann. Ask Ben."
-    for number, text in enumerate((*old.told["erased"]["texts"], other_fact)):
+    for number, text in enumerate((*old.recorded["erased"]["texts"], other_fact)):
         fact, *names = text.removesuffix(".").split(". ")
         for name in names:
             path = old.roots["user"] / f"{number} {name}.md"
@@ -405,16 +407,18 @@ def test_dream_does_not_rewrite_erased_facts(open_memory, old, run_json):
     def merge(request):
         prompt = "".join(message.text for message in request.messages)
         matching = [
-            text for text in (*old.told["erased"]["texts"], other_fact) if text.partition(".")[0] in prompt
+            text
+            for text in (*old.recorded["erased"]["texts"], other_fact)
+            if text.partition(".")[0] in prompt
         ]
         merges = [{"ids": ["c1", "c2"], "keep": "c1", "text": text} for text in matching]
         return reply_with_text(json.dumps({"merges": merges}))
 
     result = open_memory(model=ScriptedModel([merge] * 9)).dream(scope="user")
     assert result.counts.rewritten == 1
-    assert sum("was erased" in note for note in result.notes) == len(old.told["erased"]["texts"])
+    assert sum("was erased" in note for note in result.notes) == len(old.recorded["erased"]["texts"])
     assert memory.recall("boiler of the old mill").entries
-    assert find_in_state(old, *(f"{text}\n" for text in old.told["erased"]["texts"])) == []
+    assert find_in_state(old, *(f"{text}\n" for text in old.recorded["erased"]["texts"])) == []
 
 
 # -- lanes ---------------------------------------------------------------------------------------------
@@ -431,27 +435,30 @@ def has_all_members(old, new):
 
 def test_old_tokens_work_and_see_their_tasks(old, start_http, recording, run_json):
     listed = {each["name"]: each for each in run_json("token", "list")["tokens"]}
-    daemon, tasks = start_http(), {row["id"]: row for row in recording.rows("task")}
-    for name, each in old.told["tokens"].items():
-        answer = daemon.ask("GET", f"{BASE}/tasks", token=each["token"])
+    daemon, tasks = start_http(), {row["id"]: row for row in recording.read_rows("task")}
+    for name, each in old.recorded["tokens"].items():
+        answer = daemon.send_request("GET", f"{BASE}/tasks", token=each["token"])
         assert (answer.status == 200) == (name in listed), name
         if name in listed:
             assert (listed[name]["trust"], listed[name]["clients"]) == (each["trust"], each["clients"])
-    assert set(listed) == {row["name"] for row in recording.rows("token")}
-    assert daemon.token == old.told["token"]
+    assert set(listed) == {row["name"] for row in recording.read_rows("token")}
+    assert daemon.token == old.recorded["token"]
     for task, row in tasks.items():
         if row["status"] in {"queued", "running"} or row["workspace"] != "work":
             continue
-        for token in ("owner", *old.told["tokens"]):
-            token_value = daemon.token if token == "owner" else old.told["tokens"][token]["token"]
-            answer = daemon.ask("GET", build_task_path(task), token=token_value)
+        for token in ("owner", *old.recorded["tokens"]):
+            token_value = daemon.token if token == "owner" else old.recorded["tokens"][token]["token"]
+            answer = daemon.send_request("GET", build_task_path(task), token=token_value)
             is_visible = token in listed and token == row["token"]
             assert (answer.status == 200) == (is_visible or token == "owner"), (token, answer.body)
-        for client in old.told["tokens"][row["token"]]["clients"] if row["client"] else ():
-            token_value, header = old.told["tokens"][row["token"]]["token"], f"X-Muniment-Client-Id: {client}"
-            answer = daemon.ask("GET", build_task_path(task), header, token=token_value)
+        for client in old.recorded["tokens"][row["token"]]["clients"] if row["client"] else ():
+            token_value, header = (
+                old.recorded["tokens"][row["token"]]["token"],
+                f"X-Muniment-Client-Id: {client}",
+            )
+            answer = daemon.send_request("GET", build_task_path(task), header, token=token_value)
             assert (answer.status == 200) == (client == row["client"])
-        document = daemon.ask("GET", build_task_path(task)).json
+        document = daemon.send_request("GET", build_task_path(task)).json
         assert (document["status"], document["createdAt"]) == (row["status"], row["created"])
         result = {} if row["result"] is None else json.loads(row["result"])
         old_result = {name: value for name, value in result.items() if value is not None}
@@ -461,10 +468,12 @@ def test_old_tokens_work_and_see_their_tasks(old, start_http, recording, run_jso
 
 
 def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, start_http, recording, run_json):
-    lane = old.told["lane"]
+    lane = old.recorded["lane"]
     work, work2 = old.base / "work", old.base / "work2"
     daemon = start_http(workspaces=(work, work2))
-    commits = [change for commit, change in recording.changes(*HERE) if commit["task"] == lane["committed"]]
+    commits = [
+        change for commit, change in recording.list_changes(*HERE) if commit["task"] == lane["committed"]
+    ]
     with (
         Client(daemon.url, token=daemon.token, workspace=work) as here,
         Client(daemon.url, token=daemon.token, workspace=work2) as there,
@@ -481,8 +490,8 @@ def test_queued_tasks_resume_and_committed_one_is_not_repeated(old, start_http, 
 
 @pytest.mark.usefixtures("old")
 def test_old_events_are_streamed_from_the_start(start_http, recording):
-    daemon, expected = start_http(), list(recording.events("work", *HERE))
-    with daemon.follow(cursor=daemon.cursor(0)) as follower:
+    daemon, expected = start_http(), list(recording.list_events("work", *HERE))
+    with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
         found = [next(follower) for _ in expected]
     members = ("source", "kind", "status", "attempt", "code")
     assert [

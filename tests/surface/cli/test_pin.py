@@ -14,27 +14,27 @@ FACT = "The user prefers dark mode in every editor"
 @pytest.fixture
 def entry_path(cli):
     """Return the path of an entry."""
-    (path,) = cli.document("remember", FACT, "--scope", "user")["files_touched"]
+    (path,) = cli.run_for_document("remember", FACT, "--scope", "user")["files_touched"]
     return path
 
 
 def test_pin_moves_entry_and_pin_again_restores_it(cli, entry_path, roots):
     pinned = entry_path.replace("user/", "user/pinned/")
-    line, how = cli.lines("pin", entry_path)
+    line, how = cli.run_for_lines("pin", entry_path)
     assert line == f"pinned: {pinned}"
     assert not (roots["user"].parent / entry_path).exists()
     assert FACT in (roots["user"].parent / pinned).read_text()
     task = how.removeprefix("  to undo it: muniment undo ")
-    assert task in cli.lines("history", pinned)[0]
-    document = cli.document("pin", pinned)
+    assert task in cli.run_for_lines("history", pinned)[0]
+    document = cli.run_for_document("pin", pinned)
     assert document.pop("task_id").startswith("edit-")
     assert document == {"path": entry_path, "previous_path": pinned, "pinned": False, "notes": []}
     assert FACT in (roots["user"].parent / entry_path).read_text()
 
 
 def test_pin_undo_moves_entry_back(cli, entry_path, roots):
-    task = cli.document("pin", entry_path)["task_id"]
-    cli.document("undo", task)
+    task = cli.run_for_document("pin", entry_path)["task_id"]
+    cli.run_for_document("undo", task)
     assert FACT in (roots["user"].parent / entry_path).read_text()
     assert not (roots["user"].parent / entry_path.replace("user/", "user/pinned/")).exists()
 
@@ -42,8 +42,8 @@ def test_pin_undo_moves_entry_back(cli, entry_path, roots):
 def test_pin_dry_run_writes_nothing(cli, entry_path, roots):
     before = take_snapshot(roots["user"])
     pinned = entry_path.replace("user/", "user/pinned/")
-    assert cli.lines("pin", entry_path, "--dry-run") == [f"would be pinned: {pinned}"]
-    document = cli.document("pin", entry_path, "--dry-run")
+    assert cli.run_for_lines("pin", entry_path, "--dry-run") == [f"would be pinned: {pinned}"]
+    document = cli.run_for_document("pin", entry_path, "--dry-run")
     assert document == {
         "task_id": None,
         "path": pinned,
@@ -55,9 +55,9 @@ def test_pin_dry_run_writes_nothing(cli, entry_path, roots):
 
 
 def test_pin_of_missing_entry_or_escape_fails(cli):
-    assert cli.failure("pin", "user/nothing.md") == "not_found"
-    assert cli.failure("pin", "../outside.md") == "path_escape"
-    (line,) = cli.lines("pin", "user/nothing.md", code=1)
+    assert cli.run_for_error_code("pin", "user/nothing.md") == "not_found"
+    assert cli.run_for_error_code("pin", "../outside.md") == "path_escape"
+    (line,) = cli.run_for_lines("pin", "user/nothing.md", code=1)
     assert line.startswith("not pinned: ")
 
 

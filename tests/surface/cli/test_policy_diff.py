@@ -34,7 +34,7 @@ def diff(policy):
 
     def diff(old, new, accepted=None, *, code=None):
         arguments = ("diff", old, new, *([] if accepted is None else ["--accepted", accepted]))
-        return policy(*arguments).exit_code if code is None else policy.lines(*arguments, code=code)
+        return policy(*arguments).exit_code if code is None else policy.run_for_lines(*arguments, code=code)
 
     return diff
 
@@ -100,13 +100,13 @@ def test_diff_accepts_agreed_widening_for_that_change_only(write_pair, diff, pol
     lines = diff(old, new, accepted, code=0)
     assert (lines[0].startswith("WIDER: "), lines[-1]) == (True, f"accepted in {accepted}")
     assert not any(line.startswith("##") for line in lines)
-    assert policy.document("diff", old, new, "--accepted", accepted)["accepted"] is True
+    assert policy.run_for_document("diff", old, new, "--accepted", accepted)["accepted"] is True
     assert [diff(old, new), diff(new, old, accepted)] == [1, 1]
     Path(new).write_text(Path(new).read_text().replace("/user/b", "/user/c"))
     assert diff(old, new, accepted) == 1
     old, new = write_pair(READS, READS + DENY)
     accepted.write_text(heading_line(old, new))  # A proved narrowing needs no acceptance.
-    assert policy.document("diff", old, new, "--accepted", accepted)["accepted"] is False
+    assert policy.run_for_document("diff", old, new, "--accepted", accepted)["accepted"] is False
 
 
 def test_diff_accepts_only_exact_headings(write_pair, diff, accepted):
@@ -146,7 +146,7 @@ def test_diff_rejects_unreadable_files_and_escapes_names(write_pair, diff, polic
         assert all(line.isprintable() and not line.startswith("proved: forged") for line in lines)
     old, new = write_pair(READS, "colour = 1\n")
     assert diff(old, new, code=1)[0].startswith(f"not compared: E104 {new} scopes.colour: ")
-    assert set(policy.document("diff", "nobody", old, code=1)) == {"status", "error"}
+    assert set(policy.run_for_document("diff", "nobody", old, code=1)) == {"status", "error"}
 
 
 def test_diff_counts_undecided_as_wider(write_pair, diff, policy, accepted, monkeypatch):
@@ -159,7 +159,7 @@ def test_diff_counts_undecided_as_wider(write_pair, diff, policy, accepted, monk
     assert any(line.startswith("  undecided read: ") for line in lines)
     assert lines[-1] == heading_line(old, new)
     accepted.write_text(heading_line(old, new))
-    assert policy.document("diff", old, new, "--accepted", accepted)["verdict"] == "undecided"
+    assert policy.run_for_document("diff", old, new, "--accepted", accepted)["verdict"] == "undecided"
 
 
 # -- documents and failures ----------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_diff_json_names_place_of_each_cause(write_pair, policy):
     old, new = write_pair(
         READS + DENY, READS.replace('"read"', '"read", "list"') + DENY.replace("secret", "other")
     )
-    found = policy.document("diff", old, new, code=1)
+    found = policy.run_for_document("diff", old, new, code=1)
     assert (set(found), found["verdict"], found["accepted"]) == (KEYS, "wider", False)
     assert (f"## {found['entry']}", found["new"]["digest"]) == (
         heading_line(old, new),
@@ -180,6 +180,6 @@ def test_diff_json_names_place_of_each_cause(write_pair, policy):
     assert by_acts["read",]["cause"] == {"kind": "deny", "layer": "own", "rule": "d", "pattern": "secret/"}
     assert by_acts["list",]["at"] == f"{new}:9"
     assert found["narrowings"][0]["at"] == f"{new}:13"
-    same = policy.document("diff", old, old)
+    same = policy.run_for_document("diff", old, old)
     assert set(same) == KEYS
     assert not any(same[name] for name in CHANGES)

@@ -25,50 +25,53 @@ HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 def test_lint_prints_place_code_problem_and_fix(own, policy):
     path = own(TESTED)
-    assert policy.lines("lint", path) == [f"{path}: no findings"]
+    assert policy.run_for_lines("lint", path) == [f"{path}: no findings"]
     own(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
-    assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is not used by any inline test", fix]
+    assert policy.run_for_lines("lint", path) == [
+        f"{path}:6: I501 allow[r]: is not used by any inline test",
+        fix,
+    ]
     own(READ.replace("/user/**", "*.md"))
     problem = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
-    assert policy.lines("lint", path, code=1)[0].startswith(problem)
+    assert policy.run_for_lines("lint", path, code=1)[0].startswith(problem)
     own("= 3\n")
-    assert policy.lines("lint", path, code=1)[0].startswith(f"{path}:6: E102 not TOML: ")
+    assert policy.run_for_lines("lint", path, code=1)[0].startswith(f"{path}:6: E102 not TOML: ")
 
 
 def test_lint_names_parent_file_and_line(own, policy, home, tmp_path):
     mother = tmp_path / "own.toml.d" / "a b.toml"
     path = own("", extends=["own.toml.d/a b.toml"])
     write_policy(mother, "mother", body=SCOPES + "colour = 1\n[limits]\nx = 1")
-    assert policy.lines("lint", path, code=1)[0].startswith(f"{mother}:6: E104 scopes.colour: ")
+    assert policy.run_for_lines("lint", path, code=1)[0].startswith(f"{mother}:6: E104 scopes.colour: ")
     write_policy(mother, "mother", body="= 3")
-    assert policy.lines("lint", path, code=1)[0].startswith(f"{mother}:4: E102 not TOML")
+    assert policy.run_for_lines("lint", path, code=1)[0].startswith(f"{mother}:4: E102 not TOML")
     # The name of this parent is longer.
     write_policy(home / "policies" / "own.toml", body="", extends=["own-mother"])
     write_policy(home / "policies" / "own-mother.toml", body="[scopes]\nuser = 3\n")
-    assert policy.lines("lint", "own", code=1)[0].startswith("own-mother:5: E104 scopes.user: ")
+    assert policy.run_for_lines("lint", "own", code=1)[0].startswith("own-mother:5: E104 scopes.user: ")
 
 
 def test_lint_json_groups_findings_by_policy(own, policy, home, tmp_path):
     good, path = write_policy(tmp_path / "good.toml", body=SCOPES + TESTED), own("[limits]\nturns = 9\n")
-    found = policy.document("lint", good, path, "nobody", code=1)
+    found = policy.run_for_document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
     location = {"code": "E110", "where": f"{path} limits.turns", "line": 7}
     bounds = {"problem": "should be less than or equal to 6", "fix": "choose a number within the bounds"}
     assert found["findings"][path] == [location | bounds]
     assert [each["code"] for each in found["findings"]["nobody"]] == ["E120"]
-    assert policy.document("lint", good) == {"status": "fit", "findings": {good: []}}
+    assert policy.run_for_document("lint", good) == {"status": "fit", "findings": {good: []}}
     home.mkdir()
     (home / "config.toml").write_text("= 3")
     for name in ("lint", "test"):
-        assert policy.document(name, good, code=1)["status"] == "failed"
+        assert policy.run_for_document(name, good, code=1)["status"] == "failed"
 
 
 def test_lint_of_hostile_file_escapes_output(own, policy, tmp_path):
     hostile = "\\u001b[2J\\nE999 forged\\u202e"
     path = own(f'[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["{hostile}"]\n')
-    lines = policy.lines("lint", path, tmp_path / HOSTILE, code=1)
+    lines = policy.run_for_lines("lint", path, tmp_path / HOSTILE, code=1)
     assert (len(lines), all(line.isprintable() for line in lines)) == (4, True)
     assert not any(line.startswith(("E999", "WIDER")) for line in lines)
 
@@ -80,7 +83,7 @@ def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     path = own(READ + DENY)
     grants = f"  allow r                        matches '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
-    assert policy.lines("explain", path, "read", "/memories/user/secret/a.md") == [
+    assert policy.run_for_lines("explain", path, "read", "/memories/user/secret/a.md") == [
         *("DENY  read user/secret/a.md: by the rule 'd' of the layer 'own'", "  why             not here"),
         f"  the model       receives: {FORBIDDEN}",
         "  the operator    refused: denied by rule 'd' of layer 'own'; the run continues",
@@ -88,21 +91,21 @@ def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     ]
     verdict = "ALLOW  read user/a.md: every layer allows it"
     expected = [verdict, grants, denies.format("does not match", path)]
-    assert policy.lines("explain", path, "read", "user/a.md") == expected
-    line = policy.lines("explain", path, "list", "user/a.md")[0]
+    assert policy.run_for_lines("explain", path, "read", "user/a.md") == expected
+    line = policy.run_for_lines("explain", path, "list", "user/a.md")[0]
     assert line == "DENY  list user/a.md: no rule of the layer 'own' allows it"
-    escape, model, operator, *_ = policy.lines("explain", path, "read", "../a.md")
+    escape, model, operator, *_ = policy.run_for_lines("explain", path, "read", "../a.md")
     assert escape.startswith("DENY  read ../a.md: by the rule 'name' of the layer 'grammar'")
     assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
     mother = write_policy(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
-    lines = policy.lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
+    lines = policy.run_for_lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
     assert denies.format("matches 'x'", mother) in lines
 
 
 def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
     path = own(READ + DENY)
-    found = policy.document("explain", path, "read", "user/x")
+    found = policy.run_for_document("explain", path, "read", "user/x")
     assert (found["policy"], found["digest"]) == ("own", load_policy(path).digest)
     assert (found["verdict"], found["code"], found["layer"], found["rule"]) == ("deny", "refused", "own", "d")
     keys = ("layer", "kind", "rule", "pattern", "at", "why")
@@ -111,12 +114,12 @@ def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
         dict(zip(keys, ("own", "deny", "d", "x", f"{path}:14", "not\n\x1bhere"), strict=True)),
     ]
     for act in ("list", "create", "modify", "delete", "removal"):
-        found = policy.document("explain", path, act, "user/x")
+        found = policy.run_for_document("explain", path, act, "user/x")
         assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
-    granted = policy.document("explain", path, "read", "/memories/user/a.md")
+    granted = policy.run_for_document("explain", path, "read", "/memories/user/a.md")
     assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "no message: it is granted")
     monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
-    assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
+    assert policy.run_for_lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.locate_rule([], "request", "deny", "r", None) == "request"
 
 
@@ -132,14 +135,14 @@ def test_explain_escapes_any_input_on_one_line(own, policy):
         "user/ä.md",
         "a" * 9_000,
     ):
-        lines = policy.lines("explain", path, "read", "--", path_argument)
+        lines = policy.run_for_lines("explain", path, "read", "--", path_argument)
         assert all(line.isprintable() for line in lines)
         assert [line for line in lines if not line.startswith("  ")] == lines[:1]
         found = json.loads(policy("explain", "--json", path, "read", "--", path_argument).stdout)
         assert found["asked"] == path_argument
     message = "use one of list, read, create, modify, delete, removal [config_invalid]"
     for verb in ("write", "*", "", "READ", HOSTILE, "\udcff"):
-        (line,) = policy.lines("explain", path, verb, "user/a.md", code=1)
+        (line,) = policy.run_for_lines("explain", path, verb, "user/a.md", code=1)
         assert (line.startswith("not explained: "), line.endswith(message)) == (True, True)
 
 
@@ -149,9 +152,9 @@ def test_explain_escapes_any_input_on_one_line(own, policy):
 def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeypatch):
     tally = "2 weakened variants: {} caught, 0 equivalent, {} survived, 0 undecided"
     path = own(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
-    assert policy.lines("test", path) == [f"{path}: 2 tests, all passed; {tally.format(2, 0)}"]
+    assert policy.run_for_lines("test", path) == [f"{path}: 2 tests, all passed; {tally.format(2, 0)}"]
     own(READ + SECRET)
-    lines = policy.lines("test", path, code=1)
+    lines = policy.run_for_lines("test", path, code=1)
     notice = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
     assert lines[:2] == [notice, "    fix: correct the rule if it has no effect, or add"]
     assert lines[-1].endswith(f"0 tests, all passed; {tally.format(0, 2)}")
@@ -160,19 +163,19 @@ def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeyp
     own(READ + SECRET + suggestion)
     assert policy("test", path).exit_code == 0
     own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
-    assert policy.lines("test", path, code=1) == [
+    assert policy.run_for_lines("test", path, code=1) == [
         f"{path}:11: test 1 expects deny, the policy returns allow: every layer grants it",
         f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",
         f"{path}: 2 tests, 2 failed",
     ]
     monkeypatch.setattr("muniment.policy.load.line_at", lambda *_: None)
-    assert policy.lines("test", path, code=1)[0].startswith(f"{path}: test 1 expects deny")
+    assert policy.run_for_lines("test", path, code=1)[0].startswith(f"{path}: test 1 expects deny")
 
 
 def test_policy_test_json_lists_results(own, policy, tmp_path):
     path = own(READ + SECRET)
     bad = write_policy(tmp_path / "bad.toml", body=SCOPES + READ + CHECK.format("read", "user/a.md", "deny"))
-    found = policy.document("test", path, bad, code=1)
+    found = policy.run_for_document("test", path, bad, code=1)
     good, failed = found["policies"]
     assert (found["status"], good["policy"], good["tests"], good["failed"]) == ("failed", path, 0, [])
     mutant = good["mutants"][0]
@@ -187,7 +190,7 @@ def test_policy_test_json_lists_results(own, policy, tmp_path):
     }
     assert expected.items() <= mutant.items()
     assert (failed["failed"][0]["line"], failed["mutants"]) == (11, [])
-    assert policy.document("test", own(TESTED))["status"] == "passed"
+    assert policy.run_for_document("test", own(TESTED))["status"] == "passed"
     assert policy.failure("test", path, "nobody") == "policy_invalid"
 
 
@@ -211,14 +214,16 @@ SEPARATE += 'other = { verbs = ["read"], paths = ["/user/a/*"] }\n'
 
 def test_prove_reports_proof_or_counterexample(own, write_invariants, policy):
     invariants, path = write_invariants(NEVER), own(READ + DENY)
-    assert policy.lines("prove", invariants, path) == [f"proved    {path}: never[no-x]"]
-    assert policy.document("prove", invariants, path)["status"] == "proved"
+    assert policy.run_for_lines("prove", invariants, path) == [f"proved    {path}: never[no-x]"]
+    assert policy.run_for_document("prove", invariants, path)["status"] == "proved"
     own(READ)
-    found = policy.document("prove", invariants, path, code=1)
+    found = policy.run_for_document("prove", invariants, path, code=1)
     assert found["status"] == "not proved"
     never = {"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""}
     assert found["findings"][path] == [never | {"witnesses": [{"act": "read", "path": "user/x"}]}]
-    never, why, separate_line = policy.lines("prove", write_invariants(NEVER + SEPARATE), path, code=1)
+    never, why, separate_line = policy.run_for_lines(
+        "prove", write_invariants(NEVER + SEPARATE), path, code=1
+    )
     assert never == f"broken    {path}: never[no-x]: allows read user/x"
     assert why == "          because so"
     assert " and read user/a/" in separate_line
@@ -227,8 +232,8 @@ def test_prove_reports_proof_or_counterexample(own, write_invariants, policy):
 def test_undecided_proof_fails(own, write_invariants, policy, monkeypatch):
     monkeypatch.setattr(proofs, "Prover", lambda *args, **options: Prover(*args, **options, work=1))
     path = own(READ + DENY)
-    assert policy.lines("prove", write_invariants(NEVER), path, code=1)[0].startswith("undecided ")
-    lines = policy.lines("test", path, code=1)
+    assert policy.run_for_lines("prove", write_invariants(NEVER), path, code=1)[0].startswith("undecided ")
+    lines = policy.run_for_lines("test", path, code=1)
     assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
     assert lines[-1].endswith("3 undecided")
 
@@ -244,7 +249,7 @@ def test_prove_rejects_invalid_sentences_and_policies(own, write_invariants, pol
         ("E150", write_invariants('"\\u001b\\nE999" = 1\n')),
         ("E203", write_invariants(NEVER.replace('["x"]', '["x["]'), schema, "pattern")),
     ):
-        (line,) = policy.lines("prove", invariants, path, code=1)
+        (line,) = policy.run_for_lines("prove", invariants, path, code=1)
         assert (line.startswith(f"not proved: {code} "), line.isprintable()) == (True, True)
-    assert policy.document("prove", invariants, path, code=1)["error"]["message"].startswith("E203 ")
-    assert "E120" in policy.lines("prove", write_invariants(NEVER), "nobody", code=1)[0]
+    assert policy.run_for_document("prove", invariants, path, code=1)["error"]["message"].startswith("E203 ")
+    assert "E120" in policy.run_for_lines("prove", write_invariants(NEVER), "nobody", code=1)[0]

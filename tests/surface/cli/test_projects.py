@@ -25,7 +25,7 @@ def run_in(tmp_path, cli):
     for name in ("shop", "second"):
         clone(tmp_path / "source", tmp_path / name)
     write_entry(cli, tmp_path / "shop", FACT)
-    return lambda name, *arguments, **more: cli.lines(
+    return lambda name, *arguments, **more: cli.run_for_lines(
         *arguments, f"--workspace={tmp_path / name}", bound=False, **more
     )
 
@@ -48,7 +48,7 @@ def test_clone_may_share_memory_after_one_question(run_in, cli, tmp_path):
     assert FACT in str(lines)
     assert question not in run_in("second", "ls", stdin="")
     assert "a separate one" not in str(run_in("second", "recall", "harbour", stdin=""))
-    (project,) = cli.document("projects", "list")["projects"]
+    (project,) = cli.run_for_document("projects", "list")["projects"]
     assert project["places"] == [str(tmp_path / "shop"), str(tmp_path / "second")]
 
 
@@ -71,9 +71,9 @@ def test_project_question_without_answer_decides_nothing(run_in, cli, roots, tmp
     lines = run_in("second", "ls", stdin="\n")
     assert (FACT in str(lines), "muniment projects link" in str(lines)) == (False, True)
     arguments = ("ls", f"--workspace={second}")
-    assert cli.document(*arguments, bound=False)["entries"] == []
+    assert cli.run_for_document(*arguments, bound=False)["entries"] == []
     assert "that already has a memory" not in str(
-        cli.lines(*arguments, f"--root=project={roots['project']}", bound=False)
+        cli.run_for_lines(*arguments, f"--root=project={roots['project']}", bound=False)
     )
     assert find_project(tmp_path / "home", second).needs_decision
 
@@ -106,7 +106,7 @@ def test_projects_list_prints_location_and_entry_count(cli, tmp_path):
     shutil.rmtree(gone)
     (tmp_path / "home" / "projects" / ("old-" + "0" * 32) / "memory").mkdir(parents=True, mode=0o700)
     (project,) = (key for key in read_projects(tmp_path / "home") if key.startswith("shop-"))
-    lines = cli.lines("projects", "list")
+    lines = cli.run_for_lines("projects", "list")
     assert lines[:3] == [
         f"shop: 1 entry ({project})",
         f"  at {tmp_path}/shop",
@@ -120,27 +120,27 @@ def test_projects_list_prints_location_and_entry_count(cli, tmp_path):
 
 
 def test_projects_list_of_empty_home_explains_start(cli):
-    assert "no projects yet" in cli.lines("projects", "list")[0]
-    assert cli.document("projects", "list") == {"projects": []}
+    assert "no projects yet" in cli.run_for_lines("projects", "list")[0]
+    assert cli.run_for_document("projects", "list") == {"projects": []}
 
 
 def test_link_and_unlink_print_working_commands(run_in, cli, tmp_path):
     second, home = tmp_path / "second", tmp_path / "home"
     own_memory = write_entry(cli, second, "This project has a canary")
-    lines = cli.lines("projects", "link", "shop", second, "--leave")
+    lines = cli.run_for_lines("projects", "link", "shop", second, "--leave")
     assert lines[0].startswith(f"linked: {second} uses the memory of shop (shop-")
     assert lines[1] == f"  previous memory: 1 entry in {own_memory}"
     command = lines[2].partition("here: ")[2].partition(" && muniment")[0]
     subprocess.run(command, shell=True, check=True)
     assert [name in str(run_in("second", "ls")) for name in (FACT, "canary")] == [True, True]
-    lines = cli.lines("projects", "unlink", second)
+    lines = cli.run_for_lines("projects", "unlink", second)
     assert lines[0].startswith(f"unlinked: {second} now has a separate memory (second-")
     assert "previous memory: 2 entries in " in lines[1]
     assert lines[3].startswith("  to use the previous one again: muniment projects link shop-")
     assert FACT not in str(run_in("second", "ls"))
     (home / "state").mkdir(exist_ok=True, mode=0o700)
     (home / "state" / "daemon.json").write_text("{}")
-    lines = cli.lines("projects", "link", *lines[3].split()[-1:], second)
+    lines = cli.run_for_lines("projects", "link", *lines[3].split()[-1:], second)
     assert lines[-1] == "note: the daemon uses this after its next start"
     assert FACT in str(run_in("second", "ls"))
 
@@ -148,12 +148,12 @@ def test_link_and_unlink_print_working_commands(run_in, cli, tmp_path):
 @pytest.mark.usefixtures("run_in")
 def test_project_is_named_by_id_or_unique_name(cli, tmp_path):
     (project_id,) = read_projects(tmp_path / "home")
-    assert cli.lines("projects", "rename", "shop", "The Shop") == [
+    assert cli.run_for_lines("projects", "rename", "shop", "The Shop") == [
         f"renamed: {project_id} is now called The Shop"
     ]
-    assert cli.document("projects", "rename", project_id, "store")["name"] == "store"
+    assert cli.run_for_document("projects", "rename", project_id, "store")["name"] == "store"
     write_entry(cli, tmp_path / "second", FACT)
-    cli.document("projects", "rename", "second", "store")
+    cli.run_for_document("projects", "rename", "second", "store")
     for arguments, reason in (
         (("link", "store", tmp_path / "second"), "several projects"),
         (("link", "../x", tmp_path / "second"), "project '../x' not found"),
@@ -162,7 +162,7 @@ def test_project_is_named_by_id_or_unique_name(cli, tmp_path):
         (("rename", project_id, "a\nb"), "1 to 80"),
         (("link", project_id, tmp_path / "missing"), "not found"),
     ):
-        failed = cli.document("projects", *arguments, code=1)["error"]
+        failed = cli.run_for_document("projects", *arguments, code=1)["error"]
         assert (failed["code"], reason in failed["message"]) == ("config_invalid", True), failed
 
 
@@ -181,50 +181,50 @@ def test_worktree_and_clone_share_one_memory(run_in, tmp_path):
 def test_init_keeps_memory_in_checkout_under_git(cli, tmp_path):
     shop = create_repository(tmp_path / "shop")
     (shop / ".gitignore").write_text("/.muniment/MEMORY.md\n/.muniment/index/\n")
-    lines = cli.lines("init", shop)
+    lines = cli.run_for_lines("init", shop)
     assert lines[0] == f"the memory of {shop} is stored in {shop}/.muniment"
     patterns = ("/.muniment/MEMORY.md", "/.muniment/index/", "/.muniment/**/.muniment-*")
     assert tuple(each.strip() for each in lines[2:5]) == patterns
     workspace = (f"--workspace={shop}",)
-    cli.lines("remember", FACT, "--scope=project", *workspace, bound=False)
+    cli.run_for_lines("remember", FACT, "--scope=project", *workspace, bound=False)
     assert run_git(shop, "status", "--porcelain", "--untracked-files=all", ".muniment").count("\n") == 0
     run_git(shop, "add", "--all")
     run_git(shop, "commit", "--quiet", "--message", "Remember")
     run_git(shop, "worktree", "add", "--quiet", str(tmp_path / "tree"))
-    assert FACT in str(cli.lines("ls", f"--workspace={tmp_path / 'tree'}", bound=False))
+    assert FACT in str(cli.run_for_lines("ls", f"--workspace={tmp_path / 'tree'}", bound=False))
     moved = shop.rename(tmp_path / "moved")
-    assert FACT in str(cli.lines("ls", f"--workspace={moved}", bound=False))
-    (project,) = cli.document("projects", "list")["projects"]
+    assert FACT in str(cli.run_for_lines("ls", f"--workspace={moved}", bound=False))
+    (project,) = cli.run_for_document("projects", "list")["projects"]
     assert (project["inside"], project["entries"]) == (".muniment", 0)  # The last location no longer exists.
-    assert "  stored in .muniment of each checkout" in cli.lines("projects", "list")
-    assert cli.lines("init", moved, "--home", "--leave")[0].startswith(
+    assert "  stored in .muniment of each checkout" in cli.run_for_lines("projects", "list")
+    assert cli.run_for_lines("init", moved, "--home", "--leave")[0].startswith(
         f"the memory of {moved} is stored in {tmp_path}/home"
     )
-    assert FACT not in str(cli.lines("ls", f"--workspace={moved}", bound=False))
+    assert FACT not in str(cli.run_for_lines("ls", f"--workspace={moved}", bound=False))
 
 
 def test_init_abandons_no_entries_without_leave_option(run_in, cli, tmp_path):
     shop = tmp_path / "shop"
-    failed = cli.document("init", shop, "--folder=docs/memory", code=1)["error"]
+    failed = cli.run_for_document("init", shop, "--folder=docs/memory", code=1)["error"]
     assert "1 entry in " in failed["message"]
     assert not (shop / "docs").exists()
     command = failed["message"].partition("them: ")[2].partition("; then")[0]
     subprocess.run(command, shell=True, check=True)
-    document = cli.document("init", shop, "--folder=docs/memory", "--leave")
+    document = cli.run_for_document("init", shop, "--folder=docs/memory", "--leave")
     assert (document["status"], document["memory"], document["entries"]) == ("kept", f"{shop}/docs/memory", 1)
     assert FACT in str(run_in("shop", "ls"))
     assert (
-        cli.document("init", shop, "--folder=docs/memory")["inside"] == "docs/memory"
+        cli.run_for_document("init", shop, "--folder=docs/memory")["inside"] == "docs/memory"
     )  # This changes nothing.
 
 
 @pytest.mark.parametrize("folder", ["../x", ".git/x", "", "README", "README/x"])
 def test_init_rejects_unusable_folder_and_changes_nothing(cli, tmp_path, folder):
     shop = create_repository(tmp_path / "shop")
-    assert cli.failure("init", shop, f"--folder={folder}") in {
+    assert cli.run_for_error_code("init", shop, f"--folder={folder}") in {
         "config_invalid",
         "managed_memory_unavailable",
     }
-    assert cli.document("ls", f"--workspace={shop}", bound=False)["entries"] == []
+    assert cli.run_for_document("ls", f"--workspace={shop}", bound=False)["entries"] == []
     assert find_project(tmp_path / "home", shop).inside is None
     assert find_checkout(shop).path == shop

@@ -53,32 +53,32 @@ def hook(cli):
 
 
 def test_recall_prints_path_trust_date_and_escaped_text(cli, roots):
-    first, text, *_ = cli.lines("recall", "dark", "mode", "in", "my", "editor")
+    first, text, *_ = cli.run_for_lines("recall", "dark", "mode", "in", "my", "editor")
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
-    assert cli.lines("recall", "capital", "of", "France") == ["no entry matches"]
+    assert cli.run_for_lines("recall", "capital", "of", "France") == ["no entry matches"]
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
         write_file(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
-    output = " ".join(cli.lines("recall", "zebra colour scheme"))
+    output = " ".join(cli.run_for_lines("recall", "zebra colour scheme"))
     assert "The zebra colour scheme is \\u{e000} loud" in output
     assert not set("\x1b\x07\ue000") & set(output)
-    (message,) = cli.lines("recall", "x", "--scope=nowhere", code=1)
+    (message,) = cli.run_for_lines("recall", "x", "--scope=nowhere", code=1)
     assert message.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
 
 
 def test_recall_json_supports_exclude_limit_scope_and_budget(cli):
-    first = cli.document("recall", "dark mode editor")
+    first = cli.run_for_document("recall", "dark mode editor")
     assert set(first) == {"entries", "text", "tokens", "abstained"}
     assert first["entries"][0]["path"] == "user/editor/dark.md"
     assert first["text"].count("<<memory ") == 1
     ids = {entry["id"] for entry in first["entries"]}
-    second = cli.document("recall", "dark mode editor", *(f"--exclude={each}" for each in ids))
+    second = cli.run_for_document("recall", "dark mode editor", *(f"--exclude={each}" for each in ids))
     assert not ids & {entry["id"] for entry in second["entries"]}
-    assert len(cli.document("recall", "dark editor", "--limit=1")["entries"]) == 1
-    assert cli.document("recall", "dark editor", "--scope=project")["abstained"]
-    small = cli.document("recall", "dark editor", "--budget=140")
+    assert len(cli.run_for_document("recall", "dark editor", "--limit=1")["entries"]) == 1
+    assert cli.run_for_document("recall", "dark editor", "--scope=project")["abstained"]
+    small = cli.run_for_document("recall", "dark editor", "--budget=140")
     assert (small["tokens"] <= 140, len(small["entries"])) == (True, 1)
-    refused = cli.document("recall", "dark editor", "--budget=20", code=1)
+    refused = cli.run_for_document("recall", "dark editor", "--budget=20", code=1)
     assert "too small for one entry; use at least" in refused["error"]["message"]
 
 
@@ -113,7 +113,7 @@ def test_first_reader_of_tree_creates_catalog(cli, hook, roots, home, reads, fir
         os.utime(path, (1, 1))
     before = photograph_tree(roots)
     event = '{"prompt": "which Postgres does staging run"}'
-    cli.lines(*first.split(), stdin=event)
+    cli.run_for_lines(*first.split(), stdin=event)
     assert (len(reads), (home / "state" / "catalog.db").exists()) == (3, True)
     if first == "index rebuild":
         return  # It has to write the index.
@@ -155,10 +155,10 @@ def test_recall_without_state_works_and_prints_one_note(cli, hook, roots, home):
 def test_unreadable_ledger_is_an_error(cli, home, monkeypatch):
     cli("recall", "dark mode editor")
     (home / "state").chmod(0o770)
-    assert cli.failure("recall", "dark mode editor") == "config_invalid"
+    assert cli.run_for_error_code("recall", "dark mode editor") == "config_invalid"
     (home / "state").chmod(0o700)
     (home / "state" / "ledger.db").write_bytes(b"no database" * 1_000)
-    assert cli.failure("recall", "dark mode editor") == "managed_memory_unavailable"
+    assert cli.run_for_error_code("recall", "dark mode editor") == "managed_memory_unavailable"
     real, refused = Path.lstat, Mock(side_effect=PermissionError)
     monkeypatch.setattr(Path, "lstat", lambda path: (refused if path.name == "ledger.db" else real)(path))
     assert cli("recall", "dark mode editor").exit_code == 1
@@ -304,7 +304,7 @@ def test_hook_never_fails_for_any_input(hook, monkeypatch):
         assert hook() == (NOTHING, "nothing was recalled: it took longer than 0.05 s\n")
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr("muniment.opening.find_place", lambda *_args, **_named: 1 / 0)
+    monkeypatch.setattr("muniment.opening.open_context", lambda *_args, **_named: 1 / 0)
     assert hook() == (NOTHING, "nothing was recalled: internal error\n")
 
 

@@ -146,7 +146,7 @@ def test_serve_rejects_invalid_options_with_reason(cli, work_directory, home, tm
                 True,
                 True,
             )
-        assert other.ask("GET", "/healthz", address=other.unix).status == 200
+        assert other.send_request("GET", "/healthz", address=other.unix).status == 200
         other_home = str(other.base / "home")
         other_daemon = f"in use by another daemon (process {os.getpid()} at {other.daemon.url}); use that one"
         message = (
@@ -191,7 +191,7 @@ def test_serve_rejects_unsafe_token_file(cli, home):
         *((path.mkdir, path.rmdir, not_private), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):
         make()
-        message = cli.lines("serve", code=1)[-1]
+        message = cli.run_for_lines("serve", code=1)[-1]
         assert re.fullmatch(
             rf"not served: {path}: {re.escape(reason)}.* \[managed_memory_unavailable\]", message
         )

@@ -146,7 +146,7 @@ def test_link_copies_both_memories_and_can_be_undone(split_ids, run_in, cli, tmp
     home, renamed = tmp_path / "home", tmp_path / "renamed"
     before = {path: path.read_bytes() for path in sorted(build_memory_path(home, second).rglob("*.md"))}
     (own,) = (parse(data) for path, data in before.items() if path.name != "MEMORY.md")
-    done = cli.document("projects", "link", first, renamed)
+    done = cli.run_for_document("projects", "link", first, renamed)
     assert done["joined"]["counts"] == {"imported": 1, "known": 0, "held": 0, "refused": 0, "not_taken": 0}
     for name in ("renamed", "main"):
         assert len(list_names(run_in, name)) == 2
@@ -163,7 +163,7 @@ def test_link_copies_both_memories_and_can_be_undone(split_ids, run_in, cli, tmp
     # Undo it with the printed commands.
     (task,) = done["joined"]["task_ids"]
     assert run_in("main", "undo", task).exit_code == 0
-    cli.lines("projects", "link", second, renamed, "--leave")
+    cli.run_for_lines("projects", "link", second, renamed, "--leave")
     assert {
         path: path.read_bytes() for path in sorted(build_memory_path(home, second).rglob("*.md"))
     } == before
@@ -172,7 +172,7 @@ def test_link_copies_both_memories_and_can_be_undone(split_ids, run_in, cli, tmp
 
 def test_link_prints_commands_that_undo_it(split_ids, run_in, cli, tmp_path):
     first, second = split_ids
-    lines = cli.lines("projects", "link", first, tmp_path / "renamed")
+    lines = cli.run_for_lines("projects", "link", first, tmp_path / "renamed")
     assert (
         lines[1] == "  entries of this repository: 1 copied, 0 already known, 0 pending review, 0 not copied"
     )
@@ -187,14 +187,14 @@ def test_link_prints_commands_that_undo_it(split_ids, run_in, cli, tmp_path):
 
 def test_link_to_its_own_memory_keeps_both_apart(split_ids, run_in, cli, tmp_path):
     first, second = split_ids
-    cli.lines("projects", "link", second, tmp_path / "renamed")
+    cli.run_for_lines("projects", "link", second, tmp_path / "renamed")
     assert "seems to belong" not in run_in("main", "recall", "auth").output
     assert (len(list_names(run_in, "main")), find_project(tmp_path / "home", tmp_path / "main").id) == (
         1,
         second,
     )
     assert build_memory_path(tmp_path / "home", first).is_dir()
-    assert first in str(cli.document("projects", "list"))
+    assert first in str(cli.run_for_document("projects", "list"))
 
 
 def test_split_directory_without_git_is_named_and_joined(run_in, cli, tmp_path):
@@ -205,7 +205,7 @@ def test_split_directory_without_git_is_named_and_joined(run_in, cli, tmp_path):
     (tmp_path / "main").symlink_to("renamed")
     (first,) = (each for each in read_projects(tmp_path / "home") if each.startswith("main-"))
     assert f"muniment projects link {first}" in run_in("main", "recall", "auth").stdout
-    cli.lines("projects", "link", first, tmp_path / "main")
+    cli.run_for_lines("projects", "link", first, tmp_path / "main")
     assert len(list_names(run_in, "renamed")) == 2
     assert "seems to belong" not in run_in("renamed", "recall", "auth").output
 
@@ -232,7 +232,7 @@ def test_link_with_clashing_entries_loses_none(split_ids, run_in, cli, tmp_path)
     (source / "bytes.md").write_bytes(b"---\nname: x\n---\n\xff\xfe\n")
     (source / "picture.png").write_bytes(b"png")
     before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
-    joined = cli.document("projects", "link", split_ids[0], tmp_path / "renamed")["joined"]
+    joined = cli.run_for_document("projects", "link", split_ids[0], tmp_path / "renamed")["joined"]
     assert joined["counts"] == {"imported": 5, "known": 1, "held": 1, "refused": 1, "not_taken": 0}
     names = list_names(run_in, "main")
     wanted = "The door is 81|The port is 80|The id is here|The id is there|The case is low|The case is high"
@@ -247,6 +247,6 @@ def test_link_without_writable_memory_changes_nothing(split_ids, cli, tmp_path):
     first, second = split_ids
     memory = build_memory_path(tmp_path / "home", first)
     memory.chmod(0o777)
-    failed = cli.document("projects", "link", first, tmp_path / "renamed", code=1)["error"]
+    failed = cli.run_for_document("projects", "link", first, tmp_path / "renamed", code=1)["error"]
     assert failed["code"] == "managed_memory_unavailable"
     assert find_project(tmp_path / "home", tmp_path / "renamed").id == second

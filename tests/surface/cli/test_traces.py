@@ -75,8 +75,8 @@ def test_daemon_sends_spans_and_flushes_at_stop(tmp_path):
         collect_traces() as collected,
         start_daemon_process(tmp_path, **otlp_settings(collected.url)) as daemon,
     ):
-        daemon.wait(daemon.remember(REMEMBER[1]))
-        daemon.done("forget", {"query": "dark mode"})
+        daemon.wait_for_task(daemon.remember(REMEMBER[1]))
+        daemon.run_task("forget", {"query": "dark mode"})
         assert daemon.stop() == 0
         assert span_names(collected).count("muniment.task") == 2
 
@@ -186,7 +186,7 @@ def test_daemon_logs_unreachable_collector_once(tmp_path):
     soon = {"OTEL_BSP_SCHEDULE_DELAY": "10", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
     with start_daemon_process(tmp_path, **otlp_settings("http://127.0.0.1:1", **soon)) as daemon:
         for _ in range(3):
-            daemon.wait(daemon.remember(REMEMBER[1]))
+            daemon.wait_for_task(daemon.remember(REMEMBER[1]))
         assert daemon.stop() == 0
         lines = daemon.log.splitlines()
         assert sum("traces_not_sent" in line for line in lines) == 1

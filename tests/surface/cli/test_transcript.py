@@ -79,11 +79,11 @@ def test_erase_deletes_transcripts_with_the_text_only(remember, cli, home, tmp_p
     # The fact is already known: nothing is written.
     assert remember(build_answerer(remember_fact), flags[1])[0].exit_code == 0
     workspace = ("--workspace", tmp_path)
-    cli.lines("remember", "Tea is green", "--context=clean", flags[2], *workspace, bound=False)
+    cli.run_for_lines("remember", "Tea is green", "--context=clean", flags[2], *workspace, bound=False)
     assert remember(build_answerer(remember_fact), flags[3])[0].exit_code == 0
     (tmp_path / "replaced.jsonl").unlink()
     (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, another user wrote\n")
-    done = cli.document("erase", saved["files_touched"][0], "--yes", *workspace, bound=False)
+    done = cli.run_for_document("erase", saved["files_touched"][0], "--yes", *workspace, bound=False)
     assert done["notes"] == ["deleted transcripts: 2"]
     assert sorted(path.stem for path in tmp_path.glob("*.jsonl")) == ["other", "replaced"]
     files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]

@@ -34,7 +34,7 @@ def ui(cli, daemon):
 
     def run(*arguments, workspace=None, **more):
         where = f"--workspace={workspace or daemon.work}"
-        return cli.lines("ui", where, *arguments, bound=False, MUNIMENT_HOME=str(daemon.home), **more)
+        return cli.run_for_lines("ui", where, *arguments, bound=False, MUNIMENT_HOME=str(daemon.home), **more)
 
     return run
 
@@ -63,7 +63,7 @@ def send_request(address, method, path, *headers, body=b""):
     lines = f"{method} {path} HTTP/1.1", f"Host: {host}", SAME, f"Content-Length: {len(body)}", *headers
     with Connection(("127.0.0.1", urlsplit(address).port)) as line:
         line.send("\r\n".join([*lines, "", ""]).encode() + body)
-        return line.answer()
+        return line.read_answer()
 
 
 def does_sign_in(address):
@@ -121,7 +121,7 @@ def test_ui_without_extra_prints_install_command(ui, cli, tmp_path, monkeypatch)
         (line,) = ui(code=1)
         assert "pip install 'muniment[ui]' at the daemon and restart it" in line
         assert line.startswith("page not available: ")
-        (line,) = cli.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
+        (line,) = cli.run_for_lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
         needs = "the page needs the extra `ui`: pip install 'muniment[ui]'"
         assert line == f"page not available: {needs} [config_invalid]"
 

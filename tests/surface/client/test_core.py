@@ -58,15 +58,15 @@ def test_requests_contain_only_given_arguments(core, clock):
     for number, (plan, key, path, body) in enumerate(rows):
         replayed = {"idempotency-replayed": "true"} if number % 2 else {}
         (step,), accepted = run_plan(plan, clock, make_reply(202, make_task(kind=path), **replayed))
-        assert (step.ask.method, step.ask.path) == ("POST", f"/workspace/memory/{path}")
-        headers = step.ask.headers["content-type"], step.ask.headers["idempotency-key"]
-        assert (json.loads(step.ask.body), *headers) == (body, "application/json", key)
+        assert (step.request.method, step.request.path) == ("POST", f"/workspace/memory/{path}")
+        headers = step.request.headers["content-type"], step.request.headers["idempotency-key"]
+        assert (json.loads(step.request.body), *headers) == (body, "application/json", key)
         assert (accepted.task.task_id, accepted.replayed) == (f"{path}-1", bool(number % 2))
 
 
 def test_requests_carry_client_id_and_workspace_path(clock):
     core = make_core(clock, client_id="web-1")
-    requests = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
+    requests = [next(plan).request for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
     assert {ask.headers["x-muniment-client-id"] for ask in (*requests, core.build_follow_request(""))} == {
         "web-1"
     }
@@ -92,20 +92,20 @@ def test_invalid_options_and_ids_are_rejected(core, clock):
         (core.review("r 1"), "review/r%201"),
         (core.explain("read", "user/a&b.md"), "policy/explain?verb=read&path=user%2Fa%26b.md"),
     ):
-        assert next(plan).ask.path == f"/workspace/memory/{path}"
+        assert next(plan).request.path == f"/workspace/memory/{path}"
 
 
 def test_cancel_and_recall_are_retried(core, clock):
     tries, found = run_plan(
         core.cancel("remember-1"), clock, INTERRUPTED, make_reply(200, make_task("cancelled"))
     )
-    requests = [(step.ask.method, step.ask.path) for step in tries]
+    requests = [(step.request.method, step.request.path) for step in tries]
     assert requests == [("DELETE", "/workspace/memory/remember/remember-1")] * 2
     assert found.status == "cancelled"
     failed = {"entries": [], "text": "", "tokens": 0, "abstained": False, "error": "deadline"}
     replies = INTERRUPTED, UNREACHABLE, make_problem(503, after="1"), make_reply(200, failed)
     tries, found = run_plan(core.recall("x"), clock, *replies)
-    assert (len({step.ask.body for step in tries}), tries[-1].pause) == (1, 1)
+    assert (len({step.request.body for step in tries}), tries[-1].pause) == (1, 1)
     assert json.loads(tries[0].ask.body) == {"query": "x"}
     assert "idempotency-key" not in tries[0].ask.headers
     assert replace(found, error=None) == Recalled()  # A failed recall returns its error.
@@ -118,7 +118,7 @@ def test_cancel_and_recall_are_retried(core, clock):
 def test_wait_is_long_polled_until_task_ends(core, clock):
     long_polls = [lambda _: clock.advance(20) or RUNNING] * 5
     tries, result = run_plan(core.wait("remember-1", None), clock, *long_polls, DONE)
-    assert [step.ask.headers["prefer"] for step in tries] == ["wait=20"] * 6
+    assert [step.request.headers["prefer"] for step in tries] == ["wait=20"] * 6
     assert [step.pause for step in tries] == [0.0, *[FIRST_PAUSE] * 5]
     assert {step.seconds for step in tries} == {30}
     assert result.files_touched == ("user/editor.md",)
@@ -136,17 +136,17 @@ def test_wait_stops_at_its_timeout(core, clock):
 
     def hold_and_reply(step):
         tries.append(step)
-        clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
+        clock.advance(float(step.request.headers.get("prefer", "wait=0").removeprefix("wait=")))
         return RUNNING
 
     error = catch_error(
         errors.WaitTimeout, run_plan, core.wait("remember-1", 30.5), clock, *[hold_and_reply] * 50
     )
     assert clock() - start == pytest.approx(30.5)
-    assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
+    assert [step.request.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
     assert (error.task_id, error.status) == ("remember-1", "running")
     (step,), result = run_plan(core.wait("remember-1", 0), clock, DONE)
-    assert (bool(result.summary), "prefer" in step.ask.headers) == (True, False)
+    assert (bool(result.summary), "prefer" in step.request.headers) == (True, False)
     catch_error(errors.WaitTimeout, run_plan, core.wait("remember-1", 0), clock, make_reply(200, make_task()))
 
 
@@ -168,7 +168,10 @@ def test_wait_survives_absent_daemon_until_its_timeout(core, clock):
 
 def test_wait_with_late_retry_checks_once_at_its_end(core, clock):
     tries, result = run_plan(core.wait("remember-1", 30), clock, BUSY, DONE)
-    assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
+    assert [(step.pause, step.request.headers.get("prefer")) for step in tries] == [
+        (0, "wait=20"),
+        (30, None),
+    ]
     assert result.summary
     start = clock()
     catch_error(errors.WaitTimeout, run_plan, core.wait("remember-1", 30), clock, RUNNING, BUSY, BUSY)
@@ -186,7 +189,7 @@ def test_list_reads_all_pages_and_skips_unknown_tasks(core, clock):
     last = make_reply(200, {"tasks": [make_task(kind="dream")], "nextCursor": None})
     tries, found = run_plan(core.tasks("queued"), clock, first, last)
     path = "/workspace/memory/tasks?status=queued"
-    assert [step.ask.path for step in tries] == [path, f"{path}&cursor=2"]
+    assert [step.request.path for step in tries] == [path, f"{path}&cursor=2"]
     assert [each.task_id for each in found] == ["remember-2", "dream-1"]
     for bad in ({}, {"tasks": {}}, {"tasks": [1]}, {"tasks": [], "nextCursor": 7}):
         catch_error(errors.BadAnswer, run_plan, core.tasks(None), clock, make_reply(200, bad))
@@ -196,7 +199,10 @@ def test_list_reads_all_pages_and_skips_unknown_tasks(core, clock):
 def test_owner_operations_have_long_timeout_and_no_retry(core, clock):
     done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
     (step,), undone = run_plan(core.undo("remember-1"), clock, make_reply(200, done))
-    assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
+    assert (step.request.path, json.loads(step.request.body)) == (
+        "/workspace/memory/undo",
+        {"taskId": "remember-1"},
+    )
     assert (step.seconds, undone.task_id) == (70, "undo-1")
     catch_error(errors.Unreachable, run_plan, core.reject("r/1"), clock, INTERRUPTED)
 
@@ -234,7 +240,7 @@ def test_lost_request_is_retried_with_bounded_backoff(clock):
     pauses = [step.pause for step in tries]
     assert pauses[:4] == [0.0, FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert max(pauses) == LAST_PAUSE == pauses[-1]
-    assert len({id(step.ask) for step in tries}) == 1
+    assert len({id(step.request) for step in tries}) == 1
     assert [step.should_rediscover for step in tries] == [False] + [True] * 10
     start = clock()
     error = catch_error(errors.Unreachable, run_exchange, clock, *[UNREACHABLE] * TOO_LONG)
@@ -324,7 +330,7 @@ def follower(clock):
 
 def test_event_stream_gives_up_after_call_timeout(clock, follower):
     busy = make_problem(503, "busy", after="5")
-    assert not follower.answered(busy)
+    assert not follower.accept_response(busy)
     step = follower.build_attempt()
     assert (step.pause, step.should_rediscover) == (5.0, False)
     list(follower.feed(b": \n\n"))
@@ -344,15 +350,19 @@ def test_event_stream_gives_up_after_call_timeout(clock, follower):
     clock.advance(0.1)
     catch_error(errors.Unreachable, follower.lost, UNREACHABLE)
     list(follower.feed(b": \n\n"))
-    assert not follower.answered(busy)
+    assert not follower.accept_response(busy)
     clock.advance(10)
-    catch_error(errors.Problem, follower.answered, busy)
+    catch_error(errors.Problem, follower.accept_response, busy)
 
 
 def test_invalid_stream_or_event_raises_bad_answer(follower):
-    assert follower.answered(HttpResponse(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
+    assert follower.accept_response(
+        HttpResponse(200, {"content-type": "text/event-stream; charset=utf-8"}, b"")
+    )
     for status, kind in ((200, "text/html"), (200, ""), (202, "text/event-stream"), (302, "text/plain")):
-        catch_error(errors.BadAnswer, follower.answered, HttpResponse(status, {"content-type": kind}, b""))
+        catch_error(
+            errors.BadAnswer, follower.accept_response, HttpResponse(status, {"content-type": kind}, b"")
+        )
     for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
         catch_error(errors.BadAnswer, list, follower.feed(f"data: {data}\n\n".encode()))
 

@@ -22,7 +22,7 @@ FACTS = ("The user prefers dark mode", "The user drinks green tea", "The user pl
 def daemon(tmp_path_factory):
     with start_local_daemon(tmp_path_factory.mktemp("d")) as served:
         for fact in FACTS:
-            served.done("remember", {"content": fact})
+            served.run_task("remember", {"content": fact})
         yield served
 
 

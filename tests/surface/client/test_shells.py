@@ -43,7 +43,7 @@ UNREACHABLE = "http://127.0.0.1:1"
 
 def shorten_timeouts(monkeypatch, seconds):
     """Shorten the timeouts."""
-    for module, name in ((exchange, "GRACE_SECONDS"), (exchange, "TRY_SECONDS"), (core, "QUIET_SECONDS")):
+    for module, name in ((exchange, "GRACE_SECONDS"), (exchange, "ATTEMPT_SECONDS"), (core, "QUIET_SECONDS")):
         monkeypatch.setattr(module, name, seconds)
 
 
@@ -81,7 +81,7 @@ def test_remember_is_sent_and_waited_for(shell):
         handle = client.remember("A fact.", scope="user")
         assert handle.wait(timeout=30).files_touched == ("user/editor.md",)
     assert (handle.task_id, handle.kind, handle.replayed) == ("remember-1", "remember", False)
-    posted, *polls = server.sent
+    posted, *polls = server.requests
     assert posted.json == {"content": "A fact.", "scope": "user"}
     expected = {name: posted.headers[name] for name in ("idempotency-key", "user-agent")}
     expected |= {"host": server.url.removeprefix("http://"), "content-length": str(len(posted.body))}
@@ -109,9 +109,9 @@ def test_app_calls_send_expected_requests(shell):
         catch_error(ConfigInvalid, client.handle, "undo-1")
         catch_error(ConfigInvalid, client.get, "")
     prefix = f"/workspaces/{KEY}/memory/"
-    sent = [f"{each.method} {each.path.removeprefix(prefix)}" for each in server.sent]
+    sent = [f"{each.method} {each.path.removeprefix(prefix)}" for each in server.requests]
     assert sent == [expected_request for expected_request, *_ in calls]
-    assert all("authorization" not in each.headers for each in server.sent)
+    assert all("authorization" not in each.headers for each in server.requests)
 
 
 def test_lost_request_is_retried_under_its_idempotency_key(shell):
@@ -128,8 +128,8 @@ def test_lost_request_is_retried_under_its_idempotency_key(shell):
         assert client.remember("A fact.").task_id == "remember-1"
         assert client.pauses[2:] == [5.0, 5.0]
         client.remember("A fact.")
-    assert len({sent.body for sent in server.sent}) == 1
-    *tries, last = [sent.headers["idempotency-key"] for sent in server.sent]
+    assert len({sent.body for sent in server.requests}) == 1
+    *tries, last = [sent.headers["idempotency-key"] for sent in server.requests]
     assert (len(tries), len(set(tries)), last in tries) == (5, 1, False)
 
 
@@ -141,7 +141,7 @@ def test_problems_and_failed_tasks_raise_their_class(shell):
         client,
     ):
         catch_error(library.QueueFull, client.remember, "")
-        assert len(server.sent) == 1
+        assert len(server.requests) == 1
         assert catch_error(library.PathEscape, client.handle("remember-1").wait).task_id == "remember-1"
         catch_error(errors.Problem, next, client.events())
 
@@ -166,7 +166,7 @@ def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch)
     options = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "hasty": False}
     with open_scripted(shell, **options) as (server, client):
         catch_error(errors.Unreachable, client.capabilities)
-    assert server.sent == []
+    assert server.requests == []
 
 
 @pytest.mark.usefixtures("short_timeouts")
@@ -234,10 +234,10 @@ def test_redirects_and_environment_variables_are_ignored(shell, monkeypatch, tmp
         with open_scripted(shell, redirect, OK, token=TOKEN) as (server, client):
             catch_error(errors.BadAnswer, client.capabilities, match="307")
             assert client.capabilities() == {"v": 1}
-        assert "cookie" not in server.sent[1].headers
+        assert "cookie" not in server.requests[1].headers
         with open_scripted(shell, OK) as (server, client):
             assert client.capabilities() == {"v": 1}
-        assert "authorization" not in server.sent[0].headers
+        assert "authorization" not in server.requests[0].headers
         assert other.sent == []
 
 
@@ -269,7 +269,7 @@ def test_token_appears_in_no_error_log_event_or_task(shell, all_logs):
         fetched_task = client.handle("remember-1").get()
         texts.append(repr(fetched_task))
     assert fetched_task.error.message == "[token]"
-    assert server.sent[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert server.requests[0].headers["authorization"] == f"Bearer {TOKEN}"
     assert TOKEN not in "".join((*texts, all_logs.text))
 
 
@@ -397,7 +397,7 @@ def test_connection_made_during_close_is_closed(monkeypatch):
 
         monkeypatch.setattr(socket, "create_connection", connect_and_close)
         assert catch_error(errors.ClientError, client.capabilities).code in {"client_closed", "unreachable"}
-    assert server.sent == []
+    assert server.requests == []
 
 
 # -- the home ------------------------------------------------------------------------------------------
@@ -452,20 +452,20 @@ def test_events_arrive_once_over_lost_connections(shell):
     assert [each.id for each in found] == ["0badcafe-1", "0badcafe-2", "0badcafe-10"]
     assert [each.type for each in found] == ["memory_changed", "memory_changed", "task"]
     assert found[0].originator_client_id == "web"
-    after = [sent.headers.get("last-event-id") for sent in server.sent]
+    after = [sent.headers.get("last-event-id") for sent in server.requests]
     assert after == [None, *["0badcafe-1"] * 3, "0badcafe-9"]
-    assert server.sent[0].headers["accept"] == "text/event-stream"
+    assert server.requests[0].headers["accept"] == "text/event-stream"
 
 
 def test_events_continue_after_id_and_pass_resync(shell):
     steps = DROP, make_stream(b": \nid: 0badcafe-7\n\n"), make_stream(make_event(8, "resync"), make_event(9))
     with open_scripted(shell, *steps) as (server, client):
         assert client.cursor() == "0badcafe-7"
-        assert len(server.sent) == 2
+        assert len(server.requests) == 2
         events = client.events(after="0badcafe-7")
         assert [next(events).type, next(events).type] == ["resync", "memory_changed"]
         events.close()
-    assert server.sent[2].headers["last-event-id"] == "0badcafe-7"
+    assert server.requests[2].headers["last-event-id"] == "0badcafe-7"
 
 
 @pytest.mark.usefixtures("short_timeouts")

@@ -145,7 +145,7 @@ def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with PausableModel() as model, ThreadPoolExecutor(1) as threads:
-        model.hold()
+        model.pause()
         flags = (*model.flags, "--port", str(port), "--grace", "0")
         with (
             start_daemon_process(tmp_path, *flags) as daemon,

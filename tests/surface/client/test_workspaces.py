@@ -89,7 +89,7 @@ def test_unserved_directories_are_rejected(workspace_daemon, tmp_path):
     ]:
         found = workspace_daemon.get(f"/workspaces/{quote(name, safe='')}/memory/tasks")
         assert (found.status_code, found.json().get("code")) == (403, "untrusted_workspace"), name
-    workspace_daemon.check()
+    workspace_daemon.assert_healthy()
 
 
 def test_daemon_in_other_clone_starts_memory_and_notes_it(workspace_daemon, tmp_path, exit_stack):

@@ -151,12 +151,12 @@ def wait_until_ended(at, task_id):
 @pytest.mark.parametrize("break_server", [stop_server, pytest.param(suspend_server, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_absent_database_accepts_nothing_and_loses_nothing(own_nodes, break_server, seconds):
-    check_recovery(own_nodes, own_nodes.home(), break_server, seconds)
+    check_recovery(own_nodes, own_nodes.create_home(), break_server, seconds)
 
 
 @pytest.mark.slow
 def test_event_loop_runs_while_database_hangs(own_nodes):
-    home = own_nodes.home()
+    home = own_nodes.create_home()
     assert home.at[0].recalled("anything") == []
     with suspend_server(own_nodes.server), ExitStack() as stack:
         threads = []

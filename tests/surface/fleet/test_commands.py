@@ -49,13 +49,13 @@ def migrated_fleet(commands):
 
 
 def test_migrate_creates_tables_once_and_names_node_role(commands):
-    (before,) = commands.lines("fleet", "status", code=1)
+    (before,) = commands.run_for_lines("fleet", "status", code=1)
     assert "run: muniment fleet migrate" in before
-    *done, last = commands.lines("fleet", "migrate")
+    *done, last = commands.run_for_lines("fleet", "migrate")
     assert done
     assert all(each.startswith("applied ") for each in done)
     assert last == f"the database has version {schema.get_newest_version()}; nodes connect as muniment_node"
-    assert commands.lines("fleet", "migrate") == [last]
+    assert commands.run_for_lines("fleet", "migrate") == [last]
     document = commands.document("fleet", "migrate")
     assert (document["status"], document["version"], document["done"]) == (
         "migrated",
@@ -65,33 +65,35 @@ def test_migrate_creates_tables_once_and_names_node_role(commands):
 
 
 def test_migrate_names_missing_role(commands):
-    (message,) = commands.lines("fleet", "migrate", "--role", "nobody-here", code=1)
+    (message,) = commands.run_for_lines("fleet", "migrate", "--role", "nobody-here", code=1)
     assert "role nobody-here not found; create it first" in message
 
 
 def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
-    message, token = migrated_fleet.lines("fleet", "home", "add", "ada")
+    message, token = migrated_fleet.run_for_lines("fleet", "home", "add", "ada")
     assert message == "created the home ada; its token owner, printed only once:"
     assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", token)
-    message, second = migrated_fleet.lines(
+    message, second = migrated_fleet.run_for_lines(
         "fleet", "home", "add", "ada", "--token", "editor", "--trust", "agent"
     )
     assert message == "found the home ada; its token editor, printed only once:"
     assert second != token
-    migrated_fleet.lines("fleet", "home", "add", "bob")
-    assert migrated_fleet.lines("fleet", "home", "list") == ["ada", "bob"]
-    assert migrated_fleet.document("fleet", "home", "list") == {"homes": ["ada", "bob"]}
-    assert migrated_fleet.lines("fleet", "home", "revoke", "ada", "editor") == ["revoked editor of ada"]
-    (message,) = migrated_fleet.lines("fleet", "home", "revoke", "ada", "editor", code=1)
+    migrated_fleet.run_for_lines("fleet", "home", "add", "bob")
+    assert migrated_fleet.run_for_lines("fleet", "home", "list") == ["ada", "bob"]
+    assert migrated_fleet.run_for_document("fleet", "home", "list") == {"homes": ["ada", "bob"]}
+    assert migrated_fleet.run_for_lines("fleet", "home", "revoke", "ada", "editor") == [
+        "revoked editor of ada"
+    ]
+    (message,) = migrated_fleet.run_for_lines("fleet", "home", "revoke", "ada", "editor", code=1)
     assert "editor" in message
-    (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", code=1)
+    (message,) = migrated_fleet.run_for_lines("fleet", "home", "remove", "ada", code=1)
     assert "this deletes all entries and the history of ada; to confirm, use --yes" in message
-    assert migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
-    assert migrated_fleet.lines("fleet", "home", "list") == ["bob"]
-    (message,) = migrated_fleet.lines("fleet", "home", "remove", "ada", "--yes", code=1)
+    assert migrated_fleet.run_for_lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
+    assert migrated_fleet.run_for_lines("fleet", "home", "list") == ["bob"]
+    (message,) = migrated_fleet.run_for_lines("fleet", "home", "remove", "ada", "--yes", code=1)
     assert "home 'ada' not found" in message
     assert (
-        migrated_fleet.document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"]
+        migrated_fleet.run_for_document("fleet", "home", "remove", "x", "--yes", code=1)["error"]["code"]
         == "not_found"
     )
 
@@ -107,18 +109,18 @@ def test_home_and_its_tokens_are_created_listed_and_removed(migrated_fleet):
     ],
 )
 def test_invalid_home_arguments_print_one_line(migrated_fleet, arguments, reason):
-    (message,) = migrated_fleet.lines("fleet", "home", *arguments, code=1)
+    (message,) = migrated_fleet.run_for_lines("fleet", "home", *arguments, code=1)
     assert reason in message
-    assert "ada" not in migrated_fleet.lines("fleet", "home", "list")
+    assert "ada" not in migrated_fleet.run_for_lines("fleet", "home", "list")
 
 
 def test_status_lists_homes_tasks_and_nodes(migrated_fleet):
-    migrated_fleet.lines("fleet", "home", "add", "ada")
-    assert migrated_fleet.lines("fleet", "status") == [
+    migrated_fleet.run_for_lines("fleet", "home", "add", "ada")
+    assert migrated_fleet.run_for_lines("fleet", "status") == [
         "homes: 1, with a lease now: 0",
         "tasks: none waiting",
     ]
-    document = migrated_fleet.document("fleet", "status")
+    document = migrated_fleet.run_for_document("fleet", "status")
     assert (document["homes"], document["leases"], document["tasks"], document["nodes"]) == (1, 0, [], [])
 
 
@@ -134,7 +136,7 @@ COMMANDS = [
 @pytest.mark.parametrize("run_command", COMMANDS, ids=" ".join)
 def test_password_in_ledger_option_is_rejected_and_not_shown(commands, run_command, caplog):
     url = commands.owner.replace("@", f":{SECRET}@")
-    (message,) = commands.lines(*run_command, "--ledger", url, code=1)
+    (message,) = commands.run_for_lines(*run_command, "--ledger", url, code=1)
     assert "could read the password of --ledger in the process list; write the URL to a file" in message
     assert SECRET not in message + caplog.text
 
@@ -143,7 +145,7 @@ def test_password_in_ledger_option_is_rejected_and_not_shown(commands, run_comma
 def test_missing_fleet_extra_prints_install_command(commands, run_command, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "psycopg" in name else real(name))
-    (message,) = commands.lines(*run_command, code=1)
+    (message,) = commands.run_for_lines(*run_command, code=1)
     assert "needs the extra `fleet`: pip install" in message
 
 
@@ -152,7 +154,7 @@ def test_unreachable_database_is_reported_without_password(commands, run_command
     file = tmp_path / "url"
     file.write_text(f"postgresql://muniment:{SECRET}@127.0.0.1:1/muniment")
     file.chmod(0o600)
-    (message,) = commands.lines(*run_command, "--ledger", str(file), code=1)
+    (message,) = commands.run_for_lines(*run_command, "--ledger", str(file), code=1)
     assert SECRET not in message
     assert "the database" in message
     assert commands.document(*run_command, "--ledger", str(file), code=1)["error"]["code"] == "ledger_away"
@@ -161,7 +163,7 @@ def test_unreachable_database_is_reported_without_password(commands, run_command
 def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):
     migrated_fleet.home = tmp_path / "another"
     for command in (("add", "ada"), ("add", "ada", "--token", "editor"), ("revoke", "ada", "owner")):
-        (message,) = migrated_fleet.lines("fleet", "home", *command, code=1)
+        (message,) = migrated_fleet.run_for_lines("fleet", "home", *command, code=1)
         assert "is not the key of this fleet; copy it from the node" in message
 
 
@@ -169,7 +171,7 @@ def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):
     "run_command", [*COMMANDS[1:4], ("fleet", "home", "remove", "ada", "--yes")], ids=" ".join
 )
 def test_commands_without_tables_name_migrate(commands, run_command):
-    (message,) = commands.lines(*run_command, code=1)
+    (message,) = commands.run_for_lines(*run_command, code=1)
     assert "run: muniment fleet migrate" in message
 
 
@@ -179,7 +181,7 @@ def test_commands_as_node_role_change_nothing(migrated_fleet, run_command):
     lines = (done.stdout + done.stderr).splitlines()
     assert len(lines) == 1 or done.exit_code == 0, lines
     assert "Traceback" not in done.output
-    assert migrated_fleet.document("fleet", "home", "list") == {"homes": []}
+    assert migrated_fleet.run_for_document("fleet", "home", "list") == {"homes": []}
 
 
 def run_serve(commands, *arguments, **environment):
@@ -207,11 +209,11 @@ def test_node_prints_address_and_token_of_home_works(migrated_fleet):
     try:
         serving, _, hint = (node.stdout.readline().rstrip() for _ in range(3))
         assert hint.endswith("for a home: muniment fleet home add HOME"), hint
-        _, token = migrated_fleet.lines("fleet", "home", "add", "ada")
+        _, token = migrated_fleet.run_for_lines("fleet", "home", "add", "ada")
         url = serving.removeprefix("serving ")
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
             assert http.get("/capabilities").json()["workspace"] == "ada"
-        _, _, line = migrated_fleet.lines("fleet", "status")
+        _, _, line = migrated_fleet.run_for_lines("fleet", "status")
         assert line.startswith("node first: 0 turns, seen "), line
     finally:
         node.terminate()
@@ -256,7 +258,7 @@ def test_node_older_than_schema_serves_until_restart(migrated_fleet, tmp_path):
     node.start()
     try:
         node.wait()
-        _, token = migrated_fleet.lines("fleet", "home", "add", "ada")
+        _, token = migrated_fleet.run_for_lines("fleet", "home", "add", "ada")
         with psycopg.connect(migrated_fleet.owner, autocommit=True) as owner:
             owner.execute(
                 "INSERT INTO muniment.migration (of, name) VALUES ('muniment', %s)",

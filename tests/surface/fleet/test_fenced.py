@@ -47,9 +47,9 @@ def copies(fleet, tmp_path):
 
 def test_commit_after_lost_lease_is_discarded(fleet, copies):
     first, second = copies
-    with first.holding(deadline()) as (opened, place):
+    with first.open_for_writing(deadline()) as (opened, place):
         expire_lease(fleet, opened.workspace.key)
-        with second.holding(deadline()) as (_, other):
+        with second.open_for_writing(deadline()) as (_, other):
             commit_changes(second, other, propose_new("user/n.md", b"by the second\n"), task="remember-1")
             catch_error(
                 LeaseLost,
@@ -71,10 +71,13 @@ def test_commit_with_lease_lost_during_step_is_discarded(fleet, copies, step):
 
     def commit_elsewhere():
         expire_lease(fleet, first._ledger.home)
-        with second.holding(deadline()) as (_, other):
+        with second.open_for_writing(deadline()) as (_, other):
             commit_changes(second, other, propose_new("user/n.md", b"by the second\n"), task="remember-1")
 
-    with first.holding(deadline()) as (_, place), act_at_call(LedgerJournal, step, 1, commit_elsewhere):
+    with (
+        first.open_for_writing(deadline()) as (_, place),
+        act_at_call(LedgerJournal, step, 1, commit_elsewhere),
+    ):
         catch_error(
             LeaseLost,
             commit_changes,
@@ -124,7 +127,7 @@ def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
     with PausableModel() as model, run_nodes(fleet, tmp_path, *model.flags) as nodes:
         home = fleet.create_home()
         token = homes.add_token(fleet.owner, KEY, home)
-        model.hold()
+        model.pause()
         with closing(NodeRequests(nodes[0].url, token)) as at:
             task = at.remember("The user prefers tea over coffee.")
             model.wait_for_requests()

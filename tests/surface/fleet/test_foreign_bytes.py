@@ -17,8 +17,8 @@ class Copy:
     """The working copy of a new home at a node, with one fact."""
 
     def __init__(self, nodes):
-        self.nodes, self.home = nodes, nodes.home()
-        self.writes, self.reads = self.home.at
+        self.nodes, self.create_home = nodes, nodes.create_home()
+        self.writes, self.reads = self.create_home.at
         self.task = self.writes.done("remember", {"content": FACT, "scope": "user"})
         self.wait_until_idle()
         assert self.reads.recalled(QUERY)

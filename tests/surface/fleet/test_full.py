@@ -33,7 +33,7 @@ def is_healthy(at):
 
 def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     full = pair.nodes[0]
-    home = pair.home()
+    home = pair.create_home()
     assert (
         home.at[0].done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
     )

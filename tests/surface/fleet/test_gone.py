@@ -9,7 +9,7 @@ from muniment.fleet.queue import build_queue_name, choose_node
 
 
 def test_turn_queued_for_lost_node_runs_elsewhere(two_nodes):
-    home = two_nodes.home()
+    home = two_nodes.create_home()
     with psycopg.connect(two_nodes.base.superuser, options="-c search_path=muniment") as connection:
         connection.execute(
             "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args) "

@@ -37,13 +37,13 @@ def slow_nodes(fleet, tmp_path_factory, model):
 @pytest.fixture
 def busy_home(slow_nodes, model):
     """Create a home with one entry and a task that runs on some node."""
-    home = slow_nodes.home()
+    home = slow_nodes.create_home()
     model.release()
     done = home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     assert done["status"] == "completed", done
     home.path = done["result"]["filesTouched"][0]
     request_count = len(model.server.requests)
-    model.hold()
+    model.pause()
     home.done, home.running = done["taskId"], home.at[0].remember("The user prefers tea over coffee.")
     model.wait_for_requests(request_count + 1)
     (home.runs_on,) = (
@@ -124,7 +124,7 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
 
 
 def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
-    home = slow_nodes.home()
+    home = slow_nodes.create_home()
     home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     for at in home.at:
         assert at.recalled(f"Who has seen a {SECRET_WORD}?")
@@ -164,7 +164,7 @@ def find_files_with_word(directory):
 
 def test_revoked_token_ends_event_stream(slow_nodes):
     """The home has no activity; otherwise the next event would check the token."""
-    home = slow_nodes.home()
+    home = slow_nodes.create_home()
     token = slow_nodes.client(home, "client")
     at = slow_nodes.at(1, token)
     has_ended = threading.Event()

@@ -13,7 +13,7 @@ def check_recall_at_other_node(home, number):
 
 
 def test_completed_task_is_recalled_at_other_node(two_nodes):
-    home = two_nodes.home()
+    home = two_nodes.create_home()
     for number in range(6):
         check_recall_at_other_node(home, number)
 
@@ -21,6 +21,6 @@ def test_completed_task_is_recalled_at_other_node(two_nodes):
 @pytest.mark.slow
 def test_completed_task_is_recalled_at_other_node_1000_times(two_nodes):
     for _ in range(50):
-        home = two_nodes.home()
+        home = two_nodes.create_home()
         for number in range(20):
             check_recall_at_other_node(home, number)

@@ -17,7 +17,7 @@ from muniment.server import lane_tasks
 @pytest.fixture
 def slow_node(fleet, tmp_path):
     with PausableModel() as model, start_nodes(fleet, tmp_path, 1, model) as running:
-        model.hold()
+        model.pause()
         yield running, model
 
 
@@ -62,7 +62,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
         names = [f"{tmp_path.name}-{number}" for number in range(2)]
         for name in names:
             fleet_nodes.start(tmp_path / name, name, model, lease=2.0, slots=1)
-        model.hold()
+        model.pause()
         running, waiting = ([make_home_of_node(fleet_nodes, names, name) for name in names] for _ in range(2))
         for number, home in enumerate(running):
             home.at[0].remember("The user prefers tea.")

@@ -79,7 +79,7 @@ class ScriptedDaemon:
     def remember_file(self, path, text, **body):
         """Remember a fact that the model writes to `path`, and return the task."""
         self.model.mind = write_then_answer(path, text)
-        return self.done("remember", {"content": text, **body})
+        return self.run_task("remember", {"content": text, **body})
 
     def review(self, path, text):
         """Create a pending review of a file and return its id and digest."""
@@ -185,7 +185,7 @@ def content_cases(scripted_daemon, _):
     policy = partial(write_policy, base, require='"none"', user=REVIEWED)
     scripted_daemon.model.mind = write_then_answer("user/loud.md", unseen)
     with start_local_daemon(base, scripted_daemon.model, policy=policy(reject="[]")) as daemon:
-        waiting = daemon.done("remember", {"content": unseen})["reviewId"]
+        waiting = daemon.run_task("remember", {"content": unseen})["reviewId"]
     with start_local_daemon(base, policy=policy()) as daemon:
         digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
         yield "content_rejected", daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
@@ -339,9 +339,9 @@ def stopped_daemon_cases(scripted_daemon):
         request_count = len(scripted_daemon.model.server.requests)
         first, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
         scripted_daemon.model.wait_for_requests(request_count + 1)
-        daemon.root().rename(base / "elsewhere")
+        daemon.get_root().rename(base / "elsewhere")
         daemon.cancel(first)
-        yield "managed_memory_unavailable", daemon.wait(task_id)
+        yield "managed_memory_unavailable", daemon.wait_for_task(task_id)
     with State(daemon.state) as state:  # No attempt ended: the daemon was killed each time.
         lane = Lane(state, daemon.key)
         task_id = lane.submit(NewTask("dream", {}, Originator("owner"), {})).task.id
@@ -349,7 +349,7 @@ def stopped_daemon_cases(scripted_daemon):
             lane.recover()
             assert lane.claim() is not None
     with start_local_daemon(base) as daemon:
-        yield "interrupted", daemon.wait(task_id)
+        yield "interrupted", daemon.wait_for_task(task_id)
 
 
 @pytest.mark.slow
@@ -358,12 +358,12 @@ def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
     with start_local_daemon(tmp_path, model, policy=policy) as daemon:
         for number in (1, 2):
             model.mind = write_then_answer(f"user/{number}.md", "The user has a twin")
-            assert daemon.done("remember", {"content": "The user has a twin"})["status"] == "completed"
-        with lock_roots(daemon.root()):
-            assert_failed(daemon.done("dream", {}), "dream_timeout")
-        model.hold()
-        assert_failed(daemon.done("remember", {"content": "The user is late"}), "remember_timeout")
-        assert_failed(daemon.done("forget", {"query": "user has twin"}), "forget_timeout")
+            assert daemon.run_task("remember", {"content": "The user has a twin"})["status"] == "completed"
+        with lock_roots(daemon.get_root()):
+            assert_failed(daemon.run_task("dream", {}), "dream_timeout")
+        model.pause()
+        assert_failed(daemon.run_task("remember", {"content": "The user is late"}), "remember_timeout")
+        assert_failed(daemon.run_task("forget", {"query": "user has twin"}), "forget_timeout")
         model.release()
         model.mind = write_then_answer("user/back.md", "The user is back")
-        assert daemon.done("remember", {"content": "The user is back"})["status"] == "completed"
+        assert daemon.run_task("remember", {"content": "The user is back"})["status"] == "completed"

@@ -52,7 +52,7 @@ KEYS = {
 @pytest.fixture(scope="module")
 def ada(daemon):
     """Create a token of a client with an id."""
-    return daemon.add("ada", "ada-id")
+    return daemon.add_client("ada", "ada-id")
 
 
 def test_task_is_accepted_and_completed_in_contract_shape(daemon, subtests):
@@ -71,7 +71,7 @@ def test_task_is_accepted_and_completed_in_contract_shape(daemon, subtests):
             assert accepted.get("contextMode", "none") == ("workspace" if kind == "remember" else "none")
             location = [answer.headers[name] for name in ("location", "retry-after")]
             assert location == [build_task_path(accepted["taskId"]), "1"]
-            task = daemon.wait(accepted["taskId"])
+            task = daemon.wait_for_task(accepted["taskId"])
             assert task["status"] == "completed"
             assert set(task["result"]) == KEYS[kind]
             assert task["createdAt"] == accepted["createdAt"] <= task["updatedAt"]
@@ -83,15 +83,15 @@ def test_task_is_accepted_and_completed_in_contract_shape(daemon, subtests):
 
 def test_forget_reports_removed_entries_and_dry_run_previews(daemon):
     fact = {"content": "The user prefers umbrellas to raincoats", "scope": "user"}
-    saved = daemon.done("remember", fact)
+    saved = daemon.run_task("remember", fact)
     (path,) = saved["result"]["filesTouched"]
     assert (saved["scope"], saved["result"]["touchedScopes"], path[:5]) == ("user", ["user"], "user/")
     rel, query = path.removeprefix("user/"), {"query": "umbrellas raincoats"}
-    preview = daemon.done("forget", {**query, "dryRun": True})["result"]
+    preview = daemon.run_task("forget", {**query, "dryRun": True})["result"]
     (entry,) = preview["removedEntries"]
     assert (set(entry), entry["filePath"]) == ({"topic", "summary", "filePath"}, path)
     assert (preview["touchedScopes"], preview["touchedTopics"], rel in daemon.files()) == ([], [], True)
-    result = daemon.done("forget", query)["result"]
+    result = daemon.run_task("forget", query)["result"]
     expected = {"removedEntries": [entry], "touchedScopes": ["user"], "touchedTopics": [entry["topic"]]}
     assert (result, rel in daemon.files()) == (result | expected, False)
 
@@ -135,7 +135,7 @@ def write_ups_entry(daemon):
 def test_forget_with_failing_model_reports_reason(start_http):
     daemon = start_http(ScriptedModel(FAILING), on_model_failure="fail")
     path, reason = write_ups_entry(daemon), "the model scripted failed: no connection to models.example"
-    error = daemon.done("forget", {"query": DESCRIPTION})["error"]
+    error = daemon.run_task("forget", {"query": DESCRIPTION})["error"]
     assert (error["code"], error["reason"]) == ("forget_failed", reason)
     assert reason in str(catch_error(errors.TaskFailed, daemon.open_client().forget(DESCRIPTION).wait))
     assert path.exists()
@@ -177,9 +177,9 @@ def test_forget_over_limit_fails_and_dry_run_lists_all(start_http):
     ((path, reason),) = ((each.file_path, each.reason) for each in client.forget("barometer").wait().kept)
     assert (path, "the policy protects it" in reason) == ("user/pinned/a.md", True)
     assert (
-        daemon.done("forget", {"query": "barometer"}, token=daemon.add("bot", trust="agent"))["result"][
-            "kept"
-        ]
+        daemon.run_task("forget", {"query": "barometer"}, token=daemon.add_client("bot", trust="agent"))[
+            "result"
+        ]["kept"]
         == []
     )
 
@@ -187,8 +187,8 @@ def test_forget_over_limit_fails_and_dry_run_lists_all(start_http):
 @pytest.mark.threat("T-API-02", control="own_tasks")
 def test_foreign_task_is_answered_like_unknown_one(daemon, ada):
     """The same holds for the owner with another id, and for an id and the tasks of another one."""
-    task = daemon.done("dream", {}, token=ada, client="ada-id")["taskId"]
-    plain = daemon.done("dream", {}, token=ada)["taskId"]
+    task = daemon.run_task("dream", {}, token=ada, client="ada-id")["taskId"]
+    plain = daemon.run_task("dream", {}, token=ada)["taskId"]
 
     def visible_tasks(**who):
         listed = {each["taskId"] for each in daemon.get(f"{BASE}/tasks", **who).json()["tasks"]}
@@ -205,7 +205,10 @@ def test_foreign_task_is_answered_like_unknown_one(daemon, ada):
     assert visible_tasks(token=ada, client="ada-id") == visible_tasks(client="ada-id") == {task}
     for other in "remember", "forget":  # A task id of another kind is also unknown.
         for method in "GET", "DELETE":
-            assert daemon.problem(method, f"{BASE}/{other}/{task}") == (404, f"{other}_task_not_found")
+            assert daemon.request_problem(method, f"{BASE}/{other}/{task}") == (
+                404,
+                f"{other}_task_not_found",
+            )
     token, client = {"token": daemon.client}, {"client": "client-1"}
     for who in token, client, token | client:
         assert visible_tasks(**who) == set()
@@ -216,24 +219,27 @@ def test_client_id_must_belong_to_the_token(daemon, ada):
     names, fact = ("x_qwen_client_id", "x_muniment_client_id"), {"content": "The user is somebody"}
     for name in names:
         sent = {"token": ada, name: "ada-id"}
-        assert daemon.done("dream", {}, **sent)["status"] == "completed"
+        assert daemon.run_task("dream", {}, **sent)["status"] == "completed"
         assert daemon.get(f"{BASE}/tasks", **{name: "ada-id"}).status_code == 200
         for bad in ("client-1", "owner", "ada", "", "x", "ADA-ID", "ada-id,ada-id", "*", b"ada-id\xa0"):
             for method, path, body in ("GET", "tasks", None), ("POST", "remember", fact):
-                sent = daemon.problem(method, f"{BASE}/{path}", body, token=ada, **{name: bad})
+                sent = daemon.request_problem(method, f"{BASE}/{path}", body, token=ada, **{name: bad})
                 assert sent == (400, "invalid_client_id"), bad
-        assert daemon.problem("GET", f"{BASE}/tasks", **{name: "nobody"}) == (400, "invalid_client_id")
+        assert daemon.request_problem("GET", f"{BASE}/tasks", **{name: "nobody"}) == (
+            400,
+            "invalid_client_id",
+        )
     both = dict.fromkeys(names, "ada-id")
     assert daemon.get(f"{BASE}/tasks", token=ada, **both).status_code == 200
     both[names[0]] = "another"
-    assert daemon.problem("GET", f"{BASE}/tasks", token=ada, **both) == (400, "invalid_client_id")
+    assert daemon.request_problem("GET", f"{BASE}/tasks", token=ada, **both) == (400, "invalid_client_id")
 
 
 @pytest.mark.threat("T-API-04", control="token_trust")
 def test_trust_of_client_is_limited_by_its_token(daemon):
     order = list(Trust)
     for token_trust in order:
-        token = daemon.add(f"trust-{token_trust}", f"trust-{token_trust}-1", trust=token_trust)
+        token = daemon.add_client(f"trust-{token_trust}", f"trust-{token_trust}-1", trust=token_trust)
         for claimed in order:
             fact = f"The user prefers {token_trust} trust to {claimed} control"
             source = {"trust": claimed, "ref": "https://example.org/1"}
@@ -243,7 +249,7 @@ def test_trust_of_client_is_limited_by_its_token(daemon):
             least = order[max(order.index(claimed), order.index(token_trust))]
             recorded = [accepted[name] for name in ("trust", "token", "client")]
             assert recorded == [least, f"trust-{token_trust}", None]
-        done = daemon.wait(task_id)
+        done = daemon.wait_for_task(task_id)
         for path in done.get("result", {"filesTouched": ()})["filesTouched"]:
             assert f'"trust": "{least}"' in daemon.files()[path.removeprefix("user/")]
 
@@ -349,25 +355,25 @@ def test_list_renders_one_page_only(blocked_daemon, monkeypatch):
 
 @pytest.mark.slow
 def test_list_pages_are_stable_while_list_grows(daemon):
-    made, who = [], {"token": daemon.add("pages", "pages-1"), "client": "pages-1"}
+    made, who = [], {"token": daemon.add_client("pages", "pages-1"), "client": "pages-1"}
     for _ in range(15):
         made += [daemon.submit("dream", {}, **who) for _ in range(7)]
-        daemon.wait(made[-1])
+        daemon.wait_for_task(made[-1])
     first = daemon.get(f"{BASE}/tasks", **who).json()
-    daemon.done("dream", {}, **who)
+    daemon.run_task("dream", {}, **who)
     second = daemon.get(f"{BASE}/tasks?cursor={first['nextCursor']}", **who).json()
     assert (len(first["tasks"]), "nextCursor" in second) == (100, False)
     assert [task["taskId"] for task in (*first["tasks"], *second["tasks"])] == made[::-1]
 
 
 def test_list_filters_by_status_and_rejects_unknown_one(daemon):
-    done = daemon.done("dream", {}, token=daemon.client)["taskId"]
+    done = daemon.run_task("dream", {}, token=daemon.client)["taskId"]
     for status, found in ("completed", True), ("cancelled", False):
         listed = daemon.get(f"{BASE}/tasks?status={status}", token=daemon.client).json()["tasks"]
         assert {task["status"] for task in listed} <= {status}
         assert (done in [task["taskId"] for task in listed]) == found
     for query in ("cursor=0", "cursor=x", "cursor=", "cursor=-1", "status=", "status=done"):
-        assert daemon.problem("GET", f"{BASE}/tasks?{query}") == (400, "invalid_request")
+        assert daemon.request_problem("GET", f"{BASE}/tasks?{query}") == (400, "invalid_request")
 
 
 # -- tidying by clients --------------------------------------------------------------------------------
@@ -377,18 +383,18 @@ def test_removals_of_client_dream_wait_for_owner(separate_daemon):
     facts = {f"{number}.md": f"The user has been to city number {number}\n" for number in range(8)}
     facts |= dict.fromkeys(("a.md", "b.md"), "The user prefers tea\n")
     for name, fact in facts.items():
-        (separate_daemon.root() / name).write_text(fact)
-    task = separate_daemon.done("dream", {}, token=separate_daemon.add("ben", trust="owner"))
+        (separate_daemon.get_root() / name).write_text(fact)
+    task = separate_daemon.run_task("dream", {}, token=separate_daemon.add_client("ben", trust="owner"))
     assert (task["status"], task["error"]["code"]) == ("failed", "pending_review")
     assert (bool(task["reviewId"]), set(separate_daemon.files())) == (True, set(facts))
-    task = separate_daemon.done("dream", {})
+    task = separate_daemon.run_task("dream", {})
     assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 1)
     assert set(separate_daemon.files()) == set(facts) - {"b.md"}
     client, words = (
-        separate_daemon.add("eve", trust="external"),
+        separate_daemon.add_client("eve", trust="external"),
         ("city", "cocoa"),
     )  # The second word matches nothing.
-    results = [separate_daemon.done("forget", {"query": word}, token=client)["result"] for word in words]
+    results = [separate_daemon.run_task("forget", {"query": word}, token=client)["result"] for word in words]
     summaries = [each.pop("summary") for each in results]
     assert summaries == [
         f"no single entry matches: {word}; use its path or more of its words" for word in words
@@ -404,7 +410,7 @@ def test_every_scope_is_accepted_while_scopes_are_unknown():
 
 
 def test_erase_requires_dry_run_and_rejects_yes(separate_daemon):
-    done = separate_daemon.done(
+    done = separate_daemon.run_task(
         "remember", {"content": "The harbour master is called Ingrid", "scope": "user"}
     )
     (path,) = done["result"]["filesTouched"]
@@ -436,7 +442,9 @@ def test_erase_requires_dry_run_and_rejects_yes(separate_daemon):
 
 def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
     head = separate_daemon.get(f"{BASE}/audit/head").json()
-    done = separate_daemon.done("remember", {"content": "The user prefers undo to regret", "scope": "user"})
+    done = separate_daemon.run_task(
+        "remember", {"content": "The user prefers undo to regret", "scope": "user"}
+    )
     (path,) = done["result"]["filesTouched"]
     rel = path.removeprefix("user/")
     before, tasks = separate_daemon.files()[rel], [done["taskId"]]
@@ -448,7 +456,7 @@ def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
     tasks.append(separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["taskId"])
     after = separate_daemon.get(f"{BASE}/audit/head").json()
     assert int(after["head"].partition(":")[0]) == after["records"] > head["records"]
-    with separate_daemon.follow(cursor=separate_daemon.cursor(0)) as follower:
+    with separate_daemon.follow_events(cursor=separate_daemon.cursor(0)) as follower:
         seen = follower.until(lambda each: each.data["taskId"] == tasks[-1])
     changes = {each.data["taskId"]: each.data for each in seen if each.type == "memory_changed"}
     found = {task_id: data["source"].removeprefix("workspace_memory_") for task_id, data in changes.items()}
@@ -457,17 +465,17 @@ def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
 
 
 def test_external_writes_are_seen_by_tasks_and_followers(separate_daemon):
-    (path,) = separate_daemon.done("remember", {"content": "The user prefers red pens"})["result"][
+    (path,) = separate_daemon.run_task("remember", {"content": "The user prefers red pens"})["result"][
         "filesTouched"
     ]
-    path_on_disk = separate_daemon.root() / path.removeprefix("user/")
+    path_on_disk = separate_daemon.get_root() / path.removeprefix("user/")
     path_on_disk.write_text(
         path_on_disk.read_text(encoding="utf-8") + "\nBy hand: blue pens on Sundays.\n", encoding="utf-8"
     )
-    removed = separate_daemon.done("forget", {"query": "blue pens sundays"})
+    removed = separate_daemon.run_task("forget", {"query": "blue pens sundays"})
     assert [entry["filePath"] for entry in removed["result"]["removedEntries"]] == [path]
     assert (path_on_disk.exists(), "blue pens" in path_on_disk.read_text(encoding="utf-8")) == (True, False)
-    with separate_daemon.follow() as follower:
+    with separate_daemon.follow_events() as follower:
         follower.start()
         settings = {
             "home": separate_daemon.home,
@@ -532,8 +540,8 @@ def test_owner_operations_are_denied_to_clients(daemon):
     for operation, method in owners.items():
         path = f"{'' if operation in {'/metrics', '/ui'} else BASE}{operation}".replace("{reviewId}", "r1")
         body = OWNERS.get(path.rpartition("/")[2], {}) if method == "POST" else None
-        for token in daemon.client, daemon.add(f"trusted-{len(operation)}", trust="owner"):
-            assert daemon.problem(method, path, body, token=token) == (403, "owner_required")
+        for token in daemon.client, daemon.add_client(f"trusted-{len(operation)}", trust="owner"):
+            assert daemon.request_problem(method, path, body, token=token) == (403, "owner_required")
         daemon.core.tokens.revoke(f"trusted-{len(operation)}")
         assert daemon.send(method, path, b"{", token=daemon.client).status_code in {400, 403}
 
@@ -547,7 +555,7 @@ def test_invalid_body_is_rejected_with_its_code(daemon, subtests):
                 assert len(sent.content) < 1000
     for kind, body, code in OTHER_BODIES:
         with subtests.test(f"{kind} {str(body)[:40]}"):
-            assert daemon.problem("POST", f"{BASE}/{kind}", body) == (400, code)
+            assert daemon.request_problem("POST", f"{BASE}/{kind}", body) == (400, code)
 
 
 def test_many_unknown_fields_never_reach_validation(monkeypatch):
@@ -563,9 +571,12 @@ def test_empty_body_is_valid_for_dream_only(daemon):
     for body in (None, b"", b" \r\n\t", {}):
         for media_type in ("application/json",) if body == {} else ("application/json", "text/plain", ""):
             more = {"content_type": media_type}
-            assert daemon.problem("POST", f"{BASE}/remember", body, **more) == (400, "invalid_content")
-            assert daemon.problem("POST", f"{BASE}/forget", body, **more) == (400, "invalid_query")
-            daemon.wait(daemon.submit("dream", body, **more))
+            assert daemon.request_problem("POST", f"{BASE}/remember", body, **more) == (
+                400,
+                "invalid_content",
+            )
+            assert daemon.request_problem("POST", f"{BASE}/forget", body, **more) == (400, "invalid_query")
+            daemon.wait_for_task(daemon.submit("dream", body, **more))
 
 
 def test_content_is_trimmed_and_null_context_is_default(daemon):
@@ -573,14 +584,14 @@ def test_content_is_trimmed_and_null_context_is_default(daemon):
         daemon.cancel(daemon.remember(f" \n\t{text}{' ' * 1000}"))
     for sent, expected in ({"contextMode": None}, "workspace"), ({"contextMode": "clean"}, "clean"):
         accepted = daemon.post(f"{BASE}/remember", TABLES | sent).json()
-        assert accepted["contextMode"] == expected == daemon.wait(accepted["taskId"])["contextMode"]
+        assert accepted["contextMode"] == expected == daemon.wait_for_task(accepted["taskId"])["contextMode"]
 
 
 def test_first_error_of_request_is_reported(daemon):
     body = {"content": " ", "contextMode": "x", "scope": "", "more": 1}
     codes, more = [], {"token": daemon.client, "client": "x"}
     for correct in {"content": "x"}, {"contextMode": "clean"}, {"more": None}, {"scope": "user"}, {}:
-        codes.append(daemon.problem("POST", f"{BASE}/remember", body, **more)[1])
+        codes.append(daemon.request_problem("POST", f"{BASE}/remember", body, **more)[1])
         body = {name: value for name, value in (body | correct).items() if value is not None}
     names = ("content", "context_mode", "request", "scope", "client_id")
     assert codes == [f"invalid_{name}" for name in names]
@@ -589,18 +600,18 @@ def test_first_error_of_request_is_reported(daemon):
 def test_availability_is_checked_after_body_and_before_queue(blocked_daemon, model):
     fact, daemon = {"content": "The user has moved"}, blocked_daemon
     accepted = [daemon.remember(f"The user waits {number}") for number in range(MAX_PENDING)]
-    assert daemon.problem("POST", f"{BASE}/remember", fact) == (429, "remember_queue_full")
-    daemon.root().rename(daemon.base / "elsewhere")
-    assert daemon.problem("POST", f"{BASE}/remember", {"content": ""}) == (400, "invalid_content")
-    assert daemon.problem("POST", f"{BASE}/remember", fact, client="x") == (400, "invalid_client_id")
-    assert daemon.problem("POST", f"{BASE}/remember", fact) == (409, "managed_memory_unavailable")
+    assert daemon.request_problem("POST", f"{BASE}/remember", fact) == (429, "remember_queue_full")
+    daemon.get_root().rename(daemon.base / "elsewhere")
+    assert daemon.request_problem("POST", f"{BASE}/remember", {"content": ""}) == (400, "invalid_content")
+    assert daemon.request_problem("POST", f"{BASE}/remember", fact, client="x") == (400, "invalid_client_id")
+    assert daemon.request_problem("POST", f"{BASE}/remember", fact) == (409, "managed_memory_unavailable")
     model.release()
     # A moved root is bound like at startup: queued tasks use it.
-    assert {daemon.wait(task_id)["status"] for task_id in accepted} <= {"failed", "completed"}
+    assert {daemon.wait_for_task(task_id)["status"] for task_id in accepted} <= {"failed", "completed"}
 
 
 def test_workspace_is_named_by_key_or_path(daemon):
-    task_id = daemon.done("remember", TABLES)["taskId"]
+    task_id = daemon.run_task("remember", TABLES)["taskId"]
     short = daemon.get(f"{BASE}/remember/{task_id}")
     for name in (daemon.key, quote(str(daemon.work), safe="")):
         sent = daemon.get(f"/workspaces/{name}/memory/remember/{task_id}")
@@ -609,7 +620,7 @@ def test_workspace_is_named_by_key_or_path(daemon):
         assert accepted.headers["location"] == f"/workspaces/{name}/memory/dream/{accepted.json()['taskId']}"
         assert daemon.get(accepted.headers["location"], prefer="wait=20").json()["status"] == "completed"
     for path in "/session/any%2fthing/events", f"/workspaces/{daemon.key}/memory/events":
-        with daemon.follow(path=path) as follower:
+        with daemon.follow_events(path=path) as follower:
             assert re.fullmatch(r"[0-9a-f]{8}-\d+", follower.start().last_id)
 
 

@@ -54,7 +54,7 @@ DRAINING = (503, "workspace_draining")
 
 def read_end(daemon, task_id):
     """Wait for a task and return its status and code."""
-    task = daemon.wait(task_id)
+    task = daemon.wait_for_task(task_id)
     return task["status"], task.get("error", {}).get("code")
 
 
@@ -87,7 +87,7 @@ def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch,
             zygote = find_descendants(us)
             for kind, body in runs:
                 seen = len(model.server.requests)
-                model.hold()
+                model.pause()
                 task_id, request = daemon.submit(kind, body), model.wait_for_requests(seen + 1)[-1]
                 workers = find_descendants(us) - zygote
                 assert workers or kind == "forget"
@@ -98,7 +98,7 @@ def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch,
                 assert request.hung_up.wait(STOP_SECONDS)
                 assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
                 model.release()
-            assert daemon.done("dream", {})["status"] == "completed"
+            assert daemon.run_task("dream", {})["status"] == "completed"
             assert "Thursdays" not in str(daemon.files())
         monkeypatch.setattr(core, "LaneRunner", partial(LaneRunner, backstop=0.5))
 
@@ -137,14 +137,14 @@ def test_owner_operations_and_hanging_disk_block_no_one(separate_daemon, monkeyp
 
     def run_at(workspace):
         return asyncio.run_coroutine_threadsafe(
-            separate_daemon.core.at(workspace, block), separate_daemon.loop
+            separate_daemon.core.run_in_context(workspace, block), separate_daemon.loop
         )
 
     workspace = separate_daemon.core.workspaces[separate_daemon.key]
     requests = [run_at(workspace) for _ in range(core.MAX_OWNER_OPERATIONS)]
     assert all(started.acquire(timeout=STOP_SECONDS) for _ in requests)
     assert separate_daemon.problem("GET", REVIEW) == (503, "busy")
-    assert separate_daemon.done("remember", FACT)["status"] == "completed"
+    assert separate_daemon.run_task("remember", FACT)["status"] == "completed"
     assert separate_daemon.post(f"{BASE}/recall", {"query": "When do we deploy?"}).json()["entries"]
     assert separate_daemon.get("/readyz").status_code == 200
     monkeypatch.setattr(workspace, "problem", block)
@@ -162,7 +162,7 @@ def test_missing_ledger_rejects_tasks(separate_daemon):
     moved = (separate_daemon.state / "ledger.db").rename(separate_daemon.state / "moved.db")
     assert_not_ready(separate_daemon, "ledger_gone")
     moved.rename(separate_daemon.state / "ledger.db")
-    assert separate_daemon.done("remember", FACT)["status"] == "completed"
+    assert separate_daemon.run_task("remember", FACT)["status"] == "completed"
 
 
 # -- a workspace whose roots are replaced --------------------------------------------------------------
@@ -179,14 +179,14 @@ def workspace(tmp_path, exit_stack):
 
 def test_replaced_root_is_reported_once_then_rebound(workspace):
     """Users of the old roots keep them until the end, and recalls use a new recaller."""
-    first, recaller, names = workspace.place(), workspace.recaller(), dict(workspace.scopes())
-    assert workspace.place() is first
+    first, recaller, names = workspace.open_context(), workspace.recaller(), dict(workspace.scopes())
+    assert workspace.open_context() is first
     root = first.roots[Scope("user")].trusted_path
     root.rename(root.with_name("before"))
     root.mkdir(mode=0o700)
     catch_error(ManagedMemoryUnavailable, workspace.recaller, match="user: was replaced while it was served")
     assert (workspace.is_open, workspace.scopes()) == (False, names)
-    second = workspace.place()
+    second = workspace.open_context()
     assert second.roots[Scope("user")].inode != first.roots[Scope("user")].inode
     assert (workspace.is_open, workspace.scopes(), workspace.problem()) == (True, names, None)
     assert workspace.recaller() is workspace.recaller() is not recaller
@@ -206,7 +206,7 @@ def test_roots_without_readable_keys_are_closed(workspace, monkeypatch):
         raise ManagedMemoryUnavailable("ledger", "is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("muniment.server.work.root_key", fail_to_read_key)
+        patch.setattr("muniment.server.work.get_root_key", fail_to_read_key)
         assert "is full" in str(workspace.problem())
     assert (workspace.is_open, workspace.scopes(), [root.root.fd for root in roots]) == (False, {}, [-1])
     assert workspace.problem() is None
@@ -217,13 +217,13 @@ def test_roots_without_readable_keys_are_closed(workspace, monkeypatch):
 
 def test_stop_cancels_owner_operation_and_waits(tmp_path):
     with start_local_daemon(tmp_path, grace=0) as daemon, ThreadPoolExecutor(1) as threads:
-        task = daemon.done("remember", FACT)["taskId"]
+        task = daemon.run_task("remember", FACT)["taskId"]
         has_begun, real_submit = threading.Event(), daemon.core._operation_threads.submit
         daemon.core._operation_threads.submit = lambda *args: (has_begun.set(), real_submit(*args))[1]
-        with lock_roots(daemon.root(), daemon.root("project")):
-            request = threads.submit(daemon.problem, "POST", f"{BASE}/undo", {"taskId": task})
+        with lock_roots(daemon.get_root(), daemon.get_root("project")):
+            request = threads.submit(daemon.request_problem, "POST", f"{BASE}/undo", {"taskId": task})
             assert has_begun.wait(STOP_SECONDS)
-            daemon.run(daemon.daemon.stop())
+            daemon.run_coroutine(daemon.daemon.stop())
             assert request.result(STOP_SECONDS) == DRAINING
         assert not daemon.core._operations
 
@@ -234,8 +234,8 @@ def test_failed_stop_counts_as_stopped(separate_daemon, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(separate_daemon.core, "stop", fail)
-        catch_error(OSError, separate_daemon.run, separate_daemon.daemon.stop(), match="gone")
-        separate_daemon.run(separate_daemon.daemon.stopped())
+        catch_error(OSError, separate_daemon.run_coroutine, separate_daemon.daemon.stop(), match="gone")
+        separate_daemon.run_coroutine(separate_daemon.daemon.stopped())
     separate_daemon.daemon._stopping = None
 
 
@@ -254,7 +254,7 @@ def test_request_cut_by_stop_is_answered_with_draining(tmp_path, monkeypatch):
         monkeypatch.setattr(daemon.core, "check", block)
         request = threads.submit(daemon.post, f"{BASE}/remember", FACT)
         assert has_begun.wait(STOP_SECONDS)
-        daemon.run(daemon.daemon.stop())
+        daemon.run_coroutine(daemon.daemon.stop())
         answer = request.result(STOP_SECONDS)
     assert (answer.status_code, answer.json()["code"]) == DRAINING
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -348,11 +348,11 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
 
         def follow(condition):
             """Read events after the last one until a condition holds."""
-            with daemon.follow(cursor=events[-1].id if events else daemon.cursor(0)) as follower:
+            with daemon.follow_events(cursor=events[-1].id if events else daemon.cursor(0)) as follower:
                 while not condition():
                     events.append(next(follower))
 
-        model.hold()
+        model.pause()
         facts = [{"content": f"The user owns {number} hats, no more"} for number in range(FACTS)]
         accepted = [daemon.submit("remember", each, idempotency_key=f"{n}") for n, each in enumerate(facts)]
         doomed = daemon.remember("The user waits in vain")
@@ -370,7 +370,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
             assert daemon.local.get("/healthz").status_code == 200
         second = daemon.post(f"{BASE}/remember", facts[0], idempotency_key="0")
         assert (second.json()["taskId"], second.headers["idempotency-replayed"]) == (accepted[0], "true")
-        ends = {task_id: daemon.wait(task_id) for task_id in accepted}
+        ends = {task_id: daemon.wait_for_task(task_id) for task_id in accepted}
         assert daemon.look(doomed)["status"] == "cancelled"
         follow(lambda: len(ended_tasks(events)) > FACTS)
         check_after_kills(daemon, ends, events)
@@ -390,7 +390,7 @@ def check_after_kills(daemon, ends, events):
     assert Counter(commits) == Counter(changed) == Counter(streamed) == dict.fromkeys(ends, 1)
     numbers = [event.number for event in events]
     assert (numbers, len({event.id.partition("-")[0] for event in events})) == (sorted(set(numbers)), 1)
-    with daemon.follow(cursor=daemon.cursor(0)) as follower:
+    with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
         replayed = follower.until(lambda event: event.id == events[-1].id)
     assert [event.id for event in replayed] == [event.id for event in events]
 
@@ -402,15 +402,15 @@ def check_after_kills(daemon, ends, events):
 @pytest.mark.parametrize("killed", ["worker", "zygote"])
 def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model, killed):
     daemon = start_daemon(*model.flags)
-    daemon.wait(daemon.remember("The user warms up"))
+    daemon.wait_for_task(daemon.remember("The user warms up"))
     zygote, request_count = daemon.children(), len(model.server.requests)
-    model.hold()
+    model.pause()
     tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
     model.wait_for_requests(request_count + 1)
     for pid in zygote if killed == "zygote" else daemon.children() - zygote:
         os.kill(pid, signal.SIGKILL)
     model.release()
-    hit, spared = map(daemon.wait, tasks)
+    hit, spared = map(daemon.wait_for_task, tasks)
     assert spared["status"] == "completed"
     assert (hit["error"] or {"code": "remember_failed"})["code"] == "remember_failed"
     assert ("is hit" in str(daemon.files())) == (hit["status"] == "completed")
@@ -423,7 +423,7 @@ def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model
 @pytest.mark.slow
 def test_workers_of_killed_daemon_exit(start_daemon, model):
     daemon = start_daemon(*model.flags)
-    model.hold()
+    model.pause()
     request_count = len(model.server.requests)
     daemon.remember("The user warms up")
     model.wait_for_requests(request_count + 1)
@@ -459,6 +459,6 @@ def test_remember_works_while_others_use_all_connections(start_daemon):
     daemon.http.close()
     daemon.http = httpx2.Client(base_url=daemon.url, trust_env=False, timeout=60)
     assert daemon.get("/readyz").status_code == 200
-    assert daemon.done("remember", {"content": "The user prefers calm"})["status"] == "completed"
+    assert daemon.run_task("remember", {"content": "The user prefers calm"})["status"] == "completed"
     assert not re.search("lane_broke|task_broke|no_descriptor", daemon.log)
     assert daemon.log.count("foreign_log") < 10

@@ -31,7 +31,7 @@ def until_ended(*task_ids):
 def test_commit_event_is_streamed_once_in_order(model_daemon):
     """Each turn of the model is also streamed, without its text."""
     start = model_daemon.cursor(0)
-    with model_daemon.follow() as follower:
+    with model_daemon.follow_events() as follower:
         follower.start()
         fact = model_daemon.remember("The user prefers to be unheard", scope="user")
         empty_forget = model_daemon.submit("forget", {"query": "rumours nobody heard"})
@@ -47,18 +47,18 @@ def test_commit_event_is_streamed_once_in_order(model_daemon):
     turns = [each.data for each in task_events if "turn" in each.data]
     assert turns == [common | {"turn": 1, "tool": "grep"}, common | {"turn": 2, "tool": "write_file"}]
     assert "unheard" not in json.dumps([each.document for each in seen])
-    with model_daemon.follow(cursor=start) as follower:
+    with model_daemon.follow_events(cursor=start) as follower:
         whole = follower.until(until_ended(empty_forget))
     assert [event.id for event in whole] == [f"{start[:-2]}-{number + 1}" for number in range(len(whole))]
 
 
 def test_task_event_goes_to_its_client_and_change_to_all(daemon):
-    ann, ben = daemon.add("ann", "ann-id"), daemon.add("ben")
+    ann, ben = daemon.add_client("ann", "ann-id"), daemon.add_client("ben")
     start, secret = daemon.cursor(daemon.core.stream.last), "The user prefers privacy to fame"
-    task_id = daemon.done("remember", {"content": secret}, token=ann, client="ann-id")["taskId"]
+    task_id = daemon.run_task("remember", {"content": secret}, token=ann, client="ann-id")["taskId"]
     marker, client_id = daemon.remember("The user prefers the end to the means"), {"client": "ann-id"}
     for view in {}, {"token": ann}, {"token": ann, **client_id}, client_id, {"token": ben}:
-        with daemon.follow(cursor=start, **view) as follower:
+        with daemon.follow_events(cursor=start, **view) as follower:
             seen = follower.until(lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker))
         assert "privacy" not in str([each.document for each in seen])
         task_events = [each for each in seen if each.data["taskId"] == task_id]
@@ -76,8 +76,8 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
     with start_local_daemon(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as stack:
         first, memory = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
         task_ids = {}
-        first_stream = stack.enter_context(daemon.follow(path=f"{first}/events")).start()
-        second_stream = stack.enter_context(daemon.follow(path=f"{memory}/events")).start()
+        first_stream = stack.enter_context(daemon.follow_events(path=f"{first}/events")).start()
+        second_stream = stack.enter_context(daemon.follow_events(path=f"{memory}/events")).start()
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
             task_ids[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
@@ -89,11 +89,11 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
         task_ids["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
         second_stream.until(until_ended(task_ids["both"]))
         fact = {"content": "This project is the first one", "scope": "project"}
-        assert daemon.problem("POST", f"{BASE}/remember", fact) == (400, "workspace_required")
+        assert daemon.request_problem("POST", f"{BASE}/remember", fact) == (400, "workspace_required")
         second_events, own_task = second_stream.seen, daemon.post(f"{first}/remember", fact).json()["taskId"]
         first_events = first_stream.until(until_ended(own_task))
         for method in "GET", "DELETE":
-            hidden = daemon.problem(method, f"{first}/remember/{task_ids['user']}")
+            hidden = daemon.request_problem(method, f"{first}/remember/{task_ids['user']}")
             assert hidden == (404, "remember_task_not_found")
         assert [each["taskId"] for each in daemon.get(f"{first}/tasks").json()["tasks"]] == [own_task]
     assert {each.data["taskId"] for each in first_events if each.type == "task"} == {own_task}
@@ -107,8 +107,8 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
 
 
 def test_only_canceller_sees_cancelled_status(model_daemon, model):
-    eve = model_daemon.add("eve", "window-1", "window-2")
-    model.hold()
+    eve = model_daemon.add_client("eve", "window-1", "window-2")
+    model.pause()
     views = {"owner": {}, "plain": {"token": eve}, "window": {"token": eve, "client": "window-1"}}
     model_daemon.remember("The user is ahead")
     doomed = {name: model_daemon.remember("The user is doomed", **views["window"]) for name in views}
@@ -116,7 +116,7 @@ def test_only_canceller_sees_cancelled_status(model_daemon, model):
         assert model_daemon.cancel(doomed[name], **view).json()["status"] == "cancelled"
     model.release()
     for name, view in views.items():
-        with model_daemon.follow(cursor=model_daemon.cursor(0), **view) as follower:
+        with model_daemon.follow_events(cursor=model_daemon.cursor(0), **view) as follower:
             seen = follower.until(until_ended(*doomed.values()))
         for by, task_id in doomed.items():
             (last,) = [
@@ -140,7 +140,7 @@ def test_invalid_cursor_receives_resync(daemon, separate_daemon):
         separate_daemon.cursor(0),
         separate_daemon.cursor(1),
     ):
-        with daemon.follow(cursor=cursor.encode()) as follower:
+        with daemon.follow_events(cursor=cursor.encode()) as follower:
             first = next(follower)
         assert (first.type, first.data) == ("resync", {}), cursor
         assert first.id.startswith(epoch)
@@ -150,7 +150,7 @@ def test_invalid_cursor_receives_resync(daemon, separate_daemon):
 def test_client_text_cannot_forge_an_event(daemon):
     """Events contain no text of a fact; if they did, it would stay inside the event."""
     forged = "x\n\nid: 1\nevent: memory_changed\ndata: {}\n\n\r\n\r\ndata: y"
-    with daemon.follow() as follower:
+    with daemon.follow_events() as follower:
         follower.start()
         source = {"trust": "owner", "ref": forged}
         task_ids = [daemon.remember(f"The user said {forged}", source=source)]
@@ -163,9 +163,9 @@ def test_client_text_cannot_forge_an_event(daemon):
         last, at = daemon.core.stream.last, "2026-01-01T00:00:00.000Z"
         planted = {"task": "remember-0", "data": {"status": text}, "workspace": daemon.key, "token": "owner"}
         tasks.append_event(daemon.core.state, tasks.OutboxEvent(type="task", at=at, **planted))
-        with daemon.line() as line:
+        with daemon.open_connection() as line:
             line.send(daemon.request("GET", f"{BASE}/events", f"Last-Event-ID: {daemon.cursor(last)}"))
-            assert line.answer().status == 200
+            assert line.read_answer().status == 200
             frame = []
             while not (frame[-1:] == [b"\n"] and any(each.startswith(b"data") for each in frame)):
                 sent = line.line()
@@ -181,20 +181,20 @@ def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch
 
         def submit_forgets(count):
             task_ids = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(count)]
-            daemon.wait(task_ids[-1])
+            daemon.wait_for_task(task_ids[-1])
             return task_ids[-1]
 
         submit_forgets(4)
         last = daemon.core.stream.last
         assert last == 12
         for first in (0, last - 5, last - 4, last - 3):
-            with daemon.follow(cursor=daemon.cursor(first)) as follower:
+            with daemon.follow_events(cursor=daemon.cursor(first)) as follower:
                 numbers = [next(follower).number for _ in range(last - first)]
             assert numbers == [*range(first + 1, last + 1)]
         monkeypatch.setattr(tasks, "MAX_EVENTS", 8)
         monkeypatch.setattr(tasks, "_SWEEP", 8)
         submit_forgets(8)
-        with daemon.follow(cursor=daemon.cursor(0)) as follower:
+        with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
             resync, seen = next(follower), follower.until(until_ended(submit_forgets(1)))
     assert (resync.type, resync.number, [event.number for event in seen]) == ("resync", 36, [37, 38, 39])
 
@@ -202,11 +202,11 @@ def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch
 def test_idle_follower_receives_current_position(separate_daemon, monkeypatch):
     """Otherwise a client of a busy daemon assumes a dead connection and keeps an old cursor."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
-    with separate_daemon.follow(token=separate_daemon.client) as follower:
+    with separate_daemon.follow_events(token=separate_daemon.client) as follower:
         marks = [follower.start().last_id for _ in range(3)]
         assert len(set(marks)) == 1
         for number in range(2):
-            separate_daemon.done("forget", {"query": "nothing of the client's"})
+            separate_daemon.run_task("forget", {"query": "nothing of the client's"})
             while (mark := follower.start().last_id) != separate_daemon.cursor(3 * (number + 1)):
                 marks.append(mark)
             marks.append(mark)
@@ -217,19 +217,19 @@ def test_idle_follower_receives_current_position(separate_daemon, monkeypatch):
 @pytest.mark.slow
 def test_slow_reader_uses_no_memory_and_gets_everything(start_daemon):
     daemon = start_daemon()
-    daemon.done("remember", {"content": "The user warms up"})
+    daemon.run_task("remember", {"content": "The user warms up"})
     memory_file = Path(
         f"/proc/{daemon.process.pid}/statm"
     )  # The second field is the number of resident pages.
     with ExitStack() as opened:
         cursor = daemon.cursor(0)
-        slow = [opened.enter_context(daemon.follow(cursor=cursor, window=65_536)) for _ in range(20)]
+        slow = [opened.enter_context(daemon.follow_events(cursor=cursor, window=65_536)) for _ in range(20)]
         before, accepted = int(memory_file.read_text().split()[1]), []
         for number in range(FACTS // 3):
             accepted.append(daemon.submit("forget", {"query": f"nothing {number}"}))
             if number % 7 == 6:
-                daemon.wait(accepted[-1])
-        daemon.wait(accepted[-1])
+                daemon.wait_for_task(accepted[-1])
+        daemon.wait_for_task(accepted[-1])
         assert int(memory_file.read_text().split()[1]) - before < (32 << 20) // resource.getpagesize()
         for follower in slow:
             seen = follower.until(until_ended(accepted[-1]))

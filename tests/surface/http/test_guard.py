@@ -156,7 +156,7 @@ def test_request_without_token_is_unauthorized_for_any_path(checked_daemon):
 def test_inexact_token_is_unauthorized(checked_daemon, where, tmp_path):
     token = checked_daemon.token
     with start_local_daemon(tmp_path / "other") as other:
-        assert other.ask("GET", "/healthz", token=other.client).status == 200
+        assert other.send_request("GET", "/healthz", token=other.client).status == 200
     wrong = ("x", f"{token} {token}", f"{token},", f"{token}=", f"{token}\xa0", f"\x85{token}", f'"{token}"')
     wrong += (token[:-1], token.swapcase(), "A" * 43, "A" * 20_000, "\xc3\xa9" + "A" * 40, other.token)
     wrong += (
@@ -230,7 +230,7 @@ def name_and_key(token):
 
 
 def request_hello(daemon, name, nonce=NONCE, **more):
-    return daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", **{"token": "", **more})
+    return daemon.send_request("GET", f"/hello?token={name}&nonce={nonce}", **{"token": "", **more})
 
 
 def test_hello_proves_token_for_nonce_and_address(checked_daemon, monkeypatch):
@@ -300,8 +300,8 @@ def take_all(shares, token):
     before = len(shares)
     with suppress(HttpProblem):
         for _ in range(CAP + 1):
-            shares.take(token)
-    refused = catch_error(HttpProblem, shares.take, token)
+            shares.acquire(token)
+    refused = catch_error(HttpProblem, shares.acquire, token)
     assert (refused.code, refused.headers) == ("busy", {"Retry-After": "3"})
     return len(shares) - before
 
@@ -326,7 +326,7 @@ def fill_shares(daemon, model, tokens, request, shares):
 
         def send(token, times, total):
             for _ in range(times):
-                (line := stack.enter_context(daemon.line())).send(request(token))
+                (line := stack.enter_context(daemon.open_connection())).send(request(token))
             daemon.until(lambda: len(shares) == total)
             return line
 
@@ -338,7 +338,7 @@ def fill_shares(daemon, model, tokens, request, shares):
             model.release()
             daemon.until(lambda: len(shares) == 0)
     daemon.until(lambda: len(shares) == 0)
-    assert daemon.ask("GET", "/healthz", token=one).status == 200
+    assert daemon.send_request("GET", "/healthz", token=one).status == 200
 
 
 @pytest.mark.threat("T-API-03", control="shares")
@@ -385,7 +385,7 @@ def test_revoked_token_is_unauthorized_on_open_connections(
     lines[0].send(request_bytes)
     model.release()
     for line in lines:
-        answer = line.answer()
+        answer = line.read_answer()
         assert (answer.code, answer.values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
     assert lines[0].is_closed()
     assert list(follower) == []
@@ -396,7 +396,7 @@ def test_followers_do_not_count_as_answering_requests(checked_daemon, monkeypatc
     with checked_daemon.line() as follower, checked_daemon.line() as second:
         for line in (follower, second):
             line.send(checked_daemon.request("GET", f"{BASE}/events"))
-            assert line.answer().status == 200
+            assert line.read_answer().status == 200
         assert checked_daemon.ask("GET", "/healthz").status == 200
 
 
@@ -441,11 +441,11 @@ def test_broken_route_hides_exception_text(separate_daemon, monkeypatch, caplog)
 
     monkeypatch.setattr(type(separate_daemon.core), "tasks", fail)
     monkeypatch.setattr(type(separate_daemon.core.stream), "follow", fail_later)
-    answer = separate_daemon.ask("GET", f"{BASE}/tasks")
+    answer = separate_daemon.send_request("GET", f"{BASE}/tasks")
     assert (answer.code, b"canary" in answer.body) == ((500, "internal_error"), False)
     with separate_daemon.line() as line:
-        line.send(separate_daemon.request("GET", f"{BASE}/events"))
-        assert line.answer().status == 200
+        line.send(separate_daemon.build_request("GET", f"{BASE}/events"))
+        assert line.read_answer().status == 200
         assert [line.line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]
         assert line.is_closed()
     log = "".join(caplog.messages)
@@ -501,7 +501,7 @@ def test_request_smuggling_closes_the_connection(checked_daemon):
     ):
         with checked_daemon.line() as line:
             line.send(request + smuggled)
-            assert (line.answer().code, line.is_closed()) == (code, True)
+            assert (line.read_answer().code, line.is_closed()) == (code, True)
 
 
 @pytest.mark.sweep(2)
@@ -517,7 +517,7 @@ def test_oversized_header_is_rejected(checked_daemon, kib, where):
         half = len(request) // 2
         assert line.send(request[:half])
         line.send(request[half:])
-        answer = line.answer()
+        answer = line.read_answer()
         assert answer is None or answer.code == NO_HTTP
 
 
@@ -537,7 +537,7 @@ def test_endless_header_or_body_times_out(checked_daemon, monkeypatch):
         for how in ("Content-Length: 100", "Transfer-Encoding: chunked"):
             line = stack.enter_context(checked_daemon.line())
             line.send(build_incomplete_request(checked_daemon, how))
-            assert line.answer().code == (408, "request_timeout")
+            assert line.read_answer().code == (408, "request_timeout")
             assert line.is_closed()
         second = stack.enter_context(checked_daemon.line())
         assert get_status(checked_daemon, second) == 200
@@ -562,7 +562,7 @@ def test_unread_answers_and_dripping_header_are_cut_off(checked_daemon, monkeypa
 def get_status(daemon, line, path="/healthz", *headers):
     """Send a request on a connection and return the status of its answer."""
     line.send(daemon.request("GET", path, *headers))
-    return getattr(line.answer(), "status", "no answer")
+    return getattr(line.read_answer(), "status", "no answer")
 
 
 @pytest.mark.threat("T-API-03", control="idle_lines")
@@ -622,7 +622,7 @@ def test_chunks_form_one_body_and_trailers_are_ignored(checked_daemon):
                     build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked")
                     + encode_chunks(EMPTY + b" " * 500, size, end)
                 )
-                assert (line.answer().code, get_status(checked_daemon, line)) == (READ, 200)
+                assert (line.read_answer().code, get_status(checked_daemon, line)) == (READ, 200)
 
 
 def test_invalid_chunk_ends_the_request(checked_daemon):
@@ -638,7 +638,7 @@ def test_invalid_chunk_ends_the_request(checked_daemon):
                     + b'5\r\n{"con\r\n'
                     + bad
                 )
-                first = line.answer()
+                first = line.read_answer()
                 assert first.code in {NO_HTTP, code} if first is not None else bad in long
                 assert line.is_closed()
 
@@ -652,7 +652,7 @@ def test_unwanted_or_oversized_body_is_not_awaited(checked_daemon):
     ):
         with checked_daemon.line() as line:
             line.send(build_incomplete_request(checked_daemon, how, path=path))
-            answer = line.answer()
+            answer = line.read_answer()
             assert (answer.status, line.is_closed()) == (status, True)
             assert set(answer.values("connection")) == {"close"}
 
@@ -679,7 +679,7 @@ def test_oversized_body_is_answered_with_reason(checked_daemon, where, size, how
         request = build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked") + encode_chunks(data)
     with checked_daemon.line(getattr(checked_daemon, where)) as line:
         assert line.send(request)
-        assert (line.answer().code, line.is_closed()) == (TOO_LARGE, True)
+        assert (line.read_answer().code, line.is_closed()) == (TOO_LARGE, True)
 
 
 @pytest.mark.parametrize("path", [REMEMBER, f"{BASE}/erase"])

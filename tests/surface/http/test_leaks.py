@@ -94,21 +94,21 @@ class LeakProbe:
     """A daemon that received every word, and the content of each sink."""
 
     def __init__(self, daemon, model):
-        self.daemon, self.client = daemon, daemon.new_token("editor", "editor-1")
+        self.daemon, self.client = daemon, daemon.create_token("editor", "editor-1")
         client_options = {"token": self.client, "client": "editor-1"}
         self.task = daemon.remember(FACT, **client_options, source={"ref": WORDS["ref"]})
-        assert daemon.wait(self.task)["status"] == "completed"
-        daemon.wait(daemon.submit("forget", {"query": WORDS["query"]}, idempotency_key=WORDS["key"]))
+        assert daemon.wait_for_task(self.task)["status"] == "completed"
+        daemon.wait_for_task(daemon.submit("forget", {"query": WORDS["query"]}, idempotency_key=WORDS["key"]))
         failed = []
         for code, thought in FAILING.items():
             model.mind = lambda _, thought=thought: thought
-            failed.append(daemon.done("remember", {"content": f"Another, {WORDS['fact']}, {code}"}))
+            failed.append(daemon.run_task("remember", {"content": f"Another, {WORDS['fact']}, {code}"}))
             assert failed[-1]["error"]["code"] == code
         query = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
         assert find_words(daemon.post(f"{BASE}/recall", query, **client_options).text) == ["fact"]
         self.answers = [*requests(daemon, self.client)]
         self.answers += [daemon.get(build_task_path(each["taskId"])) for each in failed]
-        with daemon.follow(cursor=daemon.cursor(0)) as follower:
+        with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
             last = failed[-1]["taskId"]
             ended = {"taskId": last, "status": "failed"}
             self.events = follower.until(lambda each: each.data == each.data | ended)
@@ -133,7 +133,7 @@ def probe(tmp_path_factory):
 
 def test_no_sink_repeats_input_token_or_directory(probe, subtests):
     daemon = probe.daemon
-    directories = [str(path) for path in (daemon.base, daemon.home, daemon.work, daemon.root())]
+    directories = [str(path) for path in (daemon.base, daemon.home, daemon.work, daemon.get_root())]
     for name, content in probe.sinks.items():
         with subtests.test(name):
             assert (bool(content), find_words(content)) == (True, [])
@@ -277,14 +277,14 @@ def test_query_without_effect_is_removed_from_disk(tmp_path):
 def test_erase_removes_every_byte_from_home(model_daemon, model):
     phrases = ("zebrafinch quokkasong", "marmosetglow dugongmoon", "axolotlrain pangolinwind")
     secret_words = {word.encode() for each in phrases for word in (*each.split(), *each.title().split())}
-    who = {"token": model_daemon.add("editor", "editor-1", trust="owner"), "client": "editor-1"}
+    who = {"token": model_daemon.add_client("editor", "editor-1", trust="owner"), "client": "editor-1"}
     facts = [f"The user's dream of {each} is called {each.title()} at home" for each in phrases]
     tasks = [model_daemon.done("remember", {"content": fact}, **who) for fact in facts]
     for fact in facts:
         model_daemon.post(f"{BASE}/recall", {"query": fact})
     model_daemon.done("forget", {"query": phrases[1]})
     model_daemon.done("dream", {})
-    model.hold()
+    model.pause()
     request_count = len(model.server.requests)
     model_daemon.remember("The user likes pyramids")
     waiting = model_daemon.remember(facts[0])  # Erase ends this queued task and removes its text.

@@ -271,8 +271,8 @@ class Session:
 
     def __init__(self, daemon):
         self.daemon, self.tokens = daemon, {"owner": daemon.token, "bad": "x" * 43, "": ""}
-        self.tokens["client"] = daemon.add("fuzzed", "owner", "agent")
-        self.tokens["external"] = daemon.add("external", "user", trust="external")
+        self.tokens["client"] = daemon.add_client("fuzzed", "owner", "agent")
+        self.tokens["external"] = daemon.add_client("external", "user", trust="external")
         self.known = {"@task": "remember-0", "@review": "review-0", "@path": "user/a.md", "@digest": "0" * 64}
         self.known["@id"] = f"user/a.md@{'0' * 64}"
         self.tasks, self.accepted = {}, 0
@@ -327,7 +327,7 @@ def session(tmp_path_factory):
         patch.setattr(guard, "MAX_HELLOS", 1 << 30)
         created = Session(daemon)
         yield created
-        daemon.check()
+        daemon.assert_healthy()
 
 
 @pytest.mark.sweep(5)

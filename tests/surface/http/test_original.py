@@ -30,7 +30,7 @@ def test_health_has_two_paths_and_requires_token(daemon):
     for path in "/health", "/healthz", "/health?deep=1":
         answer = daemon.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-        assert daemon.ask("GET", path, token="").code == NOBODY
+        assert daemon.send_request("GET", path, token="").code == NOBODY
 
 
 def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_only_policy):
@@ -45,26 +45,26 @@ def test_feature_names_scope_only_if_policy_has_it(tmp_path, user_only_policy):
 def test_events_resume_from_number_and_epoch_or_id(daemon):
     """The number is also in the JSON, where clients of the original contract read it."""
     for number in range(3):
-        daemon.done("forget", {"query": f"nothing {number}"})
+        daemon.run_task("forget", {"query": f"nothing {number}"})
     last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
     for path in f"{BASE}/events", SESSION:
         for cursor, headers in ((f"{epoch}-{last - 4}", {}), (str(last - 4), {"x_qwen_event_epoch": epoch})):
-            with daemon.follow(cursor, path=path, **headers) as follower:
+            with daemon.follow_events(cursor, path=path, **headers) as follower:
                 events = [next(follower) for _ in range(4)]
             assert [each.document["id"] for each in events] == [*range(last - 3, last + 1)]
             assert [each.id for each in events] == [f"{epoch}-{each.document['id']}" for each in events]
 
 
 def test_missed_events_cause_resync_in_client_format(daemon):
-    daemon.done("forget", {"query": "nothing at all"})
+    daemon.run_task("forget", {"query": "nothing at all"})
     last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
     other = {"x_qwen_event_epoch": "0badcafe"}
     same = {"x_qwen_event_epoch": epoch}
     cursors = ("1", {}, 1), ("1", other, 1), (str(last + 1), same, last + 1), ("0", {}, 0), ("x", same, 0)
     for cursor, headers, number in (*cursors, (f"0badcafe-{last}", {}, last)):
-        with daemon.follow(cursor, **headers) as follower:
+        with daemon.follow_events(cursor, **headers) as follower:
             assert next(follower).document == {"v": 1, "type": "resync", "data": {}}
-        with daemon.follow(cursor, path=SESSION, **headers) as follower:
+        with daemon.follow_events(cursor, path=SESSION, **headers) as follower:
             resync, *replayed, replay_end = follower.until(is_replay_end)
         expected = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
         assert resync.document == {"v": 1, "type": "state_resync_required", "data": expected}, cursor
@@ -75,14 +75,14 @@ def test_missed_events_cause_resync_in_client_format(daemon):
 
 
 def test_replay_ends_at_its_start_position(daemon):
-    daemon.done("dream", {})
+    daemon.run_task("dream", {})
     last = daemon.core.stream.last
-    with daemon.follow(daemon.cursor(last), path=SESSION) as follower:
+    with daemon.follow_events(daemon.cursor(last), path=SESSION) as follower:
         assert next(follower).document["data"]["replayedCount"] == 0
         task_id = daemon.submit("dream", {})
         events = follower.until(make_end_check(task_id))
     assert not any(map(is_replay_end, events))
-    with daemon.follow(path=SESSION) as follower:
+    with daemon.follow_events(path=SESSION) as follower:
         follower.start()
         task_id = daemon.submit("dream", {})
         assert not any(map(is_replay_end, follower.until(make_end_check(task_id))))
@@ -94,27 +94,27 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
         monkeypatch.setattr(tasks, name, count)
     monkeypatch.setattr(stream, "CACHE_SIZE", 4)
     with start_local_daemon(tmp_path) as daemon:
-        daemon.done("dream", {})
+        daemon.run_task("dream", {})
         workspace = daemon.core.workspaces[daemon.key]
         view = Subscription(workspace.key, workspace.scopes, Originator(OWNER), is_original=True)
         slow = daemon.core.stream.follow(view, daemon.cursor(0))
-        assert daemon.run(anext(slow)).startswith(b"retry: ")
+        assert daemon.run_coroutine(anext(slow)).startswith(b"retry: ")
         for _ in range(8):
-            daemon.done("dream", {})
+            daemon.run_task("dream", {})
         first = tasks.read_range(daemon.core.stream._reads)[1] + 1
         expected = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
-        with daemon.follow(daemon.cursor(0), path=SESSION) as follower:
+        with daemon.follow_events(daemon.cursor(0), path=SESSION) as follower:
             resync, *replayed, replay_end = follower.until(is_replay_end)
         assert (resync.type, resync.data) == ("state_resync_required", expected)
         numbers = [each.document["id"] for each in replayed]
         assert numbers[0] == first > 1
         assert all(after == before + 1 for before, after in pairwise(numbers))
         assert replay_end.data["replayedCount"] == len(numbers)
-        frames = daemon.run(anext(slow)).decode()
+        frames = daemon.run_coroutine(anext(slow)).decode()
         assert frames.startswith("event: state_resync_required\ndata: ")
         assert f'"earliestAvailableId": {first}' in frames.partition("\n\n")[0]
         assert f'data: {{"id": {first}, ' in frames
-        daemon.run(slow.aclose())
+        daemon.run_coroutine(slow.aclose())
 
 
 @pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])

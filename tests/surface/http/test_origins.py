@@ -70,7 +70,7 @@ def test_similar_origin_gets_no_access(checked_daemon, tmp_path):
     with start_local_daemon(tmp_path) as plain:
 
         def send(daemon, method, *lines, token):
-            answer = daemon.ask(method, REMEMBER, *lines, token=token)
+            answer = daemon.send_request(method, REMEMBER, *lines, token=token)
             return answer.status, answer.body, [each for each in answer.headers if each[0] != "date"]
 
         for origin in (*TRICKS.split(), *lists):
@@ -128,11 +128,11 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
 
 
 def test_page_follows_events_and_reads_epoch(tmp_path):
-    with start_local_daemon(tmp_path, allow_origins=(APP,)) as daemon, daemon.line() as line:
+    with start_local_daemon(tmp_path, allow_origins=(APP,)) as daemon, daemon.open_connection() as line:
         lines = f"Origin: {APP}", "Sec-Fetch-Site: cross-site", "Accept: text/event-stream"
         line.send(daemon.request("GET", f"{BASE}/events", *lines))
         task_id = daemon.remember("The user reads this on a page")
-        answer = line.answer()
+        answer = line.read_answer()
         assert (answer.status, read_cors_headers(answer)["access-control-allow-origin"]) == (200, APP)
         assert "X-Qwen-Event-Epoch" in read_cors_headers(answer)["access-control-expose-headers"].split(", ")
         assert answer.values("x-qwen-event-epoch") == [daemon.core.stream.epoch]

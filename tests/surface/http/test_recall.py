@@ -49,7 +49,9 @@ def list_paths(found):
 def harpsichord(tmp_path_factory):
     """Start a daemon with one fact."""
     with start_local_daemon(tmp_path_factory.mktemp("recall")) as served:
-        (served.path,) = served.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
+        (served.path,) = served.run_task("remember", {"content": FACT, "scope": "user"})["result"][
+            "filesTouched"
+        ]
         yield served
 
 
@@ -85,7 +87,9 @@ def test_sweep_ends_before_daemon_closes_its_roots(tmp_path, monkeypatch):
 
 
 def test_recall_finds_append_of_another_process(separate_daemon):
-    (path,) = separate_daemon.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
+    (path,) = separate_daemon.run_task("remember", {"content": FACT, "scope": "user"})["result"][
+        "filesTouched"
+    ]
     file, found = separate_daemon.base / "home" / path, [recall_entries(separate_daemon)]
     inode = file.stat().st_ino
     for number in range(3):
@@ -145,7 +149,7 @@ def test_recall_errors_use_codes_of_contract():
 
 
 def test_recall_is_recorded_and_counted_by_outcome(separate_daemon, monkeypatch):
-    separate_daemon.done("remember", {"content": FACT})
+    separate_daemon.run_task("remember", {"content": FACT})
     found = recall_entries(separate_daemon)
     (entry,) = found["entries"]
     for more in {"exclude": [entry["id"]]}, {"query": "penguins"}:
@@ -204,7 +208,7 @@ def threads():
 
 
 def send_recall(daemon, token=None):
-    return daemon.problem("POST", PATH, {"query": QUERY}, token=token)
+    return daemon.request_problem("POST", PATH, {"query": QUERY}, token=token)
 
 
 @contextmanager
@@ -221,7 +225,7 @@ def run_blocked_recalls(daemon, block, threads, *tokens):
 def test_hanging_recalls_of_one_token_block_no_one_else(separate_daemon, block_recalls, threads, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", STOP_SECONDS)
     monkeypatch.setattr(core, "SLOT_WAIT_SECONDS", 0.05)
-    one, two = separate_daemon.client, separate_daemon.add("two")
+    one, two = separate_daemon.client, separate_daemon.add_client("two")
     block, half = block_recalls(), core.MAX_RECALLS // 2
     with run_blocked_recalls(separate_daemon, block, threads, *[one] * half):
         busy = separate_daemon.post(PATH, {"query": QUERY}, token=one)
@@ -233,7 +237,7 @@ def test_hanging_recalls_of_one_token_block_no_one_else(separate_daemon, block_r
                 for path in "/healthz", "/readyz", f"{BASE}/review":
                     assert separate_daemon.get(path).status_code == 200
                 assert (
-                    separate_daemon.done("remember", {"content": "We deploy on Thursdays"})["status"]
+                    separate_daemon.run_task("remember", {"content": "We deploy on Thursdays"})["status"]
                     == "completed"
                 )
                 served = separate_daemon.guard  # A request is counted until its answer has been sent.
@@ -260,7 +264,7 @@ def test_recall_past_deadline_is_empty_and_keeps_its_place(separate_daemon, bloc
 
 
 def test_recall_ends_with_error_on_revoked_token_or_stop(separate_daemon, block_recalls, threads):
-    token, block = separate_daemon.add("passing"), block_recalls()
+    token, block = separate_daemon.add_client("passing"), block_recalls()
     request = threads.submit(separate_daemon.post, PATH, {"query": QUERY}, token=token)
     assert block.begun.acquire(timeout=STOP_SECONDS)
     separate_daemon.core.tokens.revoke("passing")
@@ -269,7 +273,7 @@ def test_recall_ends_with_error_on_revoked_token_or_stop(separate_daemon, block_
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     block, request = block_recalls(heeds=True), threads.submit(send_recall, separate_daemon)
     assert block.begun.acquire(timeout=STOP_SECONDS)
-    assert separate_daemon.run(separate_daemon.core.stop(0))
+    assert separate_daemon.run_coroutine(separate_daemon.core.stop(0))
     assert request.result(STOP_SECONDS) == DRAINING
     separate_daemon.core._is_draining = False
     assert send_recall(separate_daemon) == DRAINING  # It arrived before the stop and starts after it.
@@ -287,8 +291,8 @@ def test_hanging_recall_or_disk_does_not_block_stop(tmp_path, block_recalls, thr
         monkeypatch.setattr(workspace, "problem", lambda: (block.begun.release(), block.free.wait()))
         readiness = threads.submit(daemon.get, "/readyz")
         assert block.begun.acquire(timeout=STOP_SECONDS)
-        assert not daemon.run(daemon.core.stop(0))
-        daemon.run(daemon.daemon.stop())
+        assert not daemon.run_coroutine(daemon.core.stop(0))
+        daemon.run_coroutine(daemon.daemon.stop())
         assert (request.result(STOP_SECONDS), readiness.result(STOP_SECONDS).status_code) == (DRAINING, 503)
     block.free.set()
 
@@ -316,7 +320,11 @@ def block_reads(monkeypatch):
 @pytest.mark.threat("T-API-03", control="shares")
 def test_reads_of_one_token_leave_places_to_the_owner(separate_daemon, threads, monkeypatch):
     monkeypatch.setattr(core, "SLOT_WAIT_SECONDS", 0.05)
-    one, two, path = separate_daemon.add("reader"), separate_daemon.add("second"), f"{BASE}/entries"
+    one, two, path = (
+        separate_daemon.add_client("reader"),
+        separate_daemon.add_client("second"),
+        f"{BASE}/entries",
+    )
     block = block_reads(monkeypatch)
     requests = []
     try:
@@ -336,7 +344,7 @@ def test_reads_of_one_token_leave_places_to_the_owner(separate_daemon, threads, 
 
 def test_read_stops_when_connection_closes(separate_daemon, monkeypatch):
     block = block_reads(monkeypatch)
-    request = separate_daemon.request("GET", f"{BASE}/entries")
+    request = separate_daemon.build_request("GET", f"{BASE}/entries")
     with separate_daemon.line() as line:
         assert line.send(request)
         assert block.begun.acquire(timeout=STOP_SECONDS)

@@ -121,11 +121,11 @@ def test_file_without_token_is_rejected_and_not_quoted(tmp_path):
 
 def test_client_token_has_ids_and_trust_and_is_not_stored(tokens, state):
     token = tokens.add("editor", ["editor-2", "editor-1"], Trust.EXTERNAL)
-    found = tokens.principal(token, OWNERS)
+    found = tokens.find_principal(token, OWNERS)
     expected = Principal("editor", Trust.EXTERNAL, frozenset({"editor-1", "editor-2"}), found.digest)
-    assert (found, tokens.all()) == (expected, (expected,))
+    assert (found, tokens.list_principals()) == (expected, (expected,))
     assert found.digest not in repr(found)
-    assert tokens.principal(OWNERS, OWNERS) is OWNER_PRINCIPAL
+    assert tokens.find_principal(OWNERS, OWNERS) is OWNER_PRINCIPAL
     assert (found.is_owner, OWNER_PRINCIPAL.is_owner) == (False, True)
     tokens.revoke("editor")
     for path in state.directory.rglob("*"):
@@ -166,7 +166,10 @@ def test_invalid_token_name_or_client_id_is_rejected(tokens, state):
         ids = ["editor-1", each]
         catch_error(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="invalid client id")
     catch_error(NotFound, tokens.revoke, "editor", match="muniment token list")
-    assert (tokens.all(), [each for each in read_records(state) if each.kind == "token"]) == ((), [])
+    assert (tokens.list_principals(), [each for each in read_records(state) if each.kind == "token"]) == (
+        (),
+        [],
+    )
 
 
 def test_concurrent_adds_of_one_name_create_one_token(opening, tmp_path):
@@ -200,7 +203,7 @@ def test_inexact_token_has_no_principal(tokens, opening, tmp_path):
     ]
     for whole in (own_token, OWNERS):
         sent += [whole[:-1], f"{whole}o", whole.swapcase(), f" {whole}", f"{whole}\n", f"{whole}\x00"]
-    assert [each[:50] for each in sent if tokens.principal(each, OWNERS) is not None] == []
+    assert [each[:50] for each in sent if tokens.find_principal(each, OWNERS) is not None] == []
 
 
 def test_tokens_are_compared_by_digest_in_constant_time(tokens, state, monkeypatch):
@@ -210,14 +213,15 @@ def test_tokens_are_compared_by_digest_in_constant_time(tokens, state, monkeypat
     )
     token = tokens.add(*EDITOR_TOKEN)
     principals = [
-        tokens.principal(sent, OWNERS) for sent in (token, OWNERS, "x" * 43, f"{OWNERS}\n", "\uff4f" * 43)
+        tokens.find_principal(sent, OWNERS)
+        for sent in (token, OWNERS, "x" * 43, f"{OWNERS}\n", "\uff4f" * 43)
     ]
     assert [each and each.name for each in principals] == ["editor", OWNER, *[None] * 3]
     assert [{len(each) for each in digests} for digests in compared] == [{64}] * 4
     # If the comparison of the ledger accepted more, the digest would be compared again.
     rows = state.ledger.rows("SELECT name, trust, clients, digest FROM token")
     monkeypatch.setattr(tokens, "_reads", type("Lax", (), {"rows": lambda *_: rows}))
-    assert tokens.principal("x" * 43, OWNERS) is None
+    assert tokens.find_principal("x" * 43, OWNERS) is None
 
 
 def test_ledger_copied_to_other_key_knows_no_token(tmp_path):

@@ -66,7 +66,7 @@ def test_fact_is_stored_and_found_in_default_home(open_memory, home, workspace):
         result, expected = memory.remember(DARK), ("rules", WORKER_CONFINEMENT, ("user",))
         assert (result.decided_by, result.enforcement, result.touched_scopes) == expected
         (path,) = result.files_touched
-        assert ("dark mode" in (home / path).read_text(), memory.place.policy.name) == (True, "strict")
+        assert ("dark mode" in (home / path).read_text(), memory.context.policy.name) == (True, "strict")
         assert memory.remember(DARK).unchanged
     assert (home.stat().st_mode & 0o777, (home / "state").is_dir()) == (0o700, True)
     assert list(workspace.iterdir()) == [workspace / ".git"]
@@ -298,7 +298,7 @@ def test_recall_omits_excluded_entry_until_it_is_edited(memory):
     assert list_paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
     injected_ids = [entry.id for entry in recalled.entries]
     assert memory.recall("dark mode editors", exclude=injected_ids).abstained
-    file = memory.place.roots["user"].trusted_path / path.removeprefix("user/")
+    file = memory.context.roots["user"].trusted_path / path.removeprefix("user/")
     text = file.read_text().replace("all editors", "every editor")
     file.unlink()  # As editors do, so that the directory changes.
     file.write_text(text)

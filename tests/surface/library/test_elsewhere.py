@@ -381,7 +381,7 @@ with muniment.open(workspace=".", policy=policy) as memory:
     gone = memory.forget(again.files_touched[0])
     memory.undo(gone.task_id)
     index = [str(each) for each in memory.recall("dark mode").entries]
-    with muniment.Sandbox(policy, {"user": str(memory.place.roots["user"].trusted_path)}) as box:
+    with muniment.Sandbox(policy, {"user": str(memory.context.roots["user"].trusted_path)}) as box:
         refused = box.call("write_file", {"path": "user/../out.md", "content": "x"})
         result = [done.enforcement, path, known.status, before, len(index), box.enforcement, refused.code]
 """

@@ -32,7 +32,7 @@ def filled_memory(open_memory):
 
 def read_files(opened):
     """Return every file of the scope `user`."""
-    return take_snapshot(opened.place.roots["user"].trusted_path)
+    return take_snapshot(opened.context.roots["user"].trusted_path)
 
 
 def test_list_is_sorted_limited_and_of_one_scope(filled_memory):
@@ -55,7 +55,7 @@ def test_list_is_sorted_limited_and_of_one_scope(filled_memory):
 
 def test_list_omits_expired_entries_by_default(filled_memory):
     opened, (path, _) = filled_memory
-    file = opened.place.roots["user"].trusted_path / path.removeprefix("user/")
+    file = opened.context.roots["user"].trusted_path / path.removeprefix("user/")
     file.write_text(file.read_text().replace("---\n", "---\nexpires: 2020-01-01\n", 1))
     listed = opened.list()
     assert (path in {each.path for each in listed.entries}, listed.expired) == (False, 1)
@@ -69,7 +69,7 @@ def test_show_marks_withheld_and_denies_hidden_entries(filled_memory):
     assert (entry.path, entry.trust, entry.withheld, entry.pinned) == (path, "owner", None, False)
     assert DARK in entry.text
     assert "muniment:" not in entry.text
-    (opened.place.roots["user"].trusted_path / "bad.md").write_text("my password is hunter2hunter2\n")
+    (opened.context.roots["user"].trusted_path / "bad.md").write_text("my password is hunter2hunter2\n")
     assert opened.show("user/bad.md").withheld == "secrets"
     with pytest.raises(errors.NotFound):
         opened.show("user/.hidden/a.md")
@@ -100,7 +100,7 @@ def test_edit_of_a_changed_entry_is_a_conflict(filled_memory):
 
 def test_edit_text_never_becomes_front_matter(filled_memory):
     opened, (path, _) = filled_memory
-    bare = opened.place.roots["user"].trusted_path / "bare.md"
+    bare = opened.context.roots["user"].trusted_path / "bare.md"
     bare.write_text("The user has a bare file\n")
     for target in path, "user/bare.md":
         text = "---\nexpires: 2020-01-01\n---\nThe user has a file\n"
@@ -177,7 +177,7 @@ def test_export_is_a_new_private_file_or_an_open_one(filled_memory, tmp_path):
 
 def test_index_dry_run_finds_problems_that_rebuild_fixes(filled_memory):
     opened, _ = filled_memory
-    index = opened.place.roots["user"].trusted_path / "MEMORY.md"
+    index = opened.context.roots["user"].trusted_path / "MEMORY.md"
     index.write_text(index.read_text() + "- [x](x.md)\n")
     found = opened.index(dry_run=True)
     assert (found.correct, len(found.problems)) == (False, 1)

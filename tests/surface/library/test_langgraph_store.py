@@ -267,7 +267,7 @@ def test_query_ranks_and_scores_recalled_items_first(open_memory):
 def test_store_without_scope_uses_first_label_as_scope(open_memory):
     opened = open_memory()
     store = MunimentStore(opened)
-    user = opened.place.roots["user"].trusted_path
+    user = opened.context.roots["user"].trusted_path
     write_file(user, "Drinks/Green Tea.md", "Likes it.\n")
     write_file(user, "top.md", "---\nname: Top\n---\nAt the top.\n")
     write_file(user, "a/b/deep.md", "Too deep.\n")

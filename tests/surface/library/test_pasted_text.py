@@ -59,7 +59,7 @@ def store_fact(open_memory, tmp_path):
     def store_fact(fact):
         (path,) = opened.remember(fact, scope="project").files_touched
         scope, _, rel = path.partition("/")
-        text = (opened.place.roots[scope].trusted_path / rel).read_text(encoding="utf-8")
+        text = (opened.context.roots[scope].trusted_path / rel).read_text(encoding="utf-8")
         return path, text.partition("\n---\n")[2].strip("\n"), text
 
     return store_fact
@@ -102,7 +102,7 @@ def test_gates_see_the_text_without_invisible_characters(open_memory, tmp_path, 
         with subtests.test(name):
             plain = fact.replace(ZWSP, "").replace(SHY, "").replace(ZWNJ, "")
             requests = [RememberRequest(each, trust=Trust.AGENT) for each in (fact, plain)]
-            errors = [remember(each, opened.place, RuleWriter()).error for each in requests]
+            errors = [remember(each, opened.context, RuleWriter()).error for each in requests]
             assert errors[0] is not None
             assert "gate" not in str(errors[0])
             assert errors[0].code == errors[1].code

@@ -107,8 +107,11 @@ def test_configured_key_is_used_only_for_its_server(home, configure):
 def test_reserved_paths_include_key_model_and_signers(home):
     own = tuple(home / name for name in OWN_NAMES)
     for environment in ({}, {"MUNIMENT_API_KEY": "k"}):  # For each source of the key.
-        assert read(home, {"MUNIMENT_API_KEY_FILE": "/key", **environment}).apart == (*own, Path("/key"))
-    assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
+        assert read(home, {"MUNIMENT_API_KEY_FILE": "/key", **environment}).protected_paths == (
+            *own,
+            Path("/key"),
+        )
+    assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).protected_paths[-1] == Path("/etc/signers")
     assert read(home, {"MUNIMENT_EMBEDDINGS": "/model"}).apart[-1] == Path("/model")
 
 

@@ -229,7 +229,7 @@ def test_http_task_joins_trace_of_its_request(start_http, spans):
         traced,
         *(("forget", {"query": FACT, "dryRun": True}, {"traceparent": each}) for each in invalid_parents[1:]),
     ):
-        assert daemon.done(kind, body, **headers)["status"] == "completed"
+        assert daemon.run_task(kind, body, **headers)["status"] == "completed"
     first, *others = (each for each in spans() if each.name == "muniment.task")
     assert f"{first.context.trace_id:032x} {first.parent.span_id:016x}" == f"{TRACE} {PARENT}"
     assert [each.parent for each in others] == [None] * 3

@@ -115,7 +115,7 @@ def test_clients_are_notified_of_commits_of_other_programs(session, daemon):
 
 def test_cancelled_call_cancels_its_task(tmp_path, session):
     with PausableModel() as model, start_local_daemon(tmp_path, model) as served:
-        model.hold()
+        model.pause()
 
         async def body(client):
             async with anyio.create_task_group() as group:
@@ -167,14 +167,14 @@ def test_concurrent_calls_are_all_answered(session, daemon, count):
     busy = [each for each in answers if isinstance(each, MCPError)]
     assert not any(each.is_error for each in answers if each not in busy)
     assert len(busy) <= count - guard.MAX_WAITING // 2 or not busy
-    daemon.check()
+    daemon.assert_healthy()
 
 
 def test_undo_of_disconnected_client_is_dropped(daemon):
-    token = daemon.add("leaver-of-undos")
+    token = daemon.add_client("leaver-of-undos")
     headers = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: undo")
     fact = {"content": "The user collects astrolabes from Aleppo", "scope": "user"}
-    task = daemon.done("remember", fact, token=token)
+    task = daemon.run_task("remember", fact, token=token)
     (path,) = task["result"]["filesTouched"]
     params = {"_meta": META, "name": "undo", "arguments": {"task_id": task["taskId"]}}
     undo = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -184,7 +184,7 @@ def test_undo_of_disconnected_client_is_dropped(daemon):
 
     with lock_roots(daemon.home / "user"), ExitStack() as lines:
         for _ in range(MAX_OWNER_OPERATIONS + 2):
-            line = lines.enter_context(daemon.line())
+            line = lines.enter_context(daemon.open_connection())
             line.send(
                 daemon.request(
                     "POST", "/mcp", *MESSAGE, *headers, "Connection: close", body=undo, token=token
@@ -202,7 +202,7 @@ def test_undo_of_disconnected_client_is_dropped(daemon):
 
 
 def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
-    token, gate, started = daemon.add("leaver-of-reads"), threading.Event(), []
+    token, gate, started = daemon.add_client("leaver-of-reads"), threading.Event(), []
 
     def list_slowly(*_):
         started.append(1)
@@ -217,12 +217,12 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
     request = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": META}}
     try:
         for number in range(1, MAX_OWNER_OPERATIONS + 3):
-            with daemon.line() as line:
+            with daemon.open_connection() as line:
                 line.send(daemon.request("POST", "/mcp", *MESSAGE, *headers, body=request, token=token))
                 daemon.until(lambda number=number: len(started) >= number or has_waiting())
             daemon.until(lambda: not has_waiting())  # A disconnected client does not wait.
         assert len(started) == MAX_READS // 2
-        assert daemon.ask("GET", f"{BASE}/review").status == 200
+        assert daemon.send_request("GET", f"{BASE}/review").status == 200
     finally:
         gate.set()
     daemon.until(lambda: not daemon.core._operations)
@@ -235,7 +235,7 @@ def test_http_client_chooses_one_of_two_workspaces(tmp_path):
         (each / ".git").mkdir(parents=True)
     with start_local_daemon(tmp_path, workspaces=workspaces) as served:
         token, keys = served.client, served.get("/readyz").json()["workspaces"]
-        answer = served.ask("POST", "/mcp", *MESSAGE, body=PING, token=token)
+        answer = served.send_request("POST", "/mcp", *MESSAGE, body=PING, token=token)
         assert (answer.status, answer.json["error"]["data"]["code"]) == (400, "workspace_required")
         assert "/workspaces/KEY-OR-PATH/mcp" in answer.json["error"]["message"]
         for era in ERAS:
@@ -264,7 +264,7 @@ def test_http_request_with_invalid_id_gets_error(daemon):
         for headers in (MESSAGE, (*MESSAGE, *era_headers)):
             params = json.dumps({"_meta": META})
             body = f'{{"jsonrpc": "2.0", "id": {text}, "method": "ping", "params": {params}}}'.encode()
-            answer = daemon.ask("POST", "/mcp", *headers, body=body, token=daemon.client)
+            answer = daemon.send_request("POST", "/mcp", *headers, body=body, token=daemon.client)
             assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, None, -32600), (
                 text
             )
@@ -288,9 +288,9 @@ def test_forget_with_failing_model_returns_reason(tmp_path):
 
 
 def test_client_can_undo_only_its_own_tasks(session, daemon):
-    owner_task = daemon.done("remember", {"content": "The user owns a mill"})
-    client_task = daemon.done("remember", {"content": "The user rents a barn"}, token=daemon.client)
-    trusted = daemon.add(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
+    owner_task = daemon.run_task("remember", {"content": "The user owns a mill"})
+    client_task = daemon.run_task("remember", {"content": "The user rents a barn"}, token=daemon.client)
+    trusted = daemon.add_client(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
 
     async def body(client):
         tasks = [each["taskId"] for each in (owner_task, client_task)]
@@ -309,7 +309,7 @@ def test_pin_and_dream_over_http_require_owner(session, daemon):
     names = ["kiln-a.md", "kiln-b.md"]
     for name in names:
         (daemon.home / "user" / name).write_text("The user fires the kiln on every second Monday\n")
-    trusted = daemon.add(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
+    trusted = daemon.add_client(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
 
     async def run_denied(client):
         pins = read_error_code(await client.call_tool("pin", {"path": f"user/{names[0]}"}))
@@ -360,7 +360,7 @@ def test_file_names_of_too_many_matches_are_between_marks(session, daemon):
 
 def test_trust_header_can_only_lower_trust(session, daemon):
     fact = f"The user paints boat number {len(daemon.get(f'{BASE}/tasks').json()['tasks'])}"
-    owner_paths = daemon.done("remember", {"content": fact})["result"]["filesTouched"]
+    owner_paths = daemon.run_task("remember", {"content": fact})["result"]["filesTouched"]
 
     async def body(client):
         done = await client.call_tool("remember", {"content": "The user mends a sail"})
@@ -378,7 +378,7 @@ def test_trust_header_can_only_lower_trust(session, daemon):
     assert session(body, token=daemon.token) == ("owner", owner_paths)
     assert session(body, token=daemon.token, headers={"X-Muniment-Trust": "agent"}) == ("agent", [])
     assert session(body, headers={"X-Muniment-Trust": "owner"})[0] == "agent"
-    assert daemon.ask("POST", "/mcp", *MESSAGE, "X-Muniment-Trust: king", body=INITIALIZE).code == (
+    assert daemon.send_request("POST", "/mcp", *MESSAGE, "X-Muniment-Trust: king", body=INITIALIZE).code == (
         400,
         "invalid_request",
     )
@@ -386,41 +386,47 @@ def test_trust_header_can_only_lower_trust(session, daemon):
 
 @pytest.mark.threat("T-API-12", control="own_sessions")
 def test_session_is_bound_to_its_token(daemon):
-    started = daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE)
+    started = daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE)
     session_header = f"Mcp-Session-Id: {started.values('mcp-session-id')[0]}"
-    assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 200
+    assert daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 200
     for method, body in ("POST", PING), ("GET", None), ("DELETE", None):
         options = {} if body is None else {"body": body}
         assert (
-            daemon.ask(method, "/mcp", *MESSAGE, session_header, token=daemon.client, **options).status == 404
+            daemon.send_request(
+                method, "/mcp", *MESSAGE, session_header, token=daemon.client, **options
+            ).status
+            == 404
         )
-    assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 200
-    assert daemon.ask("DELETE", "/mcp", *MESSAGE, session_header).status == 200
-    assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 404
+    assert daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 200
+    assert daemon.send_request("DELETE", "/mcp", *MESSAGE, session_header).status == 200
+    assert daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 404
 
 
 @pytest.mark.threat("T-API-12", control="known_tokens")
 def test_revoked_token_receives_nothing_more(daemon):
-    token = daemon.add("leaver")
-    started = daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token)
+    token = daemon.add_client("leaver")
+    started = daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token)
     session_header = f"Mcp-Session-Id: {started.values('mcp-session-id')[0]}"
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=initialized, token=token).status == 202
-    with daemon.line() as line:
+    assert (
+        daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=initialized, token=token).status
+        == 202
+    )
+    with daemon.open_connection() as line:
         line.send(daemon.request("GET", "/mcp", *MESSAGE, session_header, "Connection: close", token=token))
         assert line.line().startswith(b"HTTP/1.1 200")
         daemon.core.tokens.revoke("leaver")
-        daemon.done("remember", {"content": "The user changes a lock"})
+        daemon.run_task("remember", {"content": "The user changes a lock"})
         assert not any(b"list_changed" in each for each in iter(line.line, b""))
-    assert daemon.ask("POST", "/mcp", *MESSAGE, session_header, body=PING, token=token).status == 401
+    assert daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=PING, token=token).status == 401
 
 
 def test_sessions_of_revoked_tokens_end_and_others_start(daemon):
     def begin(token):
-        return daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token).status
+        return daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token).status
 
-    revoked = [daemon.add(f"gone-{number}") for number in range(6)]
-    new = [daemon.add(f"new-{number}") for number in range(6)]
+    revoked = [daemon.add_client(f"gone-{number}") for number in range(6)]
+    new = [daemon.add_client(f"new-{number}") for number in range(6)]
     assert [begin(each) for each in revoked] == [200] * 6
     for number in range(6):
         daemon.core.tokens.revoke(f"gone-{number}")
@@ -446,17 +452,17 @@ def test_guard_rejects_request_before_tools(daemon):
         headers, method, path = arguments.pop("headers"), arguments.pop("method"), arguments.pop("path")
         if method == "PUT":
             del arguments["body"]
-        assert daemon.ask(method, path, *MESSAGE, *headers, **arguments).code == expected, overrides
-    daemon.check()
+        assert daemon.send_request(method, path, *MESSAGE, *headers, **arguments).code == expected, overrides
+    daemon.assert_healthy()
 
 
 def test_invalid_message_is_error_and_next_is_served(daemon):
     for body in (b"{", b"[]", b"null", b'{"jsonrpc": "1.0"}', b"[" * 100_000, b'{"jsonrpc":"2.0","id":1}'):
-        answer = daemon.ask("POST", "/mcp", *MESSAGE, body=body)
+        answer = daemon.send_request("POST", "/mcp", *MESSAGE, body=body)
         assert 400 <= answer.status < 500, body
         assert b"Traceback" not in answer.body
-    assert daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE).status == 200
-    daemon.check()
+    assert daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE).status == 200
+    daemon.assert_healthy()
 
 
 def test_workspace_is_reached_by_its_address(daemon, session):
@@ -472,7 +478,9 @@ def test_workspace_is_reached_by_its_address(daemon, session):
 def test_first_concurrent_requests_succeed(tmp_path):
     with start_local_daemon(tmp_path) as served, ThreadPoolExecutor(12) as threads:
         statuses = list(
-            threads.map(lambda _: served.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE).status, range(12))
+            threads.map(
+                lambda _: served.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE).status, range(12)
+            )
         )
     assert statuses == [200] * 12
 
@@ -506,7 +514,7 @@ def test_daemon_without_mcp_clients_does_not_load_mcp():
 
 def test_mcp_without_extra_returns_install_hint(daemon, monkeypatch):
     monkeypatch.setattr("muniment.server.routes.importlib.util.find_spec", lambda _: None)
-    answer = daemon.ask("POST", "/mcp", *MESSAGE, body=INITIALIZE)
+    answer = daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE)
     assert answer.code == (501, "mcp_not_installed")
     assert "pip install 'muniment[mcp]'" in json.dumps(answer.json)
 

@@ -76,12 +76,12 @@ def daemon(tmp_path_factory):
 def test_host_of_either_era_gets_answers_of_daemon(daemon, modern):
     async def body(pipe, host):
         if not modern:
-            await pipe.take(INITIALIZE)
+            await pipe.forward(INITIALIZE)
             assert (await host.next_answer())["result"]["serverInfo"]["name"] == "muniment"
-            await pipe.take(INITIALIZED)
-        await pipe.take(call("a", "remember", modern, content=f"The user keeps goat {modern:d}"))
+            await pipe.forward(INITIALIZED)
+        await pipe.forward(call("a", "remember", modern, content=f"The user keeps goat {modern:d}"))
         done = await host.next_answer()
-        await pipe.take(request(7, "resources/read", modern, uri="muniment://user/größe.md"))
+        await pipe.forward(request(7, "resources/read", modern, uri="muniment://user/größe.md"))
         return done, await host.next_answer()
 
     done, missing = run_piped(daemon, body)
@@ -99,10 +99,10 @@ def test_too_deeply_nested_message_is_error(daemon):
         deep = {"a": deep}
 
     async def body(pipe, host):
-        await pipe.take({"jsonrpc": "2.0", "method": "notifications/progress", "params": deep})
-        await pipe.take({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
+        await pipe.forward({"jsonrpc": "2.0", "method": "notifications/progress", "params": deep})
+        await pipe.forward({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
         await asyncio.wait_for(pipe._notifications.join(), 20)
-        await pipe.take({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": deep})
+        await pipe.forward({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": deep})
         return await host.next_answer()
 
     answer = run_piped(daemon, body)
@@ -113,11 +113,11 @@ def test_restarted_daemon_is_found_without_error(tmp_path):
     address = create_locator({"MUNIMENT_HOME": str(tmp_path / "home")})
 
     async def body(pipe, host):
-        await pipe.take(INITIALIZE)
+        await pipe.forward(INITIALIZE)
         await host.next_answer()
-        await pipe.take(INITIALIZED)
+        await pipe.forward(INITIALIZED)
         await asyncio.to_thread(first.run, first.daemon.stop())
-        recall = asyncio.create_task(pipe.take(call(1, "recall", False, query="goat")))
+        recall = asyncio.create_task(pipe.forward(call(1, "recall", False, query="goat")))
         await asyncio.to_thread(restarted.enter_context, start_local_daemon(tmp_path))
         await recall
         return await host.next_answer()
@@ -128,10 +128,10 @@ def test_restarted_daemon_is_found_without_error(tmp_path):
 
 
 def test_request_without_daemon_gets_error(daemon, monkeypatch):
-    monkeypatch.setattr("muniment.integrations.mcp.pipe.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("muniment.integrations.mcp.pipe.RETRY_SECONDS", 0.1)
 
     async def body(pipe, host):
-        await pipe.take(INITIALIZE)
+        await pipe.forward(INITIALIZE)
         return await host.next_answer()
 
     answer = run_piped(daemon, body, address=create_locator({}, url="http://127.0.0.1:1", token="x" * 40))
@@ -145,9 +145,9 @@ def test_odd_message_is_error_or_ignored_and_next_is_served(daemon):
         odd[1]["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-é"
         notifications = [{key: value for key, value in each.items() if key != "id"} for each in odd]
         for each in (*notifications, *odd):
-            await pipe.take(each)
+            await pipe.forward(each)
         answers = [await host.next_answer(), await host.next_answer()]
-        await pipe.take(call(3, "recall", True, query="goat"))
+        await pipe.forward(call(3, "recall", True, query="goat"))
         return answers, await host.next_answer()
 
     answers, served = run_piped(daemon, body)
@@ -158,7 +158,7 @@ def test_odd_message_is_error_or_ignored_and_next_is_served(daemon):
 def test_pipe_request_with_invalid_id_gets_error(daemon):
     async def body(pipe, host):
         for text in INVALID_IDS:
-            await pipe.take(json.loads(f'{{"jsonrpc": "2.0", "id": {text}, "method": "ping"}}'))
+            await pipe.forward(json.loads(f'{{"jsonrpc": "2.0", "id": {text}, "method": "ping"}}'))
             answer = await host.next_answer()
             assert (answer["id"], answer["error"]["code"]) == (None, -32600), text
 
@@ -170,7 +170,7 @@ def test_too_many_requests_in_flight_get_error(daemon, monkeypatch):
 
     async def body(pipe, host):
         for number in range(3):
-            await pipe.take(request(number, "subscriptions/listen", True, notifications={}))
+            await pipe.forward(request(number, "subscriptions/listen", True, notifications={}))
         return await host.next_answer()
 
     answer = run_piped(daemon, body)
@@ -179,7 +179,7 @@ def test_too_many_requests_in_flight_get_error(daemon, monkeypatch):
 
 def test_notification_without_daemon_does_not_block(daemon):
     async def body(pipe, _host):
-        await asyncio.wait_for(pipe.take(INITIALIZED), RETRY_SECONDS / 2)
+        await asyncio.wait_for(pipe.forward(INITIALIZED), RETRY_SECONDS / 2)
 
     run_piped(daemon, body, address=create_locator({}, url="http://127.0.0.1:1", token="x" * 40))
 
@@ -187,17 +187,17 @@ def test_notification_without_daemon_does_not_block(daemon):
 def test_streams_of_changes_end_with_the_input(daemon):
     async def body(pipe, _host):
         wanted = {"resourcesListChanged": True}
-        await pipe.take(request(1, "subscriptions/listen", True, notifications=wanted))
+        await pipe.forward(request(1, "subscriptions/listen", True, notifications=wanted))
         await asyncio.wait_for(pipe.finish(30), 10)
 
     run_piped(daemon, body)
 
 
 def test_token_is_not_sent_to_unverified_server(daemon, monkeypatch):
-    monkeypatch.setattr("muniment.integrations.mcp.pipe.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("muniment.integrations.mcp.pipe.RETRY_SECONDS", 0.1)
 
     async def body(pipe, host):
-        await pipe.take(INITIALIZE)
+        await pipe.forward(INITIALIZE)
         return await host.next_answer()
 
     answer = run_piped(daemon, body, token="a-token-that-nobody-here-knows")
@@ -207,7 +207,7 @@ def test_token_is_not_sent_to_unverified_server(daemon, monkeypatch):
 
 def test_rejection_of_daemon_has_its_code(daemon):
     async def body(pipe, host):
-        await pipe.take(request(1, "tools/list", True) | {"padding": "x" * (1 << 20)})
+        await pipe.forward(request(1, "tools/list", True) | {"padding": "x" * (1 << 20)})
         return await host.next_answer()
 
     assert "[body_too_large]" in run_piped(daemon, body)["error"]["message"]
@@ -216,17 +216,17 @@ def test_rejection_of_daemon_has_its_code(daemon):
 @pytest.mark.parametrize("modern", [False, True])
 def test_cancel_of_host_cancels_task_of_daemon(tmp_path, modern):
     with PausableModel() as model, start_local_daemon(tmp_path, model) as served:
-        model.hold()
+        model.pause()
 
         async def body(pipe, host):
             if not modern:
-                await pipe.take(INITIALIZE)
+                await pipe.forward(INITIALIZE)
                 await host.next_answer()
-                await pipe.take(INITIALIZED)
-            await pipe.take(call(1, "remember", modern, content="The user waits"))
+                await pipe.forward(INITIALIZED)
+            await pipe.forward(call(1, "remember", modern, content="The user waits"))
             await asyncio.to_thread(model.wait_for_requests)
             cancelled = {"method": "notifications/cancelled", "params": {"requestId": 1}}
-            await pipe.take({"jsonrpc": "2.0", **cancelled})
+            await pipe.forward({"jsonrpc": "2.0", **cancelled})
             (task,) = served.get("/workspace/memory/tasks").json()["tasks"]
             return await asyncio.to_thread(served.wait, task["taskId"])
 
@@ -259,7 +259,7 @@ def test_official_client_uses_daemon_through_program(tmp_path, era, how):
 
         async def change():
             done = await asyncio.to_thread(daemon.remember, "The user sails in June")
-            await asyncio.to_thread(daemon.wait, done)
+            await asyncio.to_thread(daemon.wait_for_task, done)
 
         async def body(client):
             steps = []

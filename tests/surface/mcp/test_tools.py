@@ -30,7 +30,7 @@ def opened_memory(open_memory, tmp_path):
 @pytest.fixture
 def user(opened_memory, tmp_path):
     """The directory of the scope `user`."""
-    assert "user" in opened_memory.place.roots
+    assert "user" in opened_memory.context.roots
     return tmp_path / "home" / "user"
 
 
@@ -387,7 +387,7 @@ def test_defect_is_reported_without_message_and_server_continues(session, monkey
         raise RuntimeError("canary-7f3a")
 
     for module in ("tools", "server"):
-        monkeypatch.setattr(f"muniment.integrations.mcp.{module}.shown", fail)
+        monkeypatch.setattr(f"muniment.integrations.mcp.{module}.show_entry", fail)
 
     async def body(client):
         result = await client.call_tool("show", {"path": "user/x.md"})
@@ -468,7 +468,7 @@ def test_risky_fact_over_mcp_is_pending_with_reason(session, opened_memory):
 
     answer = session(body)
     assert read_error_code(answer) == "pending_review"
-    (review,) = read_pending(opened_memory.place.state)
+    (review,) = read_pending(opened_memory.context.state)
     assert review.id in read_text(answer)
     assert "makes agents fetch and run external code" in read_text(answer)
     assert not session(body, "owner").is_error
@@ -504,7 +504,7 @@ def test_changes_since_omit_entry_hidden_by_policy(open_memory, tmp_path):
     deny = f'[[deny]]\nid = "private"\nverbs = ["list", "read"]\npaths = ["/{hidden}"]\nwhy = "private"\n'
     policy.write_text(f"{policy.read_text()}\n{deny}")
     with open_memory(policy=policy, in_process=True) as opened:
-        assert actions.CommitsSince(lambda: opened.place, 0).read_changes() == [visible]
+        assert actions.CommitsSince(lambda: opened.context, 0).read_changes() == [visible]
 
 
 def test_changes_since_omit_forgotten_entry(opened_memory):
@@ -513,7 +513,7 @@ def test_changes_since_omit_forgotten_entry(opened_memory):
         for fact in ("My therapist is called Quillfeather", "The user keeps bees")
     ]
     opened_memory.forget(forgotten)
-    commits = actions.CommitsSince(lambda: opened_memory.place, 0)
+    commits = actions.CommitsSince(lambda: opened_memory.context, 0)
     assert (commits.read_changes(), commits.read_changes()) == ([remaining], None)
 
 

@@ -57,15 +57,15 @@ class World:
     def __init__(self, daemon):
         self.daemon = daemon
         facts = ("The user prefers tea", "Never deploy on Fridays", "The staging database runs on port 5433")
-        done = [daemon.done("remember", {"content": fact, "scope": "user"}) for fact in facts]
+        done = [daemon.run_task("remember", {"content": fact, "scope": "user"}) for fact in facts]
         source = {"trust": "external", "ref": "mail"}
-        pending = daemon.done(
+        pending = daemon.run_task(
             "remember", {"content": "A stranger likes cash", "scope": "user", "source": source}
         )
-        failed = daemon.done("forget", {"query": "zeppelin"})
-        (daemon.root() / "notes").mkdir()
-        (daemon.root() / "notes" / "release.md").write_text(LONG, encoding="utf-8")
-        (daemon.root() / "no entry.txt").write_text("odd\n", encoding="utf-8")
+        failed = daemon.run_task("forget", {"query": "zeppelin"})
+        (daemon.get_root() / "notes").mkdir()
+        (daemon.get_root() / "notes" / "release.md").write_text(LONG, encoding="utf-8")
+        (daemon.get_root() / "no entry.txt").write_text("odd\n", encoding="utf-8")
         self.path = done[0]["result"]["filesTouched"][0]
         self.views = {
             "memory": ("memory", {}),

@@ -94,11 +94,13 @@ def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
     fact = "The user keeps the spare keys of the allotment shed in the blue tin"
     with PausableModel() as model, start_local_daemon(tmp_path, model) as daemon, ExitStack() as stack:
         visitor = SignedInClient(daemon)
-        model.hold()
+        model.pause()
         lines = [
             stack.enter_context(visitor.send("remember", **{"content": fact, "try": "1"})) for _ in range(8)
         ]
-        rejected = sorted(answer.status for line in lines[MAX_LONG_OPERATIONS:] if (answer := line.answer()))
+        rejected = sorted(
+            answer.status for line in lines[MAX_LONG_OPERATIONS:] if (answer := line.read_answer())
+        )
         assert rejected == [503] * (8 - MAX_LONG_OPERATIONS)
         assert visitor.get("memory").status == 200
         for line in lines:

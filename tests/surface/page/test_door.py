@@ -47,7 +47,7 @@ def daemon(tmp_path_factory):
 def guest(daemon):
     """A caller with a code; after the test, the daemon has no defect."""
     yield PageClient(daemon)
-    daemon.check()
+    daemon.assert_healthy()
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_page_name_exists_after_invite_and_is_unique(tmp_path):
     for each in "first", "second":
         with start_local_daemon(tmp_path / each) as daemon:
             for host in "m-.localhost", f"m-{'0' * 32}.localhost", "localhost.localhost", ".localhost":
-                answer = daemon.ask("GET", "/", SAME, token="", host=f"{host}:{daemon.port}")
+                answer = daemon.send_request("GET", "/", SAME, token="", host=f"{host}:{daemon.port}")
                 assert answer.code == MISDIRECTED
             invites = [daemon.post("/ui").json() for _ in range(2)]
             assert (invites[0]["url"], invites[0]["seconds"]) == (invites[1]["url"], 60)
@@ -107,8 +107,8 @@ def listen(address, *, port=0, reuse=False, ipv6_only=True):
 def test_other_server_cannot_use_port_of_page(tmp_path):
     with start_local_daemon(tmp_path / "first") as daemon:
         with listen("::1", port=daemon.port):  # Chromium tries this address first.
-            assert daemon.ask("POST", "/ui", body={}).code == (409, "ui_port_taken")
-            assert daemon.ask("GET", "/healthz").status == 200
+            assert daemon.send_request("POST", "/ui", body={}).code == (409, "ui_port_taken")
+            assert daemon.send_request("GET", "/healthz").status == 200
         PageClient(daemon)
         for address in "::1", "::", "127.0.0.1", "0.0.0.0":
             for reuse in False, True:
@@ -156,11 +156,11 @@ def test_page_works_without_ipv6(monkeypatch):
 @pytest.mark.threat("T-API-14", control="owners_alone")
 def test_only_the_owners_token_opens_the_page(daemon):
     for token, code in ((daemon.client, (403, "owner_required")), ("", NO_TOKEN), ("x" * 43, NO_TOKEN)):
-        assert daemon.ask("POST", "/ui", body={}, token=token).code == code
-    assert daemon.ask("GET", "/ui").code == (405, "method_not_allowed")
-    assert daemon.ask("POST", "/ui", body={"for": "me"}).code == (400, "invalid_request")
-    assert daemon.ask("POST", "/ui", "Origin: http://evil.example", body={}).code == FOREIGN
-    assert daemon.ask("POST", "/ui", body={}, address=daemon.unix).status == 200
+        assert daemon.send_request("POST", "/ui", body={}, token=token).code == code
+    assert daemon.send_request("GET", "/ui").code == (405, "method_not_allowed")
+    assert daemon.send_request("POST", "/ui", body={"for": "me"}).code == (400, "invalid_request")
+    assert daemon.send_request("POST", "/ui", "Origin: http://evil.example", body={}).code == FOREIGN
+    assert daemon.send_request("POST", "/ui", body={}, address=daemon.unix).status == 200
 
 
 @pytest.mark.threat("T-API-16", control="page_alone")
@@ -185,17 +185,22 @@ def test_api_names_ignore_cookie_and_serve_no_page(daemon, owner):
     cookie, port = f"Cookie: muniment={owner.cookie}", daemon.port
     for host in f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}":
         for path in (owner.memory, "/", "/sign-in", "/static/page.js", f"{BASE}/tasks", "/metrics"):
-            assert daemon.ask("GET", path, cookie, SAME, host=host, token="").code in {NO_TOKEN, NOT_FOUND}
+            assert daemon.send_request("GET", path, cookie, SAME, host=host, token="").code in {
+                NO_TOKEN,
+                NOT_FOUND,
+            }
         for path in (owner.memory, "/", "/sign-in", "/static/page.js", f"/w/{daemon.key}/events"):
-            assert daemon.ask("GET", path, cookie, SAME, host=host).code == NOT_FOUND
-        form = daemon.ask("POST", f"/w/{daemon.key}/remember", cookie, FORM, host=host, body=b"content=x")
+            assert daemon.send_request("GET", path, cookie, SAME, host=host).code == NOT_FOUND
+        form = daemon.send_request(
+            "POST", f"/w/{daemon.key}/remember", cookie, FORM, host=host, body=b"content=x"
+        )
         assert form.code == NOT_FOUND
         page = f"Origin: {owner.url}"
-        assert daemon.ask("GET", "/healthz", page, host=host).code == FOREIGN
+        assert daemon.send_request("GET", "/healthz", page, host=host).code == FOREIGN
     for path in owner.memory, "/", "/sign-in":
         assert owner.get(path, address=daemon.unix).code == NOT_FOUND
     assert owner.post("/sign-in", code=owner.code).status == 401
-    assert daemon.ask("GET", "/", host=owner.host, token="", address=daemon.unix).code == NOT_FOUND
+    assert daemon.send_request("GET", "/", host=owner.host, token="", address=daemon.unix).code == NOT_FOUND
 
 
 @pytest.mark.threat("T-API-01", control="page_name")
@@ -313,7 +318,7 @@ def test_a_code_works_once_and_only_by_a_form(guest):
     code = guest.code
     for path in f"/?code={code}", f"/sign-in?code={code}", f"{guest.memory}?code={code}", f"/sign-in#{code}":
         for site in "same-origin", "none":
-            answer = guest.ask("GET", path, f"Sec-Fetch-Site: {site}", NAVIGATE)
+            answer = guest.request("GET", path, f"Sec-Fetch-Site: {site}", NAVIGATE)
             assert (answer.values("set-cookie"), VIEW_MARK in answer.body) == ([], False)
     for wrong in "", code[:-1], code.swapcase(), f"{code}x", "é" * 22, "\0" * 22:
         answer = guest.sign_in(wrong)
@@ -437,16 +442,18 @@ def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
         for end in (lambda owner: owner.post("/sign-out"), lambda _: clock.__setitem__(0, 12 * 3600.0)):
             owner = PageClient(daemon)
             owner.sign_in()
-            with daemon.line() as line:
+            with daemon.open_connection() as line:
                 cookie = f"Cookie: muniment={owner.cookie}"
                 path = f"/w/{daemon.key}/events"
                 last = "Connection: close"
                 line.send(daemon.request("GET", path, SAME, cookie, last, token="", host=owner.host))
-                assert line.answer().values("content-type")[0].startswith("text/event-stream")
+                assert line.read_answer().values("content-type")[0].startswith("text/event-stream")
                 assert b"retry" in line.line() + line.line()
                 end(owner)
                 assert owner.get(path).status == 401
-                daemon.wait(daemon.remember("The user prefers dark mode"))  # The stream must not contain it.
+                daemon.wait_for_task(
+                    daemon.remember("The user prefers dark mode")
+                )  # The stream must not contain it.
                 rest = b"".join(iter(line.line, b""))
                 assert b"event: " not in rest
             daemon.until(lambda following=daemon.guard.following: len(following) == 0)
@@ -564,7 +571,7 @@ class Elements(HTMLParser):
 @pytest.mark.threat("T-MEM-35", control="text_alone")
 def test_html_in_text_is_escaped_in_every_view(daemon, owner):
     quoted, line = quote(HOSTILE.replace("\n", " ")), HOSTILE.splitlines()[0]
-    entry = daemon.root("user") / "hostile.md"
+    entry = daemon.get_root("user") / "hostile.md"
     entry.write_text(f"---\nname: '{line}'\ndescription: '{line}'\n---\n{HOSTILE}")
     try:
         for view in (
@@ -613,7 +620,7 @@ def test_code_and_cookie_are_not_logged_or_stored(tmp_path):
             owner.post(f"/w/{daemon.key}/undo", task="nothing")
             owner.get(f"/w/{daemon.key}/nothing")
             owner.sign_in(owner.code)
-            task = daemon.wait(list_tasks(daemon)[0]["taskId"])
+            task = daemon.wait_for_task(list_tasks(daemon)[0]["taskId"])
             assert task["status"] == "completed"
             door_state = vars(daemon.core.page_access)
             texts = [repr(door_state), daemon.get("/metrics").text, daemon.get("/capabilities").text]

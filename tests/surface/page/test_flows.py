@@ -91,7 +91,7 @@ def read_notice(driver):
 
 def remember_fact(daemon, fact, **options):
     """Remember a fact and return its path."""
-    (path,) = daemon.done("remember", {"content": fact, **options})["result"]["filesTouched"]
+    (path,) = daemon.run_task("remember", {"content": fact, **options})["result"]["filesTouched"]
     return path
 
 
@@ -199,7 +199,7 @@ def test_failed_edit_keeps_text_and_shows_reason(page, daemon):
     path = remember_fact(daemon, "The user takes the early train", scope="user")
     page.get(f"{page.root}/edit?path={path}")
     fill(page, "#body", "What I wrote at length")
-    file = daemon.root() / path.removeprefix("user/")
+    file = daemon.get_root() / path.removeprefix("user/")
     by_hand = file.read_text(encoding="utf-8") + "and this by hand\n"
     file.write_text(by_hand, encoding="utf-8")
     press(page, "Save")
@@ -219,7 +219,7 @@ def test_failed_edit_keeps_text_and_shows_reason(page, daemon):
 def create_review(daemon, fact):
     """Remember an external fact that needs a review, and return the id of the review."""
     source = {"trust": "external", "ref": "mail"}
-    return daemon.done("remember", {"content": fact, "scope": "user", "source": source})["reviewId"]
+    return daemon.run_task("remember", {"content": fact, "scope": "user", "source": source})["reviewId"]
 
 
 def list_reviews(daemon):
@@ -232,10 +232,10 @@ def reload_policy(daemon, old, new):
     written = policy.read_text(encoding="utf-8")
     assert old in written
     policy.write_text(written.replace(old, new), encoding="utf-8")
-    root = daemon.root("project")
+    root = daemon.get_root("project")
     root.rename(root.with_name("old"))
     root.mkdir(mode=0o700)
-    assert daemon.problem("GET", f"{BASE}/review") == (409, "managed_memory_unavailable")
+    assert daemon.request_problem("GET", f"{BASE}/review") == (409, "managed_memory_unavailable")
 
 
 def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
@@ -282,7 +282,7 @@ def test_review_is_rejected_once_and_conflict_stops_approval(page, daemon):
         assert f"review {rejected} is already rejected" in read_notice(page)
     page.get(f"{page.root}/review?id={late}")
     path = re.search(r"user/\S+\.md", wait_for_element(page, ".lines").text)[0]
-    file = daemon.root() / path.removeprefix("user/")
+    file = daemon.get_root() / path.removeprefix("user/")
     file.parent.mkdir(exist_ok=True)
     file.write_text("by hand\n", encoding="utf-8")
     press(page, "Approve")
@@ -296,7 +296,7 @@ def test_review_is_rejected_once_and_conflict_stops_approval(page, daemon):
 def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
     with PausableModel() as model, start_local_daemon(tmp_path, model) as daemon:
         root = f"{sign_in(chromium, daemon)}/w/{daemon.key}"
-        model.hold()
+        model.pause()
         task = daemon.remember(FACT)
         model.wait_for_requests()
         chromium.get(f"{root}/task?id={task}")
@@ -307,7 +307,7 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
 
         def respond(request):
             if len(model.server.requests) > request_count:
-                model.hold()
+                model.pause()
             return original(request)
 
         model.mind = respond
@@ -319,7 +319,7 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
         assert read_notice(chromium) in {"Cancelled.", "The task is cancelling."}
         wait_for_element(chromium, "#task .badge", "cancelled")
         model.release()
-        assert daemon.wait(task)["status"] == "cancelled"
+        assert daemon.wait_for_task(task)["status"] == "cancelled"
         assert (daemon.files(), daemon.files("project")) == ({}, {})
         wait_for(chromium, lambda _: not chromium.find_elements(By.CSS_SELECTOR, "#views .count"))
 
@@ -405,12 +405,12 @@ def test_page_shows_lost_connection_after_daemon_stops(chromium, tmp_path):
 @pytest.mark.slow
 def test_text_survives_end_of_session_and_page_resumes(page, daemon):
     fill(page, "#content", FACT)
-    sessions = daemon.run(replace_sessions(daemon, {}))
+    sessions = daemon.run_coroutine(replace_sessions(daemon, {}))
     assert "signed out" in wait_for_element(page, "#out").text
     assert page.find_element(By.ID, "content").get_attribute("value") == FACT
-    daemon.run(replace_sessions(daemon, sessions))  # As if the user had signed in again.
+    daemon.run_coroutine(replace_sessions(daemon, sessions))  # As if the user had signed in again.
     wait_for(page, lambda _: not page.find_element(By.ID, "out").is_displayed())
-    daemon.done("remember", {"content": "The user has come back to the page of the memory"})
+    daemon.run_task("remember", {"content": "The user has come back to the page of the memory"})
     wait_for(page, lambda _: "come back" in page.find_element(By.ID, "listing").text)
     fill(page, "#content", "")
 

@@ -27,13 +27,13 @@ def owner(daemon):
     caller = PageClient(daemon)
     caller.sign_in()
     yield caller
-    for path in daemon.root("user").rglob("*.md"):
+    for path in daemon.get_root("user").rglob("*.md"):
         path.unlink()
-    daemon.check()
+    daemon.assert_healthy()
 
 
 def write_entry(daemon, data, path=PATH):
-    file = daemon.root("user").parent / path
+    file = daemon.get_root("user").parent / path
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(data)
     return file
@@ -98,7 +98,7 @@ def test_pin_of_withheld_entry_is_rejected(daemon, owner):
         write_entry(daemon, text, path)
         status, notice = submit(owner, "pin", path=path)
         assert (status, f"{path} is withheld from models (instructions)" in notice) == (409, True)
-        assert not (daemon.root("user").parent / other).exists()
+        assert not (daemon.get_root("user").parent / other).exists()
         assert b"withheld from models" in owner.get(f"/w/{daemon.key}/entry?path={path}").body
 
 
@@ -192,7 +192,7 @@ def test_entry_is_pinned_unpinned_and_pin_is_undone(daemon, owner):
     page = owner.get(f"/w/{daemon.key}/entry?path=user/a.md").body.decode()
     task = re.findall(r"edit-\w+", page)[0]
     assert submit(owner, "undo", task=task, path="user/pinned/a.md")[0] == 303
-    assert (daemon.root("user") / "pinned" / "a.md").exists()
+    assert (daemon.get_root("user") / "pinned" / "a.md").exists()
     assert submit(owner, "pin", path="user/MEMORY.md")[0] >= 400
     assert submit(owner, "pin", path="../x")[0] >= 400
     assert submit(owner, "pin")[0] >= 400

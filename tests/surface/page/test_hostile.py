@@ -79,17 +79,17 @@ class World:
     def __init__(self, daemon):
         self.daemon = daemon
         for name, (text, _) in TEXTS.items():
-            path = daemon.root() / "hostile" / f"{name}.md"
+            path = daemon.get_root() / "hostile" / f"{name}.md"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(
                 f'---\nname: "{one_line(NAME)}"\ndescription: {one_line(text)[:300]}\n---\n{text}'.encode()
             )
         for name in ODD_NAMES:
-            (daemon.root() / name).write_text("odd\n")
-        own_task = daemon.done("remember", {"content": f"The user said {TAGS}", "scope": "user"})
+            (daemon.get_root() / name).write_text("odd\n")
+        own_task = daemon.run_task("remember", {"content": f"The user said {TAGS}", "scope": "user"})
         source = {"trust": "external", "ref": TAGS}
-        pending = daemon.done("remember", {"content": f"Mail {TAGS}", "scope": "user", "source": source})
-        failed = daemon.done("forget", {"query": TAGS})
+        pending = daemon.run_task("remember", {"content": f"Mail {TAGS}", "scope": "user", "source": source})
+        failed = daemon.run_task("forget", {"query": TAGS})
         assert failed["status"] == "failed", failed
         self.review = pending["reviewId"]
         assert own_task["status"] == "completed", own_task

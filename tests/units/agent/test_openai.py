@@ -42,7 +42,7 @@ def test_answer_is_parsed_on_the_calling_thread(monkeypatch):
             readers.append(threading.current_thread()) or read(*positional, **options)
         )
 
-    for name in ("read_answer", "complaint_of"):
+    for name in ("parse_response", "complaint_of"):
         monkeypatch.setattr(adapter, name, record_thread(getattr(adapter, name)))
     with open_model([SAVED, chat.error_response(401, "no")]) as (_, model):
         assert model.respond(make_timed_request()).text == "Saved."

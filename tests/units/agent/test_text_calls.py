@@ -43,7 +43,7 @@ def test_call_is_parsed_in_every_form_and_removed_from_text():
         for call in (LS, WRITE):
             answer = parse_text(form(*call))
             assert (answer.calls, answer.is_broken) == ((call,), False), name
-        assert parse_text(form(*LS)).words in ({around[name]} if name in around else others), name
+        assert parse_text(form(*LS)).text in ({around[name]} if name in around else others), name
 
 
 @given(st.sampled_from(list(FORMS.values())), st.sampled_from(TOOLS), arguments)
@@ -206,10 +206,10 @@ def test_done_action_returns_summary_as_text():
     for form in ("flat action", "json fence", "bare after words", "hermes", "openai", "bare, a list"):
         answer = parse_text(FORMS[form]("done", {"summary": "Saved."}))
         assert (answer.calls, answer.is_broken) == ((), False)
-        assert answer.words.endswith("Saved.")
-        assert "{" not in answer.words
+        assert answer.text.endswith("Saved.")
+        assert "{" not in answer.text
     assert parse_text('{"action": "done"}') == TextCalls((), "done", is_broken=False)
-    assert parse_text('{"action": "done", "summary": 1}').words == "done"
+    assert parse_text('{"action": "done", "summary": 1}').text == "done"
     both = parse_text(f'{json.dumps(CALL)}\n{{"action": "done", "summary": "Saved."}}')
     assert both == TextCalls((LS,), "Saved.", is_broken=False)
     assert parse_text_calls('{"action": "done"}', [*TOOLS, "done"], ()).calls == (("done", {}),)
@@ -286,7 +286,7 @@ def test_hostile_text_causes_few_parse_attempts(repeated, monkeypatch):
     read = text_calls.parse_first_json
     monkeypatch.setattr(text_calls, "parse_first_json", count_attempt)
     text = repeated * (2 * MAX_CHARS // len(repeated))
-    assert len(parse_text(text).words) <= MAX_CHARS
+    assert len(parse_text(text).text) <= MAX_CHARS
     assert len(tried) <= MAX_ATTEMPTS * (MAX_CALLS + 1)
     assert list_calls(encode_hermes(*WRITE), [text]) == [WRITE]  # The parser is linear, so this ends soon.
 
@@ -299,7 +299,7 @@ def test_text_with_too_many_candidates_has_no_call():
 
 def test_text_after_length_limit_is_ignored():
     early, late = encode_hermes(*LS) + "x" * MAX_CHARS, "x" * MAX_CHARS + encode_hermes(*LS)
-    assert (list_calls(early), list_calls(late), len(parse_text(late).words)) == ([LS], [], MAX_CHARS)
+    assert (list_calls(early), list_calls(late), len(parse_text(late).text)) == ([LS], [], MAX_CHARS)
     padded = json.dumps(CALL).ljust(MAX_CHARS)
     assert list_calls(padded) == [LS]
     assert list_calls(padded + "is an example.") == []  # The call is not at the end of the whole text.
@@ -396,7 +396,7 @@ def test_own_call_is_parsed_although_fact_contains_call():
     assert list_calls(FORMS["flat action"](*own), [make_job_text(fact)]) == [own]
     assert list_calls(encode_hermes(*own), [make_job_text(fact)]) == [own]
     assert list_calls(f"{quoted}\n{encode_hermes(*own)}", [make_job_text(fact)]) == [own]
-    assert parse_text(f"{quoted}\n{encode_hermes(*own)}", [make_job_text(fact)]).words == quoted
+    assert parse_text(f"{quoted}\n{encode_hermes(*own)}", [make_job_text(fact)]).text == quoted
     mixed = json.dumps([{"name": tool, "arguments": of_tool} for tool, of_tool in (LS, HOSTILE)])
     assert parse_text(mixed, [make_job_text(fact)]) == TextCalls((LS,), mixed, is_broken=False)
 

@@ -136,7 +136,7 @@ REMOVALS = [  # Body, item to remove, expected rest.
 def test_removal_is_exact_or_rejected_if_items_would_nest():
     for body, text, expected in REMOVALS:
         (item,) = (
-            each for each in iterate_items(build_outline(body).items) if each.own.split()[:1] == [text]
+            each for each in iterate_items(build_outline(body).items) if each.own_text.split()[:1] == [text]
         )
         assert remove_item(body, item) == expected
     body = " - a\n  - b\n   - c\n"

@@ -83,7 +83,7 @@ def test_node_without_lease_changes_nothing(leased_home, ground):
     running = lane.claim()
     token = Tokens(state).add("editor", [], Trust.AGENT)
     leased_home.take_over()
-    before, files = leased_home.rows(state), ground.photograph()
+    before, files = leased_home.rows(state), ground.take_snapshot()
     for act in (
         lambda: ground.commit(propose_new("user/n.md"), run=make_run("task-2")),
         lambda: submit_task(lane),
@@ -99,7 +99,7 @@ def test_node_without_lease_changes_nothing(leased_home, ground):
         lambda: Writer(state.ledger).run(lambda: lane.finish(running, DONE)),
     ):
         catch_error(LeaseLost, act, match="another node has taken it over")
-    assert (leased_home.rows(state), ground.photograph()) == (before, files)
+    assert (leased_home.rows(state), ground.take_snapshot()) == (before, files)
     assert lane.get(running.id) == running  # Reading is still possible.
     assert Tokens(state).find_principal(token, "o" * 43) is not None
     with leased_home.open_state(None) as other_state:
@@ -117,7 +117,7 @@ def test_commit_after_lost_lease_leaves_only_recoverable_intent(leased_home, gro
             LeaseLost,
             ground.commit,
             propose_new("user/n.md"),
-            ground.edit("user/a.md"),
+            ground.propose_edit("user/a.md"),
             run=make_run("task-1"),
         )
     seen = ground.state.ledger.rows("SELECT done FROM change_set WHERE task = 'task-1'")

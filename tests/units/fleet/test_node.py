@@ -75,17 +75,17 @@ def test_token_maps_to_one_home_and_operator_token_to_node(fleet, run, tmp_path)
         for name, token in zip(names, tokens, strict=True):
             principal = await node.find_principal(token)
             assert (principal.home, principal.name) == (name, "owner")
-            assert node.of(principal) is not node
-            assert node.of(principal).name == name
+            assert node.get_core(principal) is not node
+            assert node.get_core(principal).name == name
         editor_principal = await node.find_principal(editor)
         assert (editor_principal.home, editor_principal.name, editor_principal.trust) == (
             names[0],
             "editor",
             Trust.AGENT,
         )
-        assert node.of(editor_principal) is node.of(await node.find_principal(tokens[0]))
+        assert node.get_core(editor_principal) is node.get_core(await node.find_principal(tokens[0]))
         operator = await node.find_principal((tmp_path / "state" / TOKEN_NAME).read_text("ascii").strip())
-        assert (operator.home, node.of(operator)) == ("", node)
+        assert (operator.home, node.get_core(operator)) == ("", node)
         assert await node.find_principal(UNKNOWN) is None
         homes.revoke_token(fleet.owner, KEY, names[0], "editor")
         assert await node.find_principal(editor) is None
@@ -105,7 +105,7 @@ def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
     async def act(node):
         monkeypatch.setattr(ConnectionPool, "getconn", record_thread)
         principal = await node.find_principal(token)
-        home = node.of(principal)
+        home = node.get_core(principal)
         task = (await home.submit(home, make_new_task(text="The user likes tea."))).task
         assert (await home.find(home, task.id)).id == task.id
         assert await home.tasks(home, before=None)
@@ -131,10 +131,10 @@ def test_event_loop_runs_while_a_home_waits_for_database(fleet, run):
             )
             await asyncio.sleep(0)  # It has started.
             result = await node.home(other).submit(node.home(other), make_new_task(text="Tea."))
-            assert not result.repeated
+            assert not result.is_repeated
             assert not waiting.done()
             owner.rollback()
-        assert not (await waiting).repeated
+        assert not (await waiting).is_repeated
 
     run(act)
 
@@ -154,9 +154,9 @@ def test_home_with_locked_row_does_not_block_others(fleet, run):
             result = await asyncio.wait_for(
                 node.home(other).submit(node.home(other), make_new_task(text="Tea.")), 20
             )
-            assert not result.repeated
+            assert not result.is_repeated
             owner.rollback()
-        assert not any([(await each).repeated for each in waiting])
+        assert not any([(await each).is_repeated for each in waiting])
 
     run(act)
 
@@ -193,7 +193,7 @@ def test_home_in_use_gets_no_second_copy(fleet, run, monkeypatch):
 
     async def act(node):
         used, other = (node.home(name) for name in names)
-        await used.at(used, lambda context, _: set(context.roots), can_write=False)
+        await used.run_in_context(used, lambda context, _: set(context.roots), can_write=False)
         await asyncio.to_thread(used.copy.close, Deadline(time.monotonic() + 30))
         await asyncio.to_thread(wait_until, lambda: len(node._homes) == 1)
         assert node.home(used.name) is used
@@ -227,7 +227,7 @@ def test_failed_background_work_does_not_end_node(fleet, run, monkeypatch):
         raise RuntimeError("broken")
 
     async def act(node):
-        monkeypatch.setattr(HomeCore, "renew", fail)
+        monkeypatch.setattr(HomeCore, "renew_lease", fail)
         node.home(name)
         await asyncio.to_thread(wait_until, lambda: len(times) > 1)
 
@@ -242,7 +242,10 @@ def test_stale_copy_is_deleted_after_lost_lease(fleet, run, monkeypatch):
         copy = node.home(name).copy
 
         def lose_lease():
-            with copy.holding(Deadline(time.monotonic() + 30)), fleet.pool.home(name).transaction() as home:
+            with (
+                copy.open_for_writing(Deadline(time.monotonic() + 30)),
+                fleet.pool.home(name).transaction() as home,
+            ):
                 home.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
 
         await asyncio.to_thread(lose_lease)

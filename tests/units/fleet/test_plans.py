@@ -101,7 +101,7 @@ def run_typical_day(ground, repetitions):
                 propose_new(f"user/{number}.md", b"%d" % number),
                 run=make_run(f"task-{number}", fact="f" * 64),
             )
-        ground.commit(ground.edit("user/1.md"), run=make_run(running.id))
+        ground.commit(ground.propose_edit("user/1.md"), run=make_run(running.id))
         lane.cancel(running.id, OWNER)
         writer.run(lambda: lane.finish(running, DONE))
     lane.requeue(lane.claim() or running)

@@ -82,7 +82,7 @@ def test_error_ends_only_its_transaction(fleet, pool):
             ledger.rows("SELECT 1")
 
     def fail_between_rows():
-        with ledger.each("SELECT home FROM series") as rows:
+        with ledger.iterate_rows("SELECT home FROM series") as rows:
             assert [*rows] == [(ledger.home,)]
             ledger.rows("SELECT 1 FROM nowhere")
 
@@ -95,7 +95,12 @@ def test_file_maintenance_does_nothing_on_server(fleet, pool):
     ledger = pool.home(fleet.create_home())
     with ledger.transaction() as connection:
         connection.executemany("UPDATE series SET last = ?", [])
-    assert (ledger.tidy(), ledger.scrub(), ledger.version(), ledger.is_lost()) == (True, None, 0, False)
+    assert (ledger.try_truncate_log(), ledger.scrub(), ledger.version(), ledger.is_lost()) == (
+        True,
+        None,
+        0,
+        False,
+    )
     ledger.close()
     assert ledger.rows("SELECT last FROM series") == [(0,)]  # The connections belong to the pool.
 
@@ -110,5 +115,5 @@ def test_hanging_server_times_out_and_connection_is_dropped(fleet, pool, monkeyp
 
 
 def test_reads_use_same_ledger_if_machines_share_it(fleet):
-    with fleet.state() as state:
+    with fleet.open_state() as state:
         assert state.reads() is state.ledger

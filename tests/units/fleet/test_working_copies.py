@@ -74,7 +74,7 @@ def nodes(fleet, tmp_path):
 @contextmanager
 def open_for_change(copy):
     """Yield the home under the lease of the node of a copy."""
-    with copy.holding(make_deadline()) as (_, context):
+    with copy.open_for_writing(make_deadline()) as (_, context):
         yield StoreBench(copy.directory / MEMORY_NAME, context.roots, context.state)
 
 
@@ -85,7 +85,7 @@ def commit(copy, *changes, **more):
 
 def read_files(copy):
     """Return the files of an updated copy, without its indexes."""
-    with copy.reading(make_deadline()):
+    with copy.open_for_reading(make_deadline()):
         base = copy.directory / MEMORY_NAME
         found = {str(each.relative_to(base)): each.read_bytes() for each in base.rglob("*") if each.is_file()}
     return {
@@ -100,7 +100,7 @@ def read_all_bytes(copy):
 
 def recall_paths(copy, query):
     """Return the paths that a recall from a copy finds."""
-    with copy.reading(make_deadline()) as opened:
+    with copy.open_for_reading(make_deadline()) as opened:
         return [each.path for each in opened.workspace.recaller().recall(query).entries]
 
 
@@ -119,7 +119,7 @@ def test_copy_is_created_and_follows_other_nodes(nodes):
     commit(one, propose_new("user/a.md", b"# A\n"), propose_new("project/p/b.md", b"# B\n"))
     assert read_files(two) == read_files(one) == {"user/a.md": b"# A\n", "project/p/b.md": b"# B\n"}
     with open_for_change(two) as ground:
-        ground.commit(ground.edit("user/a.md", b"# Other\n"), propose_new("user/c.md", b"# C\n"))
+        ground.commit(ground.propose_edit("user/a.md", b"# Other\n"), propose_new("user/c.md", b"# C\n"))
     assert read_files(one) == read_files(two) == {
         "user/a.md": b"# Other\n", "project/p/b.md": b"# B\n", "user/c.md": b"# C\n",
     }  # fmt: skip
@@ -218,7 +218,7 @@ def test_copy_with_foreign_changes_is_rebuilt(nodes):
     (two.directory / MEMORY_NAME / "user/a.md").write_bytes(b"# By somebody\n")
     (two.directory / MEMORY_NAME / "user/stray.md").write_bytes(b"# By somebody\n")
     with open_for_change(one) as ground:
-        ground.commit(ground.edit("user/a.md", b"# Anew\n"))
+        ground.commit(ground.propose_edit("user/a.md", b"# Anew\n"))
     assert read_files(two) == {"user/a.md": b"# Anew\n"}
 
 
@@ -228,7 +228,7 @@ def test_commit_after_file_changed_under_lease_is_rejected(nodes):
     commit(one, propose_new("user/a.md", b"# A\n"))
     with open_for_change(one) as ground:
         (one.directory / MEMORY_NAME / "user/a.md").write_bytes(TEXT)
-        catch_error(StoreConflict, ground.commit, ground.edit("user/a.md", TEXT + b"And more.\n"))
+        catch_error(StoreConflict, ground.commit, ground.propose_edit("user/a.md", TEXT + b"And more.\n"))
         catch_error(StoreConflict, ground.commit, removals=[("user/a.md", compute_digest(TEXT))])
     assert read_files(two) == read_files(one) == {"user/a.md": b"# A\n"}
 
@@ -278,7 +278,9 @@ def test_copy_interrupted_in_replay_is_rebuilt(nodes, monkeypatch):
     assert read_files(two) == {"user/a.md": b"# A\n"}
     with open_for_change(one) as ground:
         ground.commit(
-            ground.edit("user/a.md", b"# Other\n"), propose_new("user/b.md", b"# B\n"), run=make_run("task-2")
+            ground.propose_edit("user/a.md", b"# Other\n"),
+            propose_new("user/b.md", b"# B\n"),
+            run=make_run("task-2"),
         )
 
     def interrupt_replay(changes, locked_roots):
@@ -307,7 +309,7 @@ def test_unmodified_copy_is_never_rebuilt(nodes, monkeypatch):
         read_files(two)
     with open_for_change(two) as ground:
         ground.commit(
-            ground.edit("user/0.md"),
+            ground.propose_edit("user/0.md"),
             removals=[("user/1.md", compute_digest(b"new\n"))],
             run=make_run("task-5"),
         )
@@ -365,7 +367,7 @@ def test_copy_of_removed_home_raises(nodes):
     one = nodes.copy("one")
     commit(one, propose_new("user/a.md", b"# A\n"))
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
-        owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
+        owner.execute("DELETE FROM home WHERE home = %s", (nodes.create_home,))
     catch_error(MunimentError, read_files, one, match="home not found")
 
 
@@ -374,8 +376,8 @@ def test_copy_follows_reverted_change_or_is_rebuilt_if_old(nodes, monkeypatch):
     commit(one, propose_new("user/a.md", b"# A\n"))
     assert read_files(two) == {"user/a.md": b"# A\n"}
     with open_for_change(one) as ground:
-        ground.commit(ground.edit("user/a.md", b"# Other\n"), run=make_run("task-2"))
-        ground.commit(ground.edit("user/a.md", b"# A\n"), run=make_run("task-3"))
+        ground.commit(ground.propose_edit("user/a.md", b"# Other\n"), run=make_run("task-2"))
+        ground.commit(ground.propose_edit("user/a.md", b"# A\n"), run=make_run("task-3"))
     assert read_files(two) == {"user/a.md": b"# A\n"}
     commit(
         one, propose_new("user/b.md", b"# B\n"), propose_new("user/c.md", b"# C\n"), run=make_run("task-4")

@@ -14,6 +14,6 @@ def trees(tmp_path):
 
 @pytest.fixture(params=RESOLVERS)
 def root(trees, request):
-    made = trees.root(request.param)
+    made = trees.open_root(request.param)
     yield made
     os.close(made.fd)

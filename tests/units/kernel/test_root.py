@@ -153,7 +153,7 @@ def test_examine_returns_kind_and_size_or_none_if_missing(root):
 def test_no_operation_follows_links_or_reveals_targets(tmp_path):
     for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
         trees = create_trees(tmp_path / str(number))
-        rel, root = create_link(trees, shape), trees.root(resolver)
+        rel, root = create_link(trees, shape), trees.open_root(resolver)
         before = take_snapshot(trees.outside, trees.other)
         assert find_escape_way(root, rel) is Via.SYMLINK, (shape, resolver)
         catch_error((PathEscape, NotFound), OpenDirectory, root, user(rel))
@@ -380,7 +380,7 @@ def disturb_openat2(number, times):
 
 
 def test_interrupted_openat2_is_retried_up_to_limit(trees):
-    made = trees.root("openat2")
+    made = trees.open_root("openat2")
     for number in (errno.EAGAIN, errno.EINTR):
         with disturb_openat2(number, 3):
             assert made.read_bytes(user("note.md")) == b"inside note"
@@ -403,7 +403,7 @@ def test_resolver_depends_on_kernel_and_known_machine(monkeypatch):
 
 
 def test_walk_rejects_other_device_at_any_component(trees, monkeypatch):
-    made, real = trees.root("walk"), walk.fstat
+    made, real = trees.open_root("walk"), walk.fstat
     for number in (1, 2):  # The first call checks the root itself.
         checked = []
 

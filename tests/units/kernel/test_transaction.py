@@ -37,13 +37,13 @@ def create_transaction(ground, journal, parts):
 
 
 def test_write_before_recovery_is_rejected(store_bench, journal):
-    before, parts = store_bench.contents(), [proposed([propose_new("user/n.md")])]
+    before, parts = store_bench.read_contents(), [proposed([propose_new("user/n.md")])]
     with create_transaction(store_bench, journal, parts) as tx:
         current, _ = tx.resolve(parts)
         judged = tx.judge(current)
         with pytest.raises(RuntimeError, match="recover"), tx.write(judged):
             pass
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before
     assert journal.unfinished(store_bench.roots) == []
 
 
@@ -60,7 +60,7 @@ def test_write_after_failed_recovery_is_rejected(store_bench, journal):
 
 def test_write_without_locks_at_end_is_not_completed(store_bench, journal):
     """Release the locks before the end: another process may have rolled the commit back by then."""
-    before, parts = store_bench.contents(), [proposed([propose_new("user/n.md")])]
+    before, parts = store_bench.read_contents(), [proposed([propose_new("user/n.md")])]
     writing = ExitStack()
     with create_transaction(store_bench, journal, parts) as tx:
         with tx.recover():
@@ -75,7 +75,7 @@ def test_write_without_locks_at_end_is_not_completed(store_bench, journal):
     assert len(journal.unfinished(store_bench.roots)) == 1
     with create_transaction(store_bench, journal, parts) as tx, tx.recover() as (recovered,):
         assert recovered.left == ()
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before
     assert journal.unfinished(store_bench.roots) == []
 
 
@@ -119,7 +119,7 @@ def test_commit_finished_in_another_way_raises(store_bench, journal, act, error)
 
 
 def test_block_without_finish_is_rolled_back_and_raises(store_bench, journal):
-    before, parts = store_bench.contents(), [proposed([propose_new("user/n.md")])]
+    before, parts = store_bench.read_contents(), [proposed([propose_new("user/n.md")])]
     with create_transaction(store_bench, journal, parts) as tx:
         with tx.recover():
             pass
@@ -128,4 +128,4 @@ def test_block_without_finish_is_rolled_back_and_raises(store_bench, journal):
             tx.write(tx.judge(tx.resolve(parts)[0])) as writing,
         ):
             writing.apply()
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before

@@ -45,14 +45,14 @@ def create_temporary_name():
 
 @pytest.fixture
 def topic(trees):
-    root = trees.root("openat2")
+    root = trees.open_root("openat2")
     with open_directory(root, user("topic"), create=False) as directory:
         yield directory
     os.close(root.fd)
 
 
 def test_folder_or_file_on_removed_device_is_unavailable(trees):
-    root, errors_by_name = trees.root("openat2"), {b"topic": errno.ENODEV, b"note.md": errno.ENXIO}
+    root, errors_by_name = trees.open_root("openat2"), {b"topic": errno.ENODEV, b"note.md": errno.ENXIO}
     failing_root = replace(root, resolver=FailingResolver(errors_by_name, root.resolver))
     catch_error(ManagedMemoryUnavailable, open_directory, failing_root, user("topic"), create=True)
     with open_directory(failing_root, user(""), create=False) as directory:

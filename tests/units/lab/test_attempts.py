@@ -85,7 +85,7 @@ def run_cached_trial(configuration):
     options = {"service": f"layers_service:{configuration}", "directories": [SERVICES]}
     before = read_machine_state()
     with assert_descriptors_closed(), tempfile.TemporaryDirectory() as parent:
-        found = run_trial(make_deadline().deadline, parent=Path(parent), **options)
+        found = run_trial(make_deadline().expires_at, parent=Path(parent), **options)
         assert os.listdir(parent) == []  # noqa: PTH208 - successful attempts clean up
     assert read_machine_state() == before
     return found
@@ -164,7 +164,7 @@ def test_environment_is_found_only_if_zygote_has_it(monkeypatch):
     found = (popen, "ENODATA", Verdict.STOPPED), (start_with_environment, DONE, Verdict.NOT_STOPPED)
     for start, *outcome in found:
         monkeypatch.setattr(pool.subprocess, "Popen", start)
-        (finding,) = run_trial(make_deadline().deadline, attempts=attempts).findings
+        (finding,) = run_trial(make_deadline().expires_at, attempts=attempts).findings
         assert [finding.outcome, finding.verdict] == outcome
     variables = {b"MODEL_API_KEY": b"key" * 40, b"PATHS": b"p" * 80, b"LANG": b"C.UTF-8", b"PATH": b"/bin"}
     monkeypatch.setattr(os, "environb", variables)
@@ -180,7 +180,7 @@ def test_environment_is_found_only_if_zygote_has_it(monkeypatch):
 
 def run_attempt(service, name="read-outside", seconds=20.0, **options):
     options |= {"service": service, "directories": [SERVICES]}
-    return run_trial(make_deadline(seconds).deadline, attempts=[ATTEMPTS[name]], **options).findings[0]
+    return run_trial(make_deadline(seconds).expires_at, attempts=[ATTEMPTS[name]], **options).findings[0]
 
 
 def test_hanging_attempt_or_ended_worker_is_untried(monkeypatch):

@@ -49,10 +49,10 @@ def context(ground):
 
 def propose_pending(ground, *changes, **options):
     """Propose changes that become a pending review; return its id."""
-    before = ground.photograph()
+    before = ground.take_snapshot()
     options = {"trust": build_constant_rule(Trust.EXTERNAL), **options}
     error = catch_error(errors.PendingReview, ground.commit, *changes, **options)
-    assert ground.photograph() == before
+    assert ground.take_snapshot() == before
     return error.review_id
 
 
@@ -66,15 +66,15 @@ def with_policy(context, **options):
 
 def assert_still_pending(ground, review, error, match, *arguments, **options):
     """Check that an approval fails, writes nothing, and leaves the review pending."""
-    before = ground.photograph()
+    before = ground.take_snapshot()
     catch_error(getattr(errors, error), approve_review, review, *arguments, match=match, **options)
-    assert ground.photograph() == before
+    assert ground.take_snapshot() == before
     assert [each.id for each in read_pending(ground.state)] == [review]
 
 
 def test_approval_commits_as_new_task_with_displayed_trust(ground, context):
-    changes = propose_new("user/n.md", b"new\n"), ground.edit("user/a.md", b"edited\n")
-    removals = [ground.gone("user/topic/t.md")]
+    changes = propose_new("user/n.md", b"new\n"), ground.propose_edit("user/a.md", b"edited\n")
+    removals = [ground.claim_removal("user/topic/t.md")]
     review = propose_pending(
         ground, *changes, removals=removals, run=make_run("task-1", trust=Trust.EXTERNAL)
     )
@@ -202,7 +202,7 @@ def test_approval_is_judged_again_under_current_policy(ground, context):
         ({"provenance": Provenance(untrusted_sources="reject")}, "Refused"),
     ):
         other = with_policy(context, **options)
-        assert_still_pending(ground, review, error, None, show_review(review, other).digest, other)
+        assert_still_pending(ground, review, error, None, show_review(review, other).compute_digest, other)
     approve_displayed(review, with_policy(context, content=replace(STRICT.content, reject=("control",))))
     lenient = replace(STRICT, content=replace(STRICT.content, reject=()))
     review = propose_pending(ground, propose_new("user/m.md", b"a\x1b[2J\n"), policy=lenient)
@@ -231,7 +231,7 @@ def test_approval_with_changed_base_stays_pending(ground, context):
 
 
 def test_unreadable_file_is_displayed_as_changed(ground, context):
-    review, path = propose_pending(ground, ground.edit("user/a.md")), ground.user / "a.md"
+    review, path = propose_pending(ground, ground.propose_edit("user/a.md")), ground.user / "a.md"
     path.unlink()
     path.symlink_to(ground.outside / "secret.md")
     text = show_review(review, context).text
@@ -243,7 +243,7 @@ def test_unreadable_file_is_displayed_as_changed(ground, context):
 
 
 def test_unattended_removal_is_pending_until_approved(ground, context):
-    removals = [ground.gone("user/a.md")]
+    removals = [ground.claim_removal("user/a.md")]
     approve_displayed(
         propose_pending(ground, removals=removals, attended=False, trust=build_constant_rule(Trust.OWNER)),
         context,
@@ -316,8 +316,8 @@ def test_undo_restores_files_and_directories_exactly(ground, context):
     before = read_entries(ground.base)
     ground.commit(
         propose_new("user/new/n.md", b"# N\nnew\n"),
-        ground.edit("user/a.md", b"# A\nchanged\n"),
-        ground.edit("user/odd.md", b"now text\n"),
+        ground.propose_edit("user/a.md", b"# A\nchanged\n"),
+        ground.propose_edit("user/odd.md", b"now text\n"),
         propose_new("project/deep/q.md"),
         removals=[make_claim("user/topic/t.md", b"# T\ntopic\n"), make_claim("user/n.md", ATTACK)],
         run=make_run("task-1"),
@@ -346,7 +346,7 @@ def test_undo_with_later_changes_names_them_without_writing(ground, context):
     ground.commit(
         *map(propose_new, names), propose_new("user/new/n.md"), removals=removals, run=make_run("task-1")
     )
-    ground.commit(ground.edit("user/b.md", b"later\n"), run=make_run("task-2"))
+    ground.commit(ground.propose_edit("user/b.md", b"later\n"), run=make_run("task-2"))
     (ground.user / "a.md").write_bytes(b"came back by hand\n")
     (ground.user / "c.md").write_bytes(b"by hand\n")
     for name in "def":
@@ -354,17 +354,17 @@ def test_undo_with_later_changes_names_them_without_writing(ground, context):
     (ground.user / "e.md").mkdir()
     (ground.user / "f.md").symlink_to(ground.outside / "secret.md")
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
-    before = ground.photograph()
+    before = ground.take_snapshot()
     error = undo_task("task-1", context).error
     assert error.code == "undo_overlap"
     assert error.paths == (*names[:-1], "user/a.md")
-    assert ground.photograph() == before
+    assert ground.take_snapshot() == before
     assert_succeeded(undo_task("task-2", context))
     assert undo_task("task-1", context).error.paths == (*names[1:-1], "user/a.md")
 
 
 def test_change_between_check_and_undo_is_an_overlap(ground, context, monkeypatch):
-    ground.commit(ground.edit("user/a.md"), run=make_run("task-1"))
+    ground.commit(ground.propose_edit("user/a.md"), run=make_run("task-1"))
     monkeypatch.setattr(review_module, "_is_unchanged_since", lambda *_: True)
     (ground.user / "a.md").write_bytes(b"by hand\n")
     assert undo_task("task-1", context).error.paths == ("user/a.md",)
@@ -373,7 +373,9 @@ def test_change_between_check_and_undo_is_an_overlap(ground, context, monkeypatc
 
 def test_second_undo_is_rejected_and_undo_can_be_undone(ground, context):
     ground.commit(
-        ground.edit("user/a.md", b"a secret fact\n"), propose_new("user/new/n.md"), run=make_run("task-1")
+        ground.propose_edit("user/a.md", b"a secret fact\n"),
+        propose_new("user/new/n.md"),
+        run=make_run("task-1"),
     )
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
     first = assert_succeeded(undo_task("task-1", context)).task_id
@@ -398,7 +400,7 @@ def test_undo_restores_trust_known_to_ledger(ground, context):
     ground.commit(
         propose_new("user/b.md", b"one\n"), run=make_run("task-1"), trust=build_constant_rule(Trust.AGENT)
     )
-    edits = ground.edit("user/b.md", b"two\n"), ground.edit("project/p.md", b"two\n")
+    edits = ground.propose_edit("user/b.md", b"two\n"), ground.propose_edit("project/p.md", b"two\n")
     ground.commit(*edits, run=make_run("task-2"))
     undoing = assert_succeeded(undo_task("task-2", context)).task_id
     trusts = {row.change.path.text: row.change.trust for row in find_commit(ground.state, undoing).changes}
@@ -411,11 +413,11 @@ def test_undo_restores_trust_known_to_ledger(ground, context):
 def test_rejected_undo_gives_reason_and_writes_nothing(ground, context, tmp_path):
     (ground.user / "pinned").mkdir()
     (ground.user / "pinned" / "x.md").write_bytes(b"one\n")
-    pinned = ground.edit("user/pinned/x.md", b"two\n"), ground.edit("user/a.md")
+    pinned = ground.propose_edit("user/pinned/x.md", b"two\n"), ground.propose_edit("user/a.md")
     ground.commit(*pinned, policy=make_lax_policy(), run=make_run("pinned"))
-    ground.commit(ground.edit("user/topic/t.md"), run=make_run("topic"))
-    ground.commit(ground.edit("project/p.md"), run=make_run("project"))
-    before = ground.photograph()
+    ground.commit(ground.propose_edit("user/topic/t.md"), run=make_run("topic"))
+    ground.commit(ground.propose_edit("project/p.md"), run=make_run("project"))
+    before = ground.take_snapshot()
     (tmp_path / "elsewhere").mkdir()
     with create_store_bench(tmp_path / "elsewhere") as other, Cancel() as cancel:
         cancel.set()
@@ -440,7 +442,9 @@ def test_rejected_undo_gives_reason_and_writes_nothing(ground, context, tmp_path
             assert result.as_json()["error"]["code"] == result.error.code
             assert (message in str(result.error), "\x1b" in str(result.error)) == (True, False)
         assert result.as_json()["review_id"] == result.error.review_id
-    seen = {path: status for path, status in ground.photograph().items() if not path.startswith("elsewhere")}
+    seen = {
+        path: status for path, status in ground.take_snapshot().items() if not path.startswith("elsewhere")
+    }
     assert seen == before
     with ground.state.ledger.transaction() as connection:
         connection.execute("UPDATE change SET before = NULL, before_digest = 'erased'")
@@ -449,7 +453,7 @@ def test_rejected_undo_gives_reason_and_writes_nothing(ground, context, tmp_path
 
 
 def test_undo_works_after_directory_is_bound_to_other_scope(ground):
-    ground.commit(ground.edit("project/p.md"), run=make_run("task-1"))
+    ground.commit(ground.propose_edit("project/p.md"), run=make_run("task-1"))
     with bind_all({"user": ground.project})["user"] as bound:
         result = assert_succeeded(undo_task("task-1", JobContext(STRICT, {"user": bound}, ground.state)))
     assert [change.path for change in result.changes] == ["user/p.md"]

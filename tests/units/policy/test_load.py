@@ -128,7 +128,7 @@ def test_missing_options_have_safe_defaults():
     assert [each.id for each in policy.quotas] == ["default"]
     policy = parse_text(HEAD + '[scopes]\nuser = { trust = "owner" }\nproject = { commit = "review" }\n')
     options = {
-        name: (policy.trust_of(name), policy.get_commit_mode(name)) for name in ("user", "project", "team")
+        name: (policy.get_trust(name), policy.get_commit_mode(name)) for name in ("user", "project", "team")
     }
     review = (Trust.EXTERNAL, "review")  # `team` is not declared.
     assert options == {"user": (Trust.OWNER, "auto"), "project": review, "team": review}
@@ -305,7 +305,7 @@ def test_cache_of_passed_policies_is_bounded(monkeypatch):
     monkeypatch.setattr(load, "MAX_CACHED_DIGESTS", 2)
     policies = [make_denies(pattern) for pattern in "bcd"]
     assert [list(find_defects(each)) for each in policies] == [[], [], []]
-    assert list(load._passed_digests) == [each.digest for each in policies[1:]]
+    assert list(load._passed_digests) == [each.compute_digest for each in policies[1:]]
 
 
 TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|

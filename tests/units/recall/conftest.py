@@ -22,7 +22,7 @@ def recall_bench(tmp_path):
 
 @pytest.fixture
 def recaller(recall_bench):
-    with recall_bench.recaller() as recaller:
+    with recall_bench.open_recaller() as recaller:
         yield recaller
 
 

@@ -33,7 +33,7 @@ def made(tmp_path, model):
 
 @pytest.fixture
 def recaller(made):
-    with made.recaller() as recaller:
+    with made.open_recaller() as recaller:
         yield recaller
 
 
@@ -47,7 +47,7 @@ def find_vector_paths(made):
 
 
 def test_entry_without_a_shared_word_is_found_only_by_meaning(made, recaller, tmp_path):
-    made.put({"user/a.md": CAR, "user/b.md": format_entry("Dentist", "Dentist is Dr Okafor.")})
+    made.write_files({"user/a.md": CAR, "user/b.md": format_entry("Dentist", "Dentist is Dr Okafor.")})
     (found,) = recaller.recall(QUESTION).entries
     assert (found.path, found.text) == ("user/a.md", "The family drives a Volvo, leased.")
     assert list_paths(recaller.recall("who looks after my teeth?")) == ["user/b.md"]
@@ -59,7 +59,7 @@ def test_entry_without_a_shared_word_is_found_only_by_meaning(made, recaller, tm
 
 
 def test_unrelated_question_finds_nothing_by_meaning(made, recaller):
-    made.put({"user/a.md": CAR, "user/b.md": format_entry("Tea", "Earl Grey, on Sundays.")})
+    made.write_files({"user/a.md": CAR, "user/b.md": format_entry("Tea", "Earl Grey, on Sundays.")})
     for message in (
         "my teeth hurt",
         "unheard words alone",
@@ -75,8 +75,8 @@ def test_unrelated_question_finds_nothing_by_meaning(made, recaller):
 
 def test_entry_found_by_words_and_meaning_ranks_first(made, recaller):
     question = "kitchen rota, deploy"
-    made.put("user/words.md", format_entry("Kitchen rota", "The kitchen rota of Wednesday."))
-    made.put("user/both.md", format_entry("Rota", "The kitchen: they ship to production."))
+    made.write_files("user/words.md", format_entry("Kitchen rota", "The kitchen rota of Wednesday."))
+    made.write_files("user/both.md", format_entry("Rota", "The kitchen: they ship to production."))
     assert list_paths(recaller.recall(question)) == ["user/both.md", "user/words.md"]
     assert made.ask(question) == ["user/words.md", "user/both.md"], "by words alone"
 
@@ -86,10 +86,12 @@ def test_entry_found_by_words_and_meaning_ranks_first(made, recaller):
 
 @pytest.mark.threat("T-MEM-13", control="meaning_gates")
 def test_withheld_entry_has_no_vector(made, recaller):
-    made.put({"user/a.md": CAR, "project/held.md": WITHHELD, "project/long.md": CAR + "x" * (1 << 20)})
+    made.write_files(
+        {"user/a.md": CAR, "project/held.md": WITHHELD, "project/long.md": CAR + "x" * (1 << 20)}
+    )
     assert list_paths(recaller.recall(QUESTION)) == ["user/a.md"]
     assert find_vector_paths(made) == ["user/a.md"]
-    made.put("user/a.md", WITHHELD)
+    made.write_files("user/a.md", WITHHELD)
     assert recaller.recall(QUESTION).abstained
     assert find_vector_paths(made) == []
 
@@ -105,19 +107,19 @@ def test_expired_entry_is_not_found_by_meaning(made, recaller):
 @pytest.mark.threat("T-MEM-13", control="meaning_policy")
 def test_entry_hidden_by_the_policy_is_not_found_by_meaning(tmp_path, model):
     policy = make_strict_policy(require="none", deny=[(["read"], ["private/"])])
-    with open_bench(tmp_path, policy, embedder=model) as made, made.recaller() as recaller:
-        made.put({"user/private/a.md": CAR})
+    with open_bench(tmp_path, policy, embedder=model) as made, made.open_recaller() as recaller:
+        made.write_files({"user/private/a.md": CAR})
         assert recaller.recall(QUESTION).abstained
-        made.put({"user/b.md": CAR})
+        made.write_files({"user/b.md": CAR})
         assert list_paths(recaller.recall(QUESTION)) == ["user/b.md"]
 
 
 def test_changed_file_is_shown_in_its_current_state_or_not(made, recaller):
-    made.put("user/a.md", CAR)
+    made.write_files("user/a.md", CAR)
     assert list_paths(recaller.recall(QUESTION)) == ["user/a.md"]
-    made.file("user/a.md").write_text(format_entry("Tea", "Earl Grey, on Sundays."))
+    made.get_file_path("user/a.md").write_text(format_entry("Tea", "Earl Grey, on Sundays."))
     assert recaller.recall(QUESTION).abstained
-    made.file("user/a.md").unlink()
+    made.get_file_path("user/a.md").unlink()
     assert recaller.recall(QUESTION).abstained
     assert find_vector_paths(made) == []
 
@@ -126,11 +128,11 @@ def test_changed_file_is_shown_in_its_current_state_or_not(made, recaller):
 
 
 def test_vectors_in_memory_follow_the_catalog(made, recaller, model):
-    made.put({f"user/{number}.md": CAR for number in range(3)})
+    made.write_files({f"user/{number}.md": CAR for number in range(3)})
     assert len(recaller.recall(QUESTION).entries) == 3
     assert len(model.kept._ids) == 3
-    made.file("user/1.md").unlink()
-    made.put("user/new.md", CAR)
+    made.get_file_path("user/1.md").unlink()
+    made.write_files("user/new.md", CAR)
     assert sorted(list_paths(recaller.recall(QUESTION))) == ["user/0.md", "user/2.md", "user/new.md"]
     assert len(model.kept._ids) == 3
     made.state.recreate_catalog()
@@ -140,36 +142,38 @@ def test_vectors_in_memory_follow_the_catalog(made, recaller, model):
 
 def test_vectors_in_memory_are_bounded(made, recaller, model, monkeypatch):
     monkeypatch.setattr(subject, "MAX_VECTORS", 2)
-    made.put({f"user/{number}.md": CAR for number in range(4)})
+    made.write_files({f"user/{number}.md": CAR for number in range(4)})
     assert len(recaller.recall(QUESTION).entries) == 2
     assert len(model.kept._ids) == 2
 
 
 def test_another_model_replaces_all_vectors(made, recaller, model, tmp_path):
-    made.put({"user/a.md": CAR})
+    made.write_files({"user/a.md": CAR})
     recaller.recall(QUESTION)
     (before,) = made.catalog.rows("SELECT value FROM vector")
     other = StaticModel(write_model(tmp_path / "other", (("dentist",), *MEANINGS[:1])))
     assert other.identity != model.identity == StaticModel(tmp_path / "model").identity
     made.state.embedder = other
-    with made.recaller() as second:
+    with made.open_recaller() as second:
         assert list_paths(second.recall(QUESTION)) == ["user/a.md"]
         (after,) = made.catalog.rows("SELECT value FROM vector")
         assert (before, after) == ((b"\x7f\0\0\0",), (b"\0\x7f",))
 
 
 def test_client_without_a_model_keeps_the_vectors_of_others(made, model):
-    made.put({"user/a.md": CAR, "user/b.md": format_entry("Teeth", "The dentist is Dr Ott.")})
+    made.write_files({"user/a.md": CAR, "user/b.md": format_entry("Teeth", "The dentist is Dr Ott.")})
     for number in range(3):
         made.state.embedder = model
-        with made.recaller() as first:
+        with made.open_recaller() as first:
             assert set(list_paths(first.recall(QUESTION))) == {
                 "user/a.md",
                 *[f"user/c{each}.md" for each in range(number)],
             }
-        made.put({f"user/c{number}.md": format_entry(f"Of Ann{number}", f"Ann{number} has the old volvo.")})
+        made.write_files(
+            {f"user/c{number}.md": format_entry(f"Of Ann{number}", f"Ann{number} has the old volvo.")}
+        )
         made.state.embedder = None
-        with made.recaller() as second:
+        with made.open_recaller() as second:
             assert second.recall(QUESTION).abstained
             assert list_paths(second.recall("who is the dentist?")) == ["user/b.md"]
             assert made.catalog.rows("SELECT count(*) FROM entry WHERE expires = ''") == [(0,)]
@@ -228,7 +232,7 @@ def test_unreadable_model_is_logged_once_and_words_still_work(tmp_path, model, t
     (tmp_path / "model" / "model.safetensors").write_bytes(b"none")
     with (
         open_bench(tmp_path, embedder=model, entries={"user/a.md": CAR}) as made,
-        made.recaller() as recaller,
+        made.open_recaller() as recaller,
     ):
         assert recaller.recall(QUESTION).abstained
         assert list_paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
@@ -265,9 +269,9 @@ def test_inconsistent_model_is_ignored_and_words_still_work(tmp_path, parts, tol
     file.write_text(json.dumps({"model": {"vocab": vocabulary}}))
     with (
         open_bench(tmp_path, embedder=StaticModel(directory), kind=Library) as made,
-        made.recaller() as recaller,
+        made.open_recaller() as recaller,
     ):
-        made.put({"user/a.md": CAR})
+        made.write_files({"user/a.md": CAR})
         assert recaller.recall(QUESTION).abstained
         assert list_paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
         assert find_vector_paths(made) == []
@@ -303,7 +307,7 @@ def test_other_embedder_leaves_the_search_to_words(tmp_path):
 
     with (
         open_bench(tmp_path, embedder=Other(), entries={"user/a.md": CAR}) as made,
-        made.recaller(Recaller) as plain,
+        made.open_recaller(Recaller) as plain,
     ):
         assert plain.recall(QUESTION).abstained
         assert list_paths(plain.recall("the volvo of the family")) == ["user/a.md"]

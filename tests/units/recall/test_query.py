@@ -33,7 +33,7 @@ def test_text_is_its_words_in_order_with_their_stems(stemmer):
         ("snake_case", [("snake", "snake"), ("case", "case")]),
         ("東京塔", [("東京", "東京"), ("京塔", "京塔")]),
     ):
-        assert [tuple(term) for term in stemmer.terms(normalize_for_index(text))] == expected
+        assert [tuple(term) for term in stemmer.split_terms(normalize_for_index(text))] == expected
 
 
 def test_stem_cache_is_bounded_and_keeps_the_last_used(monkeypatch):
@@ -48,7 +48,7 @@ def test_stem_cache_is_bounded_and_keeps_the_last_used(monkeypatch):
 def test_threads_that_share_a_stemmer_get_their_own_words(stemmer):
     def has_wrong_stems(number):
         words = [f"first{number % 8}", f"walking{number % 8}x"]
-        found = [term.word for term in stemmer.terms(" ".join(words))]
+        found = [term.word for term in stemmer.split_terms(" ".join(words))]
         return found != words or stemmer.find_stems(words[1:]).keys() != {words[1]}
 
     with ThreadPoolExecutor(8) as pool:

@@ -102,7 +102,7 @@ DAMAGE = [
 def test_damaged_catalog_is_rebuilt_on_open(made, recaller, told, damage):
     assert is_complete(recaller.recall(WINE))
     made.state.catalog.drain()  # So that the damage affects the whole content.
-    place, path = made.place, made.state.catalog.path
+    place, path = made.context, made.state.catalog.path
     made.state.close()
     damage(path)
     with (
@@ -117,7 +117,7 @@ def test_damaged_catalog_is_rebuilt_on_open(made, recaller, told, damage):
 def test_catalog_damaged_during_a_search_is_rebuilt(made, recaller, told, monkeypatch, where):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", 10**18)  # So that times prove nothing.
     recaller.recall(WINE)
-    wine = made.file("user/wine.md")
+    wine = made.get_file_path("user/wine.md")
     change_after_search(monkeypatch, lambda: wine.write_text(ENTRY + "More.\n"))  # So that it is read again.
     working, left, damage = getattr(*where), [1], sqlite3.DatabaseError("database disk image is malformed")
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
@@ -148,9 +148,9 @@ def test_catalog_without_a_table_gives_an_empty_result(made, recaller, told, tab
 def test_row_with_a_foreign_path_reveals_nothing(made, recaller, told, tmp_path):
     secret, rel = format_entry("Bottle", "Riesling from the Mosel, and the number of a safe."), "decoy.md"
     (tmp_path / "secret.md").write_text(secret)
-    made.put(f"user/{rel}", secret)
+    made.write_files(f"user/{rel}", secret)
     recaller.recall(WINE)
-    made.file(f"user/{rel}").unlink()
+    made.get_file_path(f"user/{rel}").unlink()
     for planted in ("../secret.md", f"{tmp_path}/secret.md", "a//b.md", "a\0.md", "x" * 2_000, ""):
         made.execute("UPDATE entry SET rel = ? WHERE rel = ?", (planted, rel))
         rel, recalled = planted, recaller.recall(WINE)
@@ -218,8 +218,8 @@ def test_disk_failure_gives_an_empty_result_and_recovers(recaller, told, monkeyp
 
 @pytest.mark.parametrize("becomes", ["moved", "replaced", "a link", "a file"])
 def test_moved_or_replaced_root_leaves_the_others_searchable(made, recaller, told, becomes, tmp_path):
-    made.put("project/wine.md", ENTRY)
-    root = made.place.roots["user"].trusted_path
+    made.write_files("project/wine.md", ENTRY)
+    root = made.context.roots["user"].trusted_path
     root.rename(tmp_path / "elsewhere")
     if becomes == "replaced":
         shutil.copytree(tmp_path / "elsewhere", root)
@@ -240,11 +240,11 @@ def change_after_search(monkeypatch, change):
 
 def test_candidate_edited_in_place_is_ranked_by_its_new_text(made, recaller, monkeypatch):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", -(10**18))  # So that its row is trusted.
-    made.put("user/wine.md", "Riesling from the Mosel, Riesling\n")
-    made.put("user/second.md", "Riesling\n")
+    made.write_files("user/wine.md", "Riesling from the Mosel, Riesling\n")
+    made.write_files("user/second.md", "Riesling\n")
     text = "Mosel Riesling, which Riesling of the Mosel? " * 3
     change_after_search(
-        monkeypatch, lambda: made.file("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n")
+        monkeypatch, lambda: made.get_file_path("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n")
     )
     assert list_paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
 
@@ -269,21 +269,22 @@ REPLACED = {
 def test_replacement_of_a_found_entry_is_not_shown(made, recaller, told, monkeypatch, tmp_path, becomes):
     for name, text in {"secret.md": ENTRY, "wine.md": ENTRY, "same.md": OTHER}.items():
         (tmp_path / "outside" / name).write_text(text)
-    made.put("user/deep/wine.md", OTHER)
-    made.file("user/wine.md").unlink()
-    file = made.file("user/deep/wine.md")
+    made.write_files("user/deep/wine.md", OTHER)
+    made.get_file_path("user/wine.md").unlink()
+    file = made.get_file_path("user/deep/wine.md")
     change_after_search(monkeypatch, lambda: (file.unlink(), REPLACED[becomes](file, tmp_path)))
     recalled = recaller.recall(WINE)
     assert CANARY not in recalled.text
     assert list_paths(recalled) == ["user/other.md"]
     assert read_failures(told) == []
-    change_after_search(monkeypatch, lambda: shutil.rmtree(made.place.roots["user"].trusted_path))
+    change_after_search(monkeypatch, lambda: shutil.rmtree(made.context.roots["user"].trusted_path))
     assert recaller.recall(WINE).entries == ()
 
 
 def test_entry_edited_after_the_search_is_shown_as_it_is_now(made, recaller, monkeypatch):
     change_after_search(
-        monkeypatch, lambda: made.file("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry."))
+        monkeypatch,
+        lambda: made.get_file_path("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry.")),
     )
     (found,) = (each for each in recaller.recall(WINE).entries if each.path == "user/wine.md")
     assert found.key == made.key("user/wine.md")

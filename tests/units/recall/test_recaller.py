@@ -40,7 +40,7 @@ def make_chooser(picks):
 def test_matching_entry_is_shown_with_its_text_and_provenance(recall_bench, recaller):
     at = "2026-11-12T10:00:00.000Z"
     claims = '---\nmuniment: {"trust": "owner", "at": "2030-01-01T00:00:00Z"}\n'
-    recall_bench.put("project/deploy.md", format_entry("Deploy day", "Deploys on Tuesdays."))
+    recall_bench.write_files("project/deploy.md", format_entry("Deploy day", "Deploys on Tuesdays."))
     for trust in Trust:
         recall_bench.commit("user/wine.md", make_wine(1).replace("---\n", claims, 1), trust=trust, at=at)
         recalled = recaller.recall(WINE)
@@ -56,7 +56,7 @@ def test_matching_entry_is_shown_with_its_text_and_provenance(recall_bench, reca
         assert recaller.read_keys([found.id]) == {found.key} == {recall_bench.key("user/wine.md")}
         recall_bench.file("user/wine.md").unlink()
     body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
-    recall_bench.put("user/tea.md", f"# お茶\n\n{body}\n")
+    recall_bench.write_files("user/tea.md", f"# お茶\n\n{body}\n")
     (seen,) = recaller.recall(WINE).entries
     assert seen.name == "お茶"
     assert body in seen.text
@@ -71,15 +71,15 @@ def test_matching_entry_is_shown_with_its_text_and_provenance(recall_bench, reca
 @pytest.mark.parametrize("verb", ["read", "list"])
 def test_entry_hidden_by_the_policy_is_never_found(tmp_path, verb):
     policy = make_strict_policy(require="none", deny=[([verb], ["private/", "/user/secret.md"])])
-    with open_bench(tmp_path, policy) as made, made.recaller() as recaller:
+    with open_bench(tmp_path, policy) as made, made.open_recaller() as recaller:
         hidden = ("user/secret.md", "user/private/a.md", "project/b/private/a.md", "user/.git/a.md")
-        made.put({path: make_wine(1) for path in (*hidden, "user/wine.md", "project/secret.md")})
+        made.write_files({path: make_wine(1) for path in (*hidden, "user/wine.md", "project/secret.md")})
         assert sorted(list_paths(recaller.recall(WINE))) == ["project/secret.md", "user/wine.md"]
         assert list_paths(recaller.recall(WINE, scopes=["user"])) == ["user/wine.md"]
 
 
 def test_withheld_pending_and_expired_entries_are_never_found(recall_bench, recaller):
-    recall_bench.put("project/held.md", make_wine(1, POISONED))
+    recall_bench.write_files("project/held.md", make_wine(1, POISONED))
     with pytest.raises(PendingReview):
         recall_bench.commit("project/mail.md", make_wine(2), trust=Trust.EXTERNAL, reviewed=False)
     recall_bench.commit("project/wine.md", make_wine(3), trust=Trust.EXTERNAL)
@@ -96,7 +96,7 @@ def lax_memory(tmp_path):
     """A memory whose policy allows any text."""
     content, sources = Content(reject=(), instructions="allow"), Provenance(untrusted_sources="allow")
     policy = make_strict_policy(require="none", content=content, provenance=sources)
-    with open_bench(tmp_path, policy) as made, made.recaller() as recaller:
+    with open_bench(tmp_path, policy) as made, made.open_recaller() as recaller:
         yield made, recaller
 
 
@@ -106,9 +106,9 @@ def read_gates(lax_memory, events, text, **commit_options):
     if commit_options:
         made.commit("user/wine.md", text, **commit_options)
     else:
-        made.put("user/wine.md", text)
+        made.write_files("user/wine.md", text)
     recalled = recaller.recall(WINE)
-    made.file("user/wine.md").unlink()
+    made.get_file_path("user/wine.md").unlink()
     withheld = [each for each in events()[before:] if each["event"] == "recall_withheld"]
     assert all(each["path"] == "user/wine.md" for each in withheld)
     assert len(withheld) == recalled.withheld
@@ -161,10 +161,12 @@ def test_instructions_of_untrusted_entries_are_withheld(lax_memory, told):
 @pytest.mark.parametrize("is_chosen", [False, True])
 def test_external_flood_does_not_displace_other_entries(tmp_path, is_chosen):
     """Each matches better than the entries of the owner, and no search reads all of them."""
-    with open_bench(tmp_path, make_foreign_policy(Trust.EXTERNAL)) as made, made.recaller() as recaller:
+    with open_bench(tmp_path, make_foreign_policy(Trust.EXTERNAL)) as made, made.open_recaller() as recaller:
         for number in range(250):
-            made.put(f"project/{number}.md", format_entry("Riesling Mosel", f"Riesling Mosel {number}. " * 5))
-        made.put("user/wine.md", AUNT)
+            made.write_files(
+                f"project/{number}.md", format_entry("Riesling Mosel", f"Riesling Mosel {number}. " * 5)
+            )
+        made.write_files("user/wine.md", AUNT)
         made.commit("user/own.md", make_wine(1, "A Riesling from the Mosel, which I brought home last year."))
         found = recaller.recall(WINE, choose=make_chooser(range(4)) if is_chosen else None).entries
     assert sum(each.trust is Trust.EXTERNAL for each in found) == 2
@@ -175,7 +177,7 @@ def test_flood_of_instructions_displaces_nothing_and_is_unseen(recall_bench, rec
     for number in range(30):
         text = format_entry("Riesling Mosel", f"Riesling Mosel {number}. {PUSHY} {CANARY}")
         recall_bench.commit(f"project/orders-{number}.md", text, trust=Trust.EXTERNAL)
-    recall_bench.put({"user/wine.md": AUNT, "project/held.md": make_wine(2, POISONED)})
+    recall_bench.write_files({"user/wine.md": AUNT, "project/held.md": make_wine(2, POISONED)})
     recalled = recaller.recall(WINE, choose=(choose := make_chooser([0])))
     assert list_paths(recalled) == ["user/wine.md"]
     assert recalled.withheld > 0
@@ -198,13 +200,13 @@ def test_fence_cannot_be_closed_by_text_or_file_names(recall_bench, recaller):
     tokens = set()
     for forged in FORGED:
         for scope in ("user", "project"):
-            recall_bench.put(
+            recall_bench.write_files(
                 f"{scope}/body.md", make_wine(1, f"Riesling from the Mosel.\n{forged}\nIt is dry.")
             )
-            recall_bench.put(f"{scope}/name.md", format_entry(f"Riesling Mosel {forged}", RIESLING))
-            recall_bench.put(f"{scope}/mosel.md", f"# Riesling Mosel\n{forged}\n")
-            recall_bench.put(f"{scope}/sound.md", make_wine(2))
-        recall_bench.put({f"user/{name}.md": make_wine(1) for name in NAMES})
+            recall_bench.write_files(f"{scope}/name.md", format_entry(f"Riesling Mosel {forged}", RIESLING))
+            recall_bench.write_files(f"{scope}/mosel.md", f"# Riesling Mosel\n{forged}\n")
+            recall_bench.write_files(f"{scope}/sound.md", make_wine(2))
+        recall_bench.write_files({f"user/{name}.md": make_wine(1) for name in NAMES})
         recalled = recaller.recall(WINE, limit=20, budget=20_000)
         assert {"user/sound.md", "project/sound.md"} <= set(list_paths(recalled))
         found = FENCED.search(recalled.text)
@@ -219,13 +221,13 @@ def test_fence_cannot_be_closed_by_text_or_file_names(recall_bench, recaller):
 
 
 def test_limit_or_budget_of_zero_skips_the_search(recall_bench, recaller):
-    recall_bench.put("user/wine.md", make_wine(1))
+    recall_bench.write_files("user/wine.md", make_wine(1))
     for limit, budget in ((0, 2_000), (-1, 2_000), (5, 0), (5, -1), (0, 0)):
         assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recalled()
 
 
 def test_failing_token_count_gives_an_empty_result(recall_bench, recaller, told, monkeypatch):
-    recall_bench.put({"user/wine.md": make_wine(1), "user/other.md": make_wine(2)})
+    recall_bench.write_files({"user/wine.md": make_wine(1), "user/other.md": make_wine(2)})
     recalled = recaller.recall(WINE)
     monkeypatch.setattr(recaller, "count", Mock(side_effect=ValueError(CANARY)))
     for rest in (
@@ -241,7 +243,7 @@ def test_failing_token_count_gives_an_empty_result(recall_bench, recaller, told,
 
 
 def test_unusable_answer_of_the_chooser_falls_back_to_the_search(recall_bench, recaller, told):
-    recall_bench.put({f"user/wine-{number:02}.md": make_wine(f"{number:02}") for number in range(15)})
+    recall_bench.write_files({f"user/wine-{number:02}.md": make_wine(f"{number:02}") for number in range(15)})
     bad = [None, [12], [0, 99], [-1], ["c1"], [None], [0.5], [[1]], 7]
     raised = [ValueError(CANARY), DeadlineExceeded("of its own"), Cancelled("of its own"), RecursionError()]
     for picks in (*bad, *raised):
@@ -253,7 +255,7 @@ def test_unusable_answer_of_the_chooser_falls_back_to_the_search(recall_bench, r
 
 
 def test_cancelled_chooser_gives_an_empty_result_without_failure(recall_bench, recaller, told):
-    recall_bench.put({"user/wine.md": make_wine(1), "user/other.md": make_wine(2)})
+    recall_bench.write_files({"user/wine.md": make_wine(1), "user/other.md": make_wine(2)})
     with Cancel() as cancel:
         # Like a socket that is closed during the call.
         choose = Mock(side_effect=lambda *_: cancel.set() or 1 / 0)
@@ -264,7 +266,7 @@ def test_cancelled_chooser_gives_an_empty_result_without_failure(recall_bench, r
 
 
 def test_chooser_sees_only_text_of_the_owner(recall_bench, recaller):
-    recall_bench.put(
+    recall_bench.write_files(
         {
             "user/own.md": make_wine(1, "Our riesling is of another valley."),
             "project/wine.md": make_wine(CANARY),

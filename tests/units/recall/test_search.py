@@ -99,9 +99,9 @@ NOTHING = [
 def test_matching_entry_is_found_and_other_messages_find_nothing(shared_index, tmp_path):
     rows = [(message, [path]) for path, messages in FOUND.items() for message in messages]
     for message, found in (*rows, *((message, []) for message in NOTHING)):
-        assert shared_index.ask(message) == found, message
+        assert shared_index.search_paths(message) == found, message
     with open_library(tmp_path) as entry_index:
-        assert entry_index.ask("deploy to production") == []
+        assert entry_index.search_paths("deploy to production") == []
 
 
 def test_word_of_every_entry_still_finds_in_a_small_memory(tmp_path):
@@ -114,30 +114,34 @@ def test_word_of_every_entry_still_finds_in_a_small_memory(tmp_path):
         (make_numbered(40, "Text", "Staging {}"), "staging palette", 0),  # The only word of two must be rare.
     ):
         with open_library(tmp_path / message, entries) as entry_index:
-            assert len(entry_index.ask(message)) == count, message
-            assert message != "tabs" or entry_index.ask("tabs of beta")[0] == "user/beta.md"
+            assert len(entry_index.search_paths(message)) == count, message
+            assert message != "tabs" or entry_index.search_paths("tabs of beta")[0] == "user/beta.md"
 
 
 def test_three_characters_are_one_word_and_no_prefix(entry_index):
-    entry_index.put(
+    entry_index.write_files(
         {"user/a.md": format_entry("旅行", "去东京塔"), "user/b.md": format_entry("天气", "带雨伞")}
     )
-    entry_index.put("user/post.md", format_entry("Letters", "The post comes at noon."))
-    assert entry_index.ask("东京塔 雨伞") == []
-    assert entry_index.ask("post") == ["user/post.md"]
-    entry_index.put("user/c.md", format_entry("旅行", "去东京塔带雨伞"))
-    assert entry_index.ask("东京塔 雨伞")[0] == "user/c.md"
+    entry_index.write_files("user/post.md", format_entry("Letters", "The post comes at noon."))
+    assert entry_index.search_paths("东京塔 雨伞") == []
+    assert entry_index.search_paths("post") == ["user/post.md"]
+    entry_index.write_files("user/c.md", format_entry("旅行", "去东京塔带雨伞"))
+    assert entry_index.search_paths("东京塔 雨伞")[0] == "user/c.md"
 
 
 def test_results_are_ranked_limited_and_restricted_to_scopes(entry_index):
-    entry_index.put({f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 9)})
+    entry_index.write_files(
+        {f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 9)}
+    )
     hits = entry_index.hits("rollback", limit=3)
     assert [entry_index.path(hit) for hit in hits] == ["user/r8.md", "user/r7.md", "user/r6.md"]
     assert hits[0].score > hits[1].score > hits[2].score > 0
     repeated = entry_index.hits("rollback", limit=3)
     assert [(hit.key, hit.score) for hit in repeated] == [(hit.key, hit.score) for hit in hits]
     assert hits[0].mtime_ns == entry_index.file("user/r8.md").stat().st_mtime_ns
-    counts = [len(entry_index.ask("rollback", scopes=scopes)) for scopes in ({"user"}, {"project"}, set())]
+    counts = [
+        len(entry_index.search_paths("rollback", scopes=scopes)) for scopes in ({"user"}, {"project"}, set())
+    ]
     assert counts == [5, 0, 0]
 
 
@@ -163,24 +167,26 @@ FRAGMENTS += ["{name}", "NEAR(", ", 2)", "AND", "OR", "NOT", "name:", "10.42"]
 
 def test_message_cannot_use_query_syntax(shared_index):
     for plain, messages in SYNTAX.items():
-        expected = shared_index.ask(plain)
+        expected = shared_index.search_paths(plain)
         for message in messages:
-            assert shared_index.ask(message) == expected, message
-    assert shared_index.ask("green tea") == [TEA]
+            assert shared_index.search_paths(message) == expected, message
+    assert shared_index.search_paths("green tea") == [TEA]
 
 
 @given(message=st.text(max_size=40) | st.lists(st.sampled_from(FRAGMENTS), max_size=8).map(" ".join))
 @example(message='"')
 @example(message="\u19b0.\u19b1")
 def test_no_message_breaks_a_search(shared_index, message):
-    assert set(shared_index.ask(message, as_it_is=True)) <= set(ENTRIES)
+    assert set(shared_index.search_paths(message, as_it_is=True)) <= set(ENTRIES)
 
 
 # -- entries that are not shown
 
 
 def test_excluded_entries_are_left_out_until_edited(entry_index):
-    entry_index.put({f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 2 * PAGE)})
+    entry_index.write_files(
+        {f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 2 * PAGE)}
+    )
     excluded = [hit.key for hit in entry_index.hits("rollback", limit=2 * PAGE - 3)]
     assert [key.rel for key in excluded[:2]] == [f"r{2 * PAGE - 1}.md", f"r{2 * PAGE - 2}.md"]
     rest = [hit.key for hit in entry_index.hits("rollback", exclude=excluded)]
@@ -196,33 +202,40 @@ def test_expired_withheld_and_unreadable_entries_are_not_found(entry_index):
     rows = [("expires", each) for each in (later, NOW, earlier, "")]
     for column, value in (*rows, ("held", "secrets"), ("held", ""), ("readable", 0)):
         entry_index.update("user/tea.md", **{"expires": None, "held": None, "readable": 1, column: value})
-        assert entry_index.ask("green tea", as_it_is=True) == [TEA] * (value == later), (column, value)
+        assert entry_index.search_paths("green tea", as_it_is=True) == [TEA] * (value == later), (
+            column,
+            value,
+        )
     assert entry_index.catalog.rows("SELECT count(*) FROM text WHERE text MATCH 'sugar'") == [(1,)]
 
 
 def test_rejected_entries_do_not_hide_others_up_to_a_limit(entry_index):
-    entry_index.put(make_numbered(9 * PAGE, "rollback " * 5))
-    entry_index.put("project/long.md", format_entry("History", f"rollback {'and other things ' * 300}"))
+    entry_index.write_files(make_numbered(9 * PAGE, "rollback " * 5))
+    entry_index.write_files(
+        "project/long.md", format_entry("History", f"rollback {'and other things ' * 300}")
+    )
     refused = []
-    assert entry_index.ask("rollback", accepts=lambda _root, rel: bool(refused.append(rel))) == []
+    assert entry_index.search_paths("rollback", accepts=lambda _root, rel: bool(refused.append(rel))) == []
     assert len(refused) == len(set(refused)) == 8 * PAGE
     for number in range(3 * PAGE, 9 * PAGE):
         entry_index.file(f"user/n{number:03}.md").unlink()
     project_key = entry_index.keys["project"]
-    assert entry_index.ask("rollback", accepts=lambda root, _rel: root == project_key) == ["project/long.md"]
+    assert entry_index.search_paths("rollback", accepts=lambda root, _rel: root == project_key) == [
+        "project/long.md"
+    ]
 
 
 def test_rows_that_move_between_pages_are_found_once(entry_index):
-    entry_index.put(make_numbered(2 * PAGE, "rollback " * 9))
+    entry_index.write_files(make_numbered(2 * PAGE, "rollback " * 9))
     numbers = itertools.count(1)
 
     def accepts(_root, _rel):
         if (number := next(numbers)) == PAGE:  # Meanwhile another thread adds a better one.
-            entry_index.put("user/first.md", format_entry("Rollback rollback", "rollback " * 99))
+            entry_index.write_files("user/first.md", format_entry("Rollback rollback", "rollback " * 99))
             entry_index.refresh()
         return number % PAGE in {0, 1, 2, 3}
 
-    found = entry_index.ask("rollback", accepts=accepts, limit=9)
+    found = entry_index.search_paths("rollback", accepts=accepts, limit=9)
     assert next(numbers) > PAGE + 1
     assert len(found) == len(set(found))
 
@@ -232,33 +245,42 @@ def test_rows_that_move_between_pages_are_found_once(entry_index):
 
 def test_rare_words_are_searched_first_in_a_large_memory(entry_index, visited_pages, monkeypatch):
     monkeypatch.setattr(subject, "_MIN_GATED_ENTRIES", 0)
-    entry_index.put(
+    entry_index.write_files(
         make_numbered(150, "said once", folder="other/n") | make_numbered(9, "server settings and paths")
     )
-    entry_index.put("project/rare.md", format_entry("Zeppelin", "settings of the zeppelin server"))
-    assert entry_index.ask("zeppelin server settings") == entry_index.ask("zeppelin") == ["project/rare.md"]
-    assert entry_index.ask("zeppelin", accepts=lambda _root, _rel: False) == []
+    entry_index.write_files("project/rare.md", format_entry("Zeppelin", "settings of the zeppelin server"))
+    assert (
+        entry_index.search_paths("zeppelin server settings")
+        == entry_index.search_paths("zeppelin")
+        == ["project/rare.md"]
+    )
+    assert entry_index.search_paths("zeppelin", accepts=lambda _root, _rel: False) == []
     assert visited_pages == [["rare.md"]] * 3
     visited_pages.clear()
-    entry_index.put("user/z.md", format_entry("Airships", "One was called dornier."))
-    found = entry_index.ask("dornier server settings paths", limit=3)
+    entry_index.write_files("user/z.md", format_entry("Airships", "One was called dornier."))
+    found = entry_index.search_paths("dornier server settings paths", limit=3)
     assert [path[:6] for path in found] == ["user/n"] * 3
     assert set(visited_pages[0]) <= {"z.md"}
     assert {rel for page in visited_pages[1:] for rel in page} >= {f"n{number:03}.md" for number in range(9)}
     visited_pages.clear()
-    entry_index.put(make_numbered(6, "the server has ports", "Ports", folder="p"))
-    assert len(entry_index.ask("settings and ports of the server")) == 5  # The rarest word is the gate.
+    entry_index.write_files(make_numbered(6, "the server has ports", "Ports", folder="p"))
+    assert (
+        len(entry_index.search_paths("settings and ports of the server")) == 5
+    )  # The rarest word is the gate.
     assert [sorted(page) for page in visited_pages] == [["database.md", *(f"p{n:03}.md" for n in range(6))]]
 
 
 def test_small_memory_has_no_gate_and_reads_few_pages(entry_index, visited_pages):
-    assert entry_index.ask("file code db") == []
+    assert entry_index.search_paths("file code db") == []
     assert visited_pages == []
-    entry_index.put(make_numbered(3 * PAGE, "server settings"))
-    entry_index.put("user/z.md", format_entry("Airships", "The dornier has settings."))
-    assert entry_index.ask("dornier server settings")[0] == "user/z.md"
+    entry_index.write_files(make_numbered(3 * PAGE, "server settings"))
+    entry_index.write_files("user/z.md", format_entry("Airships", "The dornier has settings."))
+    assert entry_index.search_paths("dornier server settings")[0] == "user/z.md"
     assert "z.md" in visited_pages[0]
-    assert [len(entry_index.ask("settings", limit=limit)) for limit in (5, PAGE + 1)] == [5, PAGE + 1]
+    assert [len(entry_index.search_paths("settings", limit=limit)) for limit in (5, PAGE + 1)] == [
+        5,
+        PAGE + 1,
+    ]
     assert [len(page) for page in visited_pages] == [PAGE] * 4
 
 
@@ -266,42 +288,44 @@ def test_small_memory_has_no_gate_and_reads_few_pages(entry_index, visited_pages
 
 
 def test_weaker_matches_follow_one_clear_match(entry_index):
-    entry_index.put(make_numbered(4, "settings"))
-    assert entry_index.ask("dornier settings of servers") == []
-    entry_index.put("user/one.md", format_entry("One", "printers"))
-    entry_index.put("user/both.md", format_entry("Both", "settings of printers"))
-    found = entry_index.ask("dornier printers settings")
+    entry_index.write_files(make_numbered(4, "settings"))
+    assert entry_index.search_paths("dornier settings of servers") == []
+    entry_index.write_files("user/one.md", format_entry("One", "printers"))
+    entry_index.write_files("user/both.md", format_entry("Both", "settings of printers"))
+    found = entry_index.search_paths("dornier printers settings")
     assert found[:2] == ["user/both.md", "user/one.md"]
     assert len(found) == 5
-    assert entry_index.ask("dornier printers settings", limit=1) == ["user/both.md"]
-    entry_index.put("user/a.md", format_entry("Zeppelin", "One flew over the harbour."))
-    entry_index.put("user/b.md", format_entry("Cameras", "What he photographed is in the attic."))
+    assert entry_index.search_paths("dornier printers settings", limit=1) == ["user/both.md"]
+    entry_index.write_files("user/a.md", format_entry("Zeppelin", "One flew over the harbour."))
+    entry_index.write_files("user/b.md", format_entry("Cameras", "What he photographed is in the attic."))
     question = "which of the zeppelins over the harbour our uncle photographed from the tower in winter"
-    assert entry_index.ask(f"Remind me {question}") == ["user/a.md", "user/b.md"]
+    assert entry_index.search_paths(f"Remind me {question}") == ["user/a.md", "user/b.md"]
 
 
 def test_common_words_match_nothing_and_irregular_verbs_match(entry_index):
     message = "which two of the trees begin to grow after a year"
-    entry_index.put("user/a.md", format_entry("Rota", "Begins after two hours; half a year; then it grows."))
-    assert entry_index.ask(message) == []
-    assert entry_index.ask(f"{message} rota") == ["user/a.md"]
+    entry_index.write_files(
+        "user/a.md", format_entry("Rota", "Begins after two hours; half a year; then it grows.")
+    )
+    assert entry_index.search_paths(message) == []
+    assert entry_index.search_paths(f"{message} rota") == ["user/a.md"]
     for stored, query in (("sells honey", "sold honey"), ("teaches Latin", "taught Latin")):
-        entry_index.put(
+        entry_index.write_files(
             {
                 "user/a.md": format_entry("A", stored),
                 "user/b.md": format_entry("B", f"{stored.split()[1]} only"),
             }
         )
-        assert entry_index.ask(query)[0] == entry_index.ask(stored)[0] == "user/a.md"
+        assert entry_index.search_paths(query)[0] == entry_index.search_paths(stored)[0] == "user/a.md"
 
 
 def test_weak_words_affect_the_ranking_of_large_results(entry_index):
-    entry_index.put(make_numbered(2 * PAGE, "settings of the server", "Server"))
-    entry_index.put(
+    entry_index.write_files(make_numbered(2 * PAGE, "settings of the server", "Server"))
+    entry_index.write_files(
         "user/js.md", format_entry("Server", f"settings of the server in js, {'and so on ' * 99}")
     )
-    assert entry_index.ask("server settings")[0] != "user/js.md"
-    assert entry_index.ask("js server settings")[0] == "user/js.md"
+    assert entry_index.search_paths("server settings")[0] != "user/js.md"
+    assert entry_index.search_paths("js server settings")[0] == "user/js.md"
 
 
 # -- neighbours
@@ -312,28 +336,28 @@ QUESTION = "What does Ruth paint, was it sunsets in watercolour?"
 def write_conversation(entry_index, *lines):
     """Write entries one second apart."""
     for number, line in enumerate(lines):
-        entry_index.put(f"user/talk/{number}.md", format_entry(f"Turn {number}", line))
+        entry_index.write_files(f"user/talk/{number}.md", format_entry(f"Turn {number}", line))
         os.utime(entry_index.file(f"user/talk/{number}.md"), ns=(0, (1_000_000 + number) * 1_000_000_000))
 
 
 def test_neighbour_of_the_best_entry_ranks_above_equal_matches(entry_index):
     nothing, lines = ["Nothing new"] * 9, ["Do you paint in watercolour?", "Ruth: lakes, mostly", "Fine"]
     write_conversation(entry_index, "Ruth, hello", *nothing, *lines, *nothing, "Ruth, goodbye")
-    assert entry_index.ask(QUESTION)[:2] == ["user/talk/10.md", "user/talk/11.md"]
+    assert entry_index.search_paths(QUESTION)[:2] == ["user/talk/10.md", "user/talk/11.md"]
     os.utime(entry_index.file("user/talk/11.md"), ns=(0, 1_000 * 1_000_000_000))
     entry_index.refresh(sweep=True)
-    assert entry_index.ask(QUESTION)[1] != "user/talk/11.md"  # It was written days before.
+    assert entry_index.search_paths(QUESTION)[1] != "user/talk/11.md"  # It was written days before.
 
 
 def test_neighbour_without_a_match_is_not_found(entry_index):
     write_conversation(entry_index, "Ok", "Do you paint in watercolour?", "The user said yes")
-    assert entry_index.ask(f"{QUESTION} asks the user") == ["user/talk/1.md"]
+    assert entry_index.search_paths(f"{QUESTION} asks the user") == ["user/talk/1.md"]
     write_conversation(entry_index, "Ruth is here", "Do you paint in watercolour?", "Ruth: lakes")
-    assert len(entry_index.ask(QUESTION)) == 3
-    refused = entry_index.ask(QUESTION, accepts=lambda _root, rel: rel != "talk/2.md")
+    assert len(entry_index.search_paths(QUESTION)) == 3
+    refused = entry_index.search_paths(QUESTION, accepts=lambda _root, rel: rel != "talk/2.md")
     assert refused == ["user/talk/1.md", "user/talk/0.md"]
     entry_index.update("user/talk/2.md", expires=NOW)
-    assert entry_index.ask(QUESTION, as_it_is=True) == refused
+    assert entry_index.search_paths(QUESTION, as_it_is=True) == refused
 
 
 # -- the newer entry first
@@ -357,14 +381,14 @@ def put_two(entry_index, old, new, *, seconds=60, old_line="", new_line="", path
     """Write two entries, the second one `seconds` later, with provenance lines."""
     for at, path, text, line in ((0, paths[0], old, old_line), (seconds, paths[1], new, new_line)):
         front = f"---\nmuniment: {line}\n---\n\n" if line else ""
-        entry_index.put(path, f"{front}{text}\n")
+        entry_index.write_files(path, f"{front}{text}\n")
         os.utime(entry_index.file(path), ns=(0, (1_000_000 + at) * 1_000_000_000))
     entry_index.refresh(sweep=True)
 
 
 def find_order(entry_index, question):
     """Return those of the two that are found, best first."""
-    found = entry_index.ask(question, as_it_is=True)
+    found = entry_index.search_paths(question, as_it_is=True)
     return [path for path in found if path.rpartition("/")[2] in {"old.md", "new.md"}]
 
 
@@ -373,7 +397,7 @@ def test_newer_of_two_similar_entries_ranks_first(entry_index, old, new, questio
     for paths in (DAYS, ("user/new.md", "user/old.md")):
         put_two(entry_index, old, new, paths=paths)
         assert find_order(entry_index, question) == [*reversed(paths)]
-    entry_index.put(make_numbered(40, "the garden needs water"))  # Also among other entries.
+    entry_index.write_files(make_numbered(40, "the garden needs water"))  # Also among other entries.
     assert find_order(entry_index, question) == ["user/old.md", "user/new.md"]
 
 
@@ -454,7 +478,7 @@ def test_invalid_provenance_line_references_nothing(entry_index):
 
 
 def test_search_ends_at_its_deadline_even_while_running(entry_index):
-    entry_index.put(make_numbered(2 * PAGE, "rollback"))
+    entry_index.write_files(make_numbered(2 * PAGE, "rollback"))
     entry_index.refresh()
     with Cancel() as cancel:
         accepts, patience = Mock(side_effect=lambda *_: cancel.set()), Deadline(float("inf"), cancel)

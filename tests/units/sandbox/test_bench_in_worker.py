@@ -28,7 +28,7 @@ def make_remote(worker):
 
 
 def test_nested_or_huge_arguments_do_not_end_the_worker(zygote):
-    with zygote.spawn({}, make_deadline()) as worker:
+    with zygote.spawn_worker({}, make_deadline()) as worker:
         bench = make_remote(worker)
         for depth in (10, *range(990, 1000), 5000):
             nested = reduce(lambda inner, _: [inner], range(depth), [])
@@ -50,7 +50,7 @@ INVALID_FRAMES = {
 
 def test_fenced_worker_that_receives_no_message_exits_with_65(zygote, subtests):
     for number, (name, sent) in enumerate(INVALID_FRAMES.items()):
-        with subtests.test(name), zygote.spawn({}, make_deadline()) as worker:
+        with subtests.test(name), zygote.spawn_worker({}, make_deadline()) as worker:
             _ = make_remote(worker) if number % 2 else receive_hello(worker, make_deadline())
             worker._sock.send(sent)
             with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):

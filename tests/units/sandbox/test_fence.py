@@ -55,7 +55,7 @@ LIMITS = {
 @needs_fence
 def test_worker_is_fully_confined_and_the_kernel_confirms_it(zygote, roots):
     fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
-    with zygote.spawn(fds, make_deadline()) as worker:
+    with zygote.spawn_worker(fds, make_deadline()) as worker:
         confinement = receive_hello(worker, make_deadline())
         limits = read_limits(worker)
         pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
@@ -70,7 +70,7 @@ def test_worker_is_fully_confined_and_the_kernel_confirms_it(zygote, roots):
 
 @needs_fence
 def test_lower_limit_of_the_parent_is_kept():
-    with make_zygote("frugal_service:serve") as zygote, zygote.spawn({}, make_deadline()) as worker:
+    with make_zygote("frugal_service:serve") as zygote, zygote.spawn_worker({}, make_deadline()) as worker:
         assert receive_hello(worker, make_deadline()).enforcement is Enforcement.FULL
         assert read_limits(worker)["Max open files"] == ("50", "50")
         assert read_limits(worker)["Max cpu time"] == ("20", "20")

@@ -37,10 +37,10 @@ def test_read_claims_and_unlocks_the_file_under_every_name(roots):
         assert bench("write_file", path=path, content="x\n").code == "not_read"
     for path in ("user/l.md", "user/topic/one.md"):
         bench("read_file", path=path)
-    assert list(bench.claims()) == ["user/real.md", "user/topic/one.md"]
+    assert list(bench.list_claims()) == ["user/real.md", "user/topic/one.md"]
     for path in ("user/real.md", "user/t/one.md"):
         assert bench("write_file", path=path, content="x\n").verdict == "allow"
-    assert list(bench.pending()) == ["user/real.md", "user/topic/one.md"]
+    assert list(bench.list_pending()) == ["user/real.md", "user/topic/one.md"]
 
 
 def test_grep_follows_links_and_reports_real_names(roots):
@@ -125,7 +125,7 @@ def test_create_and_modify_are_judged_under_both_names(roots):
     for name in ("no-new-l.md", "l.md", "fixed-l.md", "m.md"):
         assert bench("write_file", path=f"user/{name}", content="x\n").code == "refused"
     assert bench("edit", path="user/fixed-l.md", old_string="alpha", new_string="x").code == "refused"
-    assert bench.pending() == {}
+    assert bench.list_pending() == {}
     # The name of a created file ends in .md, for any name of the link.
     assert bench("write_file", path="user/plain", content="x\n").verdict == "allow"
     assert bench("write_file", path="user/s.md", content="x\n").code == "bad_name"

@@ -47,7 +47,7 @@ def crash(worker):
 def test_zygote_is_replaced_once_after_crashes_of_its_workers(fresh_zygote):
     old = fresh_zygote.pid
     for how in ("close", "lie", "exit"):
-        worker = fresh_zygote.spawn({}, make_deadline())
+        worker = fresh_zygote.spawn_worker({}, make_deadline())
         if how != "close":
             catch_error(
                 WorkerLost, send_command, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70
@@ -55,9 +55,9 @@ def test_zygote_is_replaced_once_after_crashes_of_its_workers(fresh_zygote):
         worker.close()
     fresh_zygote.start()
     assert fresh_zygote.pid == old
-    neighbour, first, second = (fresh_zygote.spawn({}, make_deadline()) for _ in range(3))
+    neighbour, first, second = (fresh_zygote.spawn_worker({}, make_deadline()) for _ in range(3))
     crash(first)
-    with fresh_zygote.spawn({}, make_deadline()) as worker:
+    with fresh_zygote.spawn_worker({}, make_deadline()) as worker:
         replacement = fresh_zygote.pid
         assert replacement != old
         assert inspect_worker(worker)["parent"] == replacement
@@ -69,31 +69,31 @@ def test_zygote_is_replaced_once_after_crashes_of_its_workers(fresh_zygote):
 
 def test_idle_zygote_rests_without_a_process():
     with make_zygote() as zygote:
-        zygote.rest()
+        zygote.stop_if_idle()
         assert zygote.pid is None
-        first, second = (zygote.spawn({}, make_deadline()) for _ in range(2))
+        first, second = (zygote.spawn_worker({}, make_deadline()) for _ in range(2))
         old = zygote.pid
         first.close()
-        zygote.rest()
+        zygote.stop_if_idle()
         assert zygote.pid == old
         assert send_command(second, "echo", b"still", say=1) == ({"said": 1}, b"still")
         with WatchedProcess(old) as over:
             second.close()
-            zygote.rest()
+            zygote.stop_if_idle()
             assert over.ended()
-        zygote.rest()
+        zygote.stop_if_idle()
         assert zygote.pid is None
-        with zygote.spawn({}, make_deadline()) as worker:
+        with zygote.spawn_worker({}, make_deadline()) as worker:
             assert inspect_worker(worker)["parent"] == zygote.pid != old
 
 
 def test_resting_zygote_leaves_a_retired_process_to_its_workers():
     with make_zygote(runs=1) as zygote:
-        first = zygote.spawn({}, make_deadline())
+        first = zygote.spawn_worker({}, make_deadline())
         retired = zygote.pid
-        zygote.spawn({}, make_deadline()).close()
+        zygote.spawn_worker({}, make_deadline()).close()
         assert zygote.pid != retired
-        zygote.rest()
+        zygote.stop_if_idle()
         assert zygote.pid is None
         assert inspect_worker(first)["parent"] == retired
         with WatchedProcess(retired) as over:
@@ -103,7 +103,7 @@ def test_resting_zygote_leaves_a_retired_process_to_its_workers():
 
 def test_concurrent_spawns_get_their_own_workers(module_zygote):
     def run(number):
-        with module_zygote.spawn({}, make_deadline()) as worker:
+        with module_zygote.spawn_worker({}, make_deadline()) as worker:
             assert send_command(worker, "echo", b"x" * number, say=number) == (
                 {"said": number},
                 b"x" * number,
@@ -123,13 +123,13 @@ def test_fork_of_the_broker_has_its_own_zygote():
         zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
         shared = shared_zygote()
         echo = lambda worker: worker.request({{"do": "echo", "say": 1}}, max_body=0, patience=soon())
-        worker = zygote.spawn({{}}, soon())
+        worker = zygote.spawn_worker({{}}, soon())
         parents = zygote.pid
         zygote._lock.acquire()  # as another thread might at the moment of the fork
         child = os.fork()
         if child == 0:
             assert zygote.pid is None and shared_zygote() is shared
-            with zygote.spawn({{}}, soon()) as own:
+            with zygote.spawn_worker({{}}, soon()) as own:
                 assert echo(own)[0] == {{"said": 1}}
                 assert zygote.pid not in (None, parents)
             zygote.close()
@@ -228,18 +228,18 @@ def test_zygote_without_free_descriptors_reports_it_and_survives(fresh_zygote):
     pid, limits = fresh_zygote.pid, resource.prlimit(fresh_zygote.pid, resource.RLIMIT_NOFILE)
     for free in (1, 2):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3 + free, limits[1]))
-        catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="Too many open files")
+        catch_error(WorkerLost, fresh_zygote.spawn_worker, {}, make_deadline(), match="Too many open files")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-        with fresh_zygote.spawn({}, make_deadline()) as worker:
+        with fresh_zygote.spawn_worker({}, make_deadline()) as worker:
             assert inspect_worker(worker)["parent"] == pid
 
 
 def test_invalid_report_raises_worker_lost_and_leaks_nothing(fresh_zygote, monkeypatch):
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
-    catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="could not fork")
+    catch_error(WorkerLost, fresh_zygote.spawn_worker, {}, make_deadline(), match="could not fork")
     stray = os.open("/dev/null", os.O_RDONLY)
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, [stray]))
-    catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="died")
+    catch_error(WorkerLost, fresh_zygote.spawn_worker, {}, make_deadline(), match="died")
     catch_error(OSError, os.fstat, stray, match="Bad file")
     monkeypatch.undo()
     for message in (b"}{", b"[]", b""):
@@ -254,7 +254,7 @@ def test_invalid_report_raises_worker_lost_and_leaks_nothing(fresh_zygote, monke
 def test_broken_control_socket_is_a_dead_zygote(fresh_zygote, monkeypatch):
     fresh_zygote._current._control.shutdown(socket.SHUT_WR)
     monkeypatch.setattr(pool.ZygoteProcess, "has_ended", lambda _: False)
-    catch_error(WorkerLost, fresh_zygote.spawn, {}, make_deadline(), match="died")
+    catch_error(WorkerLost, fresh_zygote.spawn_worker, {}, make_deadline(), match="died")
 
 
 def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, monkeypatch):
@@ -264,7 +264,7 @@ def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, 
         ({"s" * 20_000: root}, "at most"),
         ({"user": 10_000}, "could not be sent"),
     ):
-        catch_error(WorkerLost, module_zygote.spawn, roots, make_deadline(), match=reason)
+        catch_error(WorkerLost, module_zygote.spawn_worker, roots, make_deadline(), match=reason)
     os.close(root)
     refusals, send = [BlockingIOError()], pool.send_with_fds
 
@@ -277,10 +277,10 @@ def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, 
         raise OSError(errno.EMFILE, "too many")
 
     monkeypatch.setattr(pool, "send_with_fds", fail_once)
-    with module_zygote.spawn({}, make_deadline()) as worker:
+    with module_zygote.spawn_worker({}, make_deadline()) as worker:
         assert inspect_worker(worker)["parent"] == module_zygote.pid
     monkeypatch.setattr(socket, "socketpair", raise_too_many)
-    catch_error(WorkerLost, module_zygote.spawn, {}, make_deadline(), match="no socket")
+    catch_error(WorkerLost, module_zygote.spawn_worker, {}, make_deadline(), match="no socket")
 
 
 def test_fork_request_lists_scopes_in_descriptor_order():
@@ -310,7 +310,7 @@ def read_identity(fd):
 def test_worker_has_no_environment_no_roots_and_its_own_session(monkeypatch):
     monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    with make_zygote() as zygote, zygote.spawn({}, make_deadline()) as worker:
+    with make_zygote() as zygote, zygote.spawn_worker({}, make_deadline()) as worker:
         seen = inspect_worker(worker)
         path = seen["path"]
         assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
@@ -328,7 +328,10 @@ def test_worker_has_only_its_socket_and_its_roots_open(module_zygote, tmp_path):
         (tmp_path / scope / f"{scope}.md").touch()
         roots[scope] = os.open(tmp_path / scope, os.O_RDONLY | os.O_DIRECTORY)
     null = os.open("/dev/null", os.O_RDWR)
-    with module_zygote.spawn({}, make_deadline()), module_zygote.spawn(roots, make_deadline()) as worker:
+    with (
+        module_zygote.spawn_worker({}, make_deadline()),
+        module_zygote.spawn_worker(roots, make_deadline()) as worker,
+    ):
         seen = inspect_worker(worker)
     assert seen["roots"] == {"user": ["user.md"], "project": ["project.md"]}
     descriptors = list(seen["descriptors"].values())
@@ -341,18 +344,18 @@ def test_worker_has_only_its_socket_and_its_roots_open(module_zygote, tmp_path):
 
 def test_close_of_a_source_ends_its_workers_and_its_zygote():
     zygote = make_zygote()
-    worker = zygote.spawn({}, make_deadline())
+    worker = zygote.spawn_worker({}, make_deadline())
     with WatchedProcess(worker.pid) as over, WatchedProcess(zygote.pid) as zygote_over:
         zygote.close()
         assert over.ended()
         assert zygote_over.ended(0)
     worker.close()
-    catch_error(WorkerLost, zygote.spawn, {}, make_deadline(), match="was closed")
+    catch_error(WorkerLost, zygote.spawn_worker, {}, make_deadline(), match="was closed")
 
 
 @pytest.mark.threat("T-RUN-02", control="death_with_zygote")
 def test_killed_zygote_ends_its_workers_and_is_replaced(fresh_zygote):
-    workers = [fresh_zygote.spawn({}, make_deadline()) for _ in range(3)]
+    workers = [fresh_zygote.spawn_worker({}, make_deadline()) for _ in range(3)]
     workers[0].send({"do": "spin"}, deadline=make_deadline())
     workers[1].send({"do": "hang"}, deadline=make_deadline())
     watched = [WatchedProcess(worker.pid) for worker in workers]
@@ -362,7 +365,7 @@ def test_killed_zygote_ends_its_workers_and_is_replaced(fresh_zygote):
     for worker, watch in zip(workers, watched, strict=True):
         catch_error(WorkerLost, worker.receive, max_body=0, patience=make_deadline(), match="status unknown")
         watch.__exit__()
-    with fresh_zygote.spawn({}, make_deadline()) as worker:
+    with fresh_zygote.spawn_worker({}, make_deadline()) as worker:
         assert fresh_zygote.pid != old
         assert inspect_worker(worker)["parent"] == fresh_zygote.pid
 
@@ -370,7 +373,7 @@ def test_killed_zygote_ends_its_workers_and_is_replaced(fresh_zygote):
 def test_stopped_zygote_fails_one_spawn_and_leaves_no_worker(fresh_zygote, monkeypatch):
     monkeypatch.setattr(pool, "REPORT_SECONDS", 0.05)
     monkeypatch.setattr(pool, "EXIT_SECONDS", 0.05)
-    old, worker = fresh_zygote.pid, fresh_zygote.spawn({}, make_deadline())
+    old, worker = fresh_zygote.pid, fresh_zygote.spawn_worker({}, make_deadline())
     with WatchedProcess(old) as over:
         os.kill(old, signal.SIGSTOP)
         with pytest.raises(WorkerLost, match="status unknown"):
@@ -378,14 +381,14 @@ def test_stopped_zygote_fails_one_spawn_and_leaves_no_worker(fresh_zygote, monke
         with Cancel() as cancel:
             setter = threading.Timer(0.05, cancel.set)
             setter.start()
-            catch_error(Cancelled, fresh_zygote.spawn, {}, make_deadline(cancel=cancel))
+            catch_error(Cancelled, fresh_zygote.spawn_worker, {}, make_deadline(cancel=cancel))
             setter.join()
-        catch_error(DeadlineExceeded, fresh_zygote.spawn, {}, make_deadline(0.1))
+        catch_error(DeadlineExceeded, fresh_zygote.spawn_worker, {}, make_deadline(0.1))
         assert over.ended(), "a hanging zygote is replaced"
     with pytest.raises(DeadlineExceeded):
-        fresh_zygote.spawn({}, make_deadline(0))
+        fresh_zygote.spawn_worker({}, make_deadline(0))
     assert fresh_zygote.pid is None
-    with fresh_zygote.spawn({}, make_deadline()) as worker:
+    with fresh_zygote.spawn_worker({}, make_deadline()) as worker:
         assert inspect_worker(worker)["parent"] == fresh_zygote.pid != old
 
 
@@ -403,6 +406,6 @@ def test_worker_of_a_cancelled_spawn_is_killed(silent_zygote, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "wait", wait)
-        catch_error(Cancelled, silent_zygote.spawn, {}, make_deadline())
+        catch_error(Cancelled, silent_zygote.spawn_worker, {}, make_deadline())
     with abandoned[0] as over:
         assert over.ended()

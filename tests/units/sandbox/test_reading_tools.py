@@ -71,7 +71,7 @@ def test_every_unreadable_path_has_its_code(bench):
         assert outcome.code == code, path
         assert outcome.verdict == ("deny" if code in {"path_escape", "bad_name", "refused"} else "error")
         assert [fragment for fragment in ("\n", CANARY, str(user.parent)) if fragment in outcome.text] == []
-    assert bench.claims() == {}
+    assert bench.list_claims() == {}
 
 
 def test_unreadable_file_does_not_affect_the_others(tmp_path):

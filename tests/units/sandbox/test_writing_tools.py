@@ -52,7 +52,7 @@ def test_reads_see_pending_writes_and_their_names_are_taken(bench):
     call_write(bench, "t.md/x.md")
     for path in ("t.md", "a.md/x.md"):
         assert call_write(bench, path).code == "not_a_file"
-    assert list(bench.pending()) == ["user/a.md", "user/t.md/x.md", "user/topic/b.md"]
+    assert list(bench.list_pending()) == ["user/a.md", "user/t.md/x.md", "user/topic/b.md"]
 
 
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
@@ -63,14 +63,14 @@ def test_secret_is_rejected_or_redacted_by_the_policy(bench, tmp_path):
     refused += [call_edit(bench, "one", text) for text in (key, f"{key[:9]}\n{key[9:]}")]
     assert {(outcome.code, outcome.rule) for outcome in refused} == {("content_rejected", "secrets")}
     assert not any(key in outcome.text for outcome in refused)
-    assert bench.pending() == {}
+    assert bench.list_pending() == {}
     bench = make_bench(tmp_path / "redacting", make_strict_policy(content=Content(secrets="redact")))
     write_file(bench.user, "a.md", f"old {key}\n")
     notice = "; a possible secret was removed"
     assert call_write(bench, "b.md", f"a {key}\n").text == f"created user/b.md (26 bytes){notice}"
     assert call_edit(bench, "old", "new").text == f"changed user/a.md{notice}"
     contents = [b"new (redacted github-token)\n", b"a (redacted github-token)\n"]
-    assert [item.after for item in bench.pending().values()] == contents
+    assert [item.after for item in bench.list_pending().values()] == contents
     assert call_write(bench, "c.md", f"{key[:9]}\n{key[9:]}\n").rule == "secrets"
     assert call_write(bench, "c.md", "c\n").text == "created user/c.md (2 bytes)"
 
@@ -84,22 +84,22 @@ def test_first_write_or_edit_of_a_file_sets_its_claim(bench):
     call_edit(bench, "one", "two", "b.md")
     call_write(bench, "new.md", "one\n")
     assert call_edit(bench, "one", "two", "new.md").verdict == "allow"
-    assert bench.claims() == {
+    assert bench.list_claims() == {
         "user/a.md": compute_sha("zero\n"),
         "user/b.md": compute_sha("one\n"),
         "user/new.md": None,
     }
-    assert {path: item.base for path, item in bench.pending().items()} == bench.claims()
-    assert [item.after for item in bench.pending().values()] == [b"three\n", b"two\n", b"two\n"]
+    assert {path: item.base for path, item in bench.list_pending().items()} == bench.list_claims()
+    assert [item.after for item in bench.list_pending().values()] == [b"three\n", b"two\n", b"two\n"]
 
 
 def test_edit_keeps_crlf_shows_changes_and_can_replace_all(bench):
     write_file(bench.user, "a.md", "one\r\ntwo\r\nthree\r\n")
     assert call_edit(bench, "two", "2\r\n2½").text == "changed user/a.md\n2\t2\n3\t2½"
-    assert bench.pending()["user/a.md"].after == "one\r\n2\r\n2½\r\nthree\r\n".encode()
+    assert bench.list_pending()["user/a.md"].after == "one\r\n2\r\n2½\r\nthree\r\n".encode()
     write_file(bench.user, "b.md", "a b a\n" * 10)
     assert call_edit(bench, "a", "c", "b.md", replace_all=True).verdict == "allow"
-    assert bench.pending()["user/b.md"].after == b"c b c\n" * 10
+    assert bench.list_pending()["user/b.md"].after == b"c b c\n" * 10
     assert len(call_edit(bench, "c b c\nc b c", "z\n" * 300, "b.md", replace_all=True).text.split("\n")) < 60
 
 
@@ -124,7 +124,7 @@ def test_every_invalid_edit_has_its_code_and_bytes_are_counted(bench):
     )
     assert call_write(bench, "a.md", "é" * 600_000).code == "too_large"
     assert call_write(bench, "a.md", "é" * 70_000).code == "quota"
-    assert bench.pending() == {}
+    assert bench.list_pending() == {}
 
 
 UNWRITTEN = {
@@ -155,7 +155,7 @@ def test_every_invalid_write_has_its_code(bench):
     assert call_write(bench, "MEMORY.md") == absent, "the answer is equal whether it exists or not"
     (user / "AGENTS.md").symlink_to(outside / "secret.md")
     assert call_write(bench, "AGENTS.md").code == "refused"
-    assert bench.pending() == {}
+    assert bench.list_pending() == {}
 
 
 @pytest.mark.threat("T-PATH-09", control="folding")
@@ -210,4 +210,4 @@ def test_edit_does_not_show_lines_that_may_not_be_read(tmp_path):
     assert (done.verdict, done.text) == ("allow", "changed user/a.md")
     bench = make_bench(tmp_path, make_strict_policy(limits={"read_bytes": 20}), roots=bench.roots)
     assert call_edit(bench, "one", "two" * 20).code == "budget"
-    assert bench.pending() == {}
+    assert bench.list_pending() == {}

@@ -41,7 +41,7 @@ def lane_factory(state):
 
 @pytest.fixture
 def lane(lane_factory):
-    return lane_factory.lane()
+    return lane_factory.make_lane()
 
 
 def edit_task(factory, columns, task):
@@ -80,7 +80,7 @@ def test_exclusion_does_not_depend_on_the_order(lane_factory, lane):
 def test_edited_row_makes_the_ledger_unavailable(lane_factory):
     edits = {"arguments": "{", "shown": "no JSON", "trust": "king", "cancelled_by": "[]"}
     for column, value in edits.items():
-        lane = lane_factory.lane(column)
+        lane = lane_factory.make_lane(column)
         edit_task(lane_factory, f"{column} = '{value}'", submit_task(lane))
         catch_error(ManagedMemoryUnavailable, lane.claim, match="was changed after it was written")
 
@@ -104,13 +104,13 @@ def test_originator_sees_its_own_tasks():
 
 def submit_and_cancel(factory, *originators):
     with factory.state.ledger.transaction():
-        lane = factory.lane()
+        lane = factory.make_lane()
         return [lane.cancel(submit_task(lane, by=by).id, by).id for by in originators]
 
 
 def test_old_records_are_removed_per_token_but_not_pending_ones(lane_factory, lane, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 40)
-    other = lane_factory.lane("other")
+    other = lane_factory.make_lane("other")
     other_task = other.cancel(submit_task(other).id, OWNER)
     bot_tasks = [lane.cancel(submit_task(lane, by=BOT).id, BOT).id for _ in range(3)]
     pending = [start_task(lane).id, submit_task(lane).id]
@@ -122,7 +122,7 @@ def test_old_records_are_removed_per_token_but_not_pending_ones(lane_factory, la
 
 def test_tasks_are_read_page_by_page_newest_first(lane_factory):
     sent = submit_and_cancel(lane_factory, *[OWNER] * 5)
-    read = partial(lane_tasks.list_tasks, lane_factory.state.ledger, lane_factory.lane().workspace)
+    read = partial(lane_tasks.list_tasks, lane_factory.state.ledger, lane_factory.make_lane().workspace)
     first = read(limit=2)
     rest = read(before=first[-1].seq, limit=9)
     assert [task.id for task in (*first, *rest)] == sent[::-1]
@@ -180,7 +180,7 @@ def test_many_keys_that_expire_together_are_removed_together(tmp_path, monkeypat
 def test_excess_keys_are_removed_from_the_largest_sender_first(lane_factory, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 2)
     monkeypatch.setattr(reading, "MAX_KEYED", 8)
-    lane, sent = lane_factory.lane(), []
+    lane, sent = lane_factory.make_lane(), []
     with lane_factory.state.ledger.transaction():
         for number, by in enumerate([OWNER] * 2 + [BOT] * 10):
             sent.append(lane.cancel(submit_task(lane, by=by, repeat=f"k{number}").id, by).id)
@@ -190,7 +190,7 @@ def test_excess_keys_are_removed_from_the_largest_sender_first(lane_factory, mon
 def test_oldest_record_is_removed_among_equal_tokens(lane_factory, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 8)
     sent = submit_and_cancel(lane_factory, *[BOT] * 4, *[OWNER] * 4)
-    last = submit_task(lane_factory.lane(), by=Originator("third"))
+    last = submit_task(lane_factory.make_lane(), by=Originator("third"))
     assert [task.id for task in lane_factory.tasks()] == [*sent[1:], last.id]
 
 
@@ -208,7 +208,7 @@ def test_one_task_runs_at_a_time_for_many_threads(lane_factory, lane):
         submit_task(lane)
     (first,) = [task for task in run_together(8, lambda _: lane.claim()) if task is not None]
     assert lane.claim() is None
-    other = start_task(lane_factory.lane("other"))
+    other = start_task(lane_factory.make_lane("other"))
     catch_error(NotFound, lane.get, other.id)  # This lane does not contain it.
     catch_error(NotFound, lane.cancel, other.id, OWNER)
     lane.finish(first, DONE)
@@ -267,7 +267,7 @@ def test_idempotency_key_with_another_request_is_rejected(lane_factory, lane):
     assert lane_factory.pending() == 1
     for by in (Originator("bot"), BOT, Originator("bot", "2")):
         assert not lane.submit(make_new_task(by=by, repeat="k")).repeated
-    assert not lane_factory.lane("other").submit(make_new_task(repeat="k")).repeated
+    assert not lane_factory.make_lane("other").submit(make_new_task(repeat="k")).repeated
     arguments = {**ARGUMENTS, "scope": "user"}
     sent = replace(make_new_task(repeat="other"), arguments=arguments)
     retried = replace(sent, arguments=dict(reversed(arguments.items())))

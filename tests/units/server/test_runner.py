@@ -133,7 +133,7 @@ def ledger(engine, state, request, monkeypatch):
 
     def is_writable(wanted):
         if engine == "sqlite":
-            with state.ledger.bare() as connection:
+            with state.ledger.open_outside_transaction() as connection:
                 connection.execute(f"PRAGMA query_only = {int(not wanted)}")
             return
         verb, to = ("GRANT", "TO") if wanted else ("REVOKE", "FROM")
@@ -221,11 +221,11 @@ def test_end_and_next_start_are_one_server_transaction(bench, state):
 def test_end_and_next_start_are_one_transaction(bench, state):
     first, second = bench.submit(2)
     attempt, commits = bench.next_attempt(), []
-    with state.ledger.bare() as connection:
+    with state.ledger.open_outside_transaction() as connection:
         connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
     attempt.end(DONE)
     assert bench.next_attempt().task.id == second.id
-    with state.ledger.bare() as connection:
+    with state.ledger.open_outside_transaction() as connection:
         connection.set_trace_callback(None)
     assert (bench.lane.get(first.id).status, commits) == ("completed", ["COMMIT"])
 
@@ -295,7 +295,7 @@ def test_late_cancellation_keeps_that_of_the_next_task(make_bench, monkeypatch):
     monkeypatch.setattr(bench.writer, "run", cancel_late)
     assert bench.runner.cancel(first.id, OWNER).id == first.id
     with Cancel() as cancel:
-        bench.runner._begin(claimed[0], cancel)
+        bench.runner._mark_running(claimed[0], cancel)
         assert cancel.is_set()
 
 
@@ -416,7 +416,7 @@ def test_result_is_kept_although_the_next_task_is_unreadable(bench, state, monke
     assert (retried.task.id, retried.task.attempt) == (second.id, 1)
     retried.end(DONE)
     bench.wait_for(second, "completed")
-    statuses = [event.data["status"] for event in bench.factory.told() if event.task == first.id]
+    statuses = [event.data["status"] for event in bench.factory.read_events() if event.task == first.id]
     assert statuses == ["queued", "running", "completed"]
 
 
@@ -451,5 +451,5 @@ def test_turns_are_reported_and_a_failed_report_is_logged(bench, next_event):
     bench.wait_for(task, "completed")
     attempt.report({"status": "running", "turn": 2})
     bench.writer.run(lambda: None)
-    turns = [(event.data["status"], event.data.get("turn")) for event in bench.factory.told()]
+    turns = [(event.data["status"], event.data.get("turn")) for event in bench.factory.read_events()]
     assert turns == [("queued", None), ("running", None), ("running", 1), ("completed", None)]

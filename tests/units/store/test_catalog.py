@@ -47,7 +47,9 @@ def compute_key(rel):
 
 
 def test_entry_contains_its_file_fields_and_its_assessment(root):
-    root.put("topic/b.md", "---\nname: B\ndescription: D\ntype: user\nkeywords: [k, 'l m']\nother\n---\nbody")
+    root.write_file(
+        "topic/b.md", "---\nname: B\ndescription: D\ntype: user\nkeywords: [k, 'l m']\nother\n---\nbody"
+    )
     root.answers["topic/b.md"] = Assessment(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
     (entry,) = view.entries()
@@ -69,21 +71,25 @@ def test_path_that_is_not_an_entry_is_odd_with_a_reason(root, tmp_path):
     Path(os.fsdecode(os.fsencode(root.top) + b"/Z\xfcrich.md")).write_text("x")
     far, deep = "/".join(["l" * 250] * 4 + ["longer-than-that.md"]), "/".join("d" * (MAX_DEPTH - 1)) + "/x.md"
     for rel in ("ok.md", "new\nline.md", "a\u202eb/x.md", "NUL.md", deep, far):
-        root.put(rel)
+        root.write_file(rel)
     view = root.refresh()
     assert [entry.rel for entry in view.entries()] == ["ok.md"]
     assert root.find_differences(view) == {}  # It checks the reasons.
-    assert {item.path for item in view.odd()} >= {"new\\u{a}line.md", "a\\u{202e}b", "Z\\u{dcfc}rich.md"}
-    assert len(view.odd()) == 10
-    assert all(item.path.isprintable() for item in view.odd())
+    assert {item.path for item in view.list_odd_names()} >= {
+        "new\\u{a}line.md",
+        "a\\u{202e}b",
+        "Z\\u{dcfc}rich.md",
+    }
+    assert len(view.list_odd_names()) == 10
+    assert all(item.path.isprintable() for item in view.list_odd_names())
     assert "Z\udcfcrich.md" in view.names("")
     assert view.complete
     assert CANARY not in root.dump_tables()
 
 
 def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
-    root.put("large.md", b"# Large\n" + b"x" * MAX_FILE_BYTES)
-    root.put("just.md", b"x" * MAX_FILE_BYTES)
+    root.write_file("large.md", b"# Large\n" + b"x" * MAX_FILE_BYTES)
+    root.write_file("just.md", b"x" * MAX_FILE_BYTES)
     view = root.refresh()
     assert root.find_differences(view) == {}
     found = [(entry.readable, entry.trust) for entry in view.entries()]
@@ -91,7 +97,7 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
     assert root.asked == ["just.md"]
     assert (root.found("large"), root.found("just")) == ([], ["just.md"])
     assert root.lines()[compute_key("large.md")] == "- [large.md](large.md) — unreadable\n"
-    root.put("a/x.md", "# X\n")
+    root.write_file("a/x.md", "# X\n")
     for mode, readable in ((0o400, False), (0o700, True)):  # Listing is possible, entering is not.
         (root.top / "a").chmod(mode)
         with run_as_nobody(root.top):
@@ -101,7 +107,7 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
 
 def test_withheld_entry_leaves_no_text_in_any_row(root):
     text = f"---\nname: N{CANARY}\ndescription: D{CANARY}\nkeywords: [K{CANARY}]\nx{CANARY}\n---\nB{CANARY}"
-    root.put("t/held.md", text)
+    root.write_file("t/held.md", text)
     root.answers["t/held.md"] = Assessment(Trust.WORKSPACE, held="instructions")
     withheld = root.refresh().entry("t/held.md")
     assert CANARY not in root.dump_tables()
@@ -123,22 +129,22 @@ def test_too_many_names_make_the_view_incomplete(root, monkeypatch):
         return root.refresh(sweep=True)
 
     for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
-        root.put(rel)
+        root.write_file(rel)
     for limit, complete in ((4, False), (0, False), (5, True)):
         view = refresh_with_limit(limit)
-        assert (view.complete, view.odd() == ()) == (complete, complete)
+        assert (view.complete, view.list_odd_names() == ()) == (complete, complete)
     assert root.find_differences(view) == {}
-    root.put("a/3.md")
+    root.write_file("a/3.md")
     view = root.refresh()
     assert list_rels(view) == ["b.md", "c.md"]  # A folder that grows above the limit is skipped as a whole.
-    assert view.odd() == (OddName("a", "the memory contains more than 5 names"),)
+    assert view.list_odd_names() == (OddName("a", "the memory contains more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert list_rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
     monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
     (root.top / "b.md").unlink()
     (root.top / "c.md").unlink()
     view = root.refresh()
-    assert view.odd() == (OddName("a", LONG),)
+    assert view.list_odd_names() == (OddName("a", LONG),)
     assert (view.complete, view.entries(), view.names("a")) == (False, (), None)
 
 
@@ -146,14 +152,16 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
     monkeypatch.setattr(visit, "PENDING_CHARS", 0)
     for refreshed, numbers in (("", range(20)), ("again", range(0, 20, 2))):
         for number in numbers:
-            root.put(f"t{number % 3}/{number}.md", f"# Entry {number} {refreshed}\nword{number}{refreshed}\n")
+            root.write_file(
+                f"t{number % 3}/{number}.md", f"# Entry {number} {refreshed}\nword{number}{refreshed}\n"
+            )
         assert root.find_differences(root.refresh()) == {}
     (root.top / "t1/1.md").unlink()
     assert root.find_differences(root.refresh()) == {}
     assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
     before = root.lines()
-    root.put("t0/0.md", "# Other\n")
-    root.put("t9/new.md", "# New\n")
+    root.write_file("t0/0.md", "# Other\n")
+    root.write_file("t9/new.md", "# New\n")
 
     def fail(rel, _digest, _data):
         if rel == "t9/new.md":
@@ -169,8 +177,8 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
 def test_two_roots_in_one_catalog_are_separate(root, tmp_path):
     (tmp_path / "second").mkdir()
     with open_cataloged_root(tmp_path / "second") as other:
-        root.put("topic/a.md", "# First\n")
-        other.put("topic/a.md", "# Second\n")
+        root.write_file("topic/a.md", "# First\n")
+        other.write_file("topic/a.md", "# Second\n")
         one = root.refresh()
         two = View(root.catalog, "other", other.bound, other.assess).refresh("", ScanPlan())
         assert (one.entry("topic/a.md").name, two.entry("topic/a.md").name) == ("First", "Second")
@@ -189,7 +197,7 @@ def settled_root(root):
     """A catalog to which no time is too recent, with two topics and three levels."""
     root.clock = read_future_clock
     for rel in ("a.md", "one/b.md", "one/two/c.md", "one/two/three/d.md", "other/e.md"):
-        root.put(rel, f"# {rel}\n")
+        root.write_file(rel, f"# {rel}\n")
     root.refresh()
     return root
 
@@ -205,8 +213,11 @@ def list_rels(view):
 
 
 def test_change_within_the_clock_tick_of_a_refresh_is_found(root):
-    path = root.put("topic/a.md", "# Zero\n")
-    for name, change in {"One": lambda text: root.put("topic/a.md", text), "Two": path.write_text}.items():
+    path = root.write_file("topic/a.md", "# Zero\n")
+    for name, change in {
+        "One": lambda text: root.write_file("topic/a.md", text),
+        "Two": path.write_text,
+    }.items():
         root.refresh()
         change(f"# {name}\n")
         root.copy_current_times()
@@ -221,7 +232,7 @@ def test_edit_in_place_and_hard_link_are_found_by_a_sweep(settled_root, tmp_path
     for act, name, odd in links:
         act()
         view = refresh_and_compare(settled_root, sweep=True)
-        assert (getattr(view.entry(B), "name", None), view.odd()) == (name, odd)
+        assert (getattr(view.entry(B), "name", None), view.list_odd_names()) == (name, odd)
 
 
 def test_directory_that_replaced_another_is_listed(settled_root):
@@ -244,7 +255,7 @@ def test_unreadable_directory_hides_its_entries_until_readable(settled_root):
     with run_as_nobody(settled_root.top):
         view = settled_root.refresh()
         assert (view.complete, view.names("one")) == (False, None)
-        assert view.odd() == (OddName("one", LONG),)
+        assert view.list_odd_names() == (OddName("one", LONG),)
         assert list_rels(view) == ["a.md", "other/e.md"]
         changes = settled_root.catalog.rows("SELECT total_changes()")
         assert not settled_root.refresh().complete
@@ -294,7 +305,7 @@ def test_path_replaced_during_a_refresh_is_odd_and_no_entry(
 
     with act_at_call(OpenDirectory, "entries", 1, replace_path, after=True):
         view = settled_root.refresh()
-    assert (view.entry(B), view.odd(), view.complete) == (None, odd, complete)
+    assert (view.entry(B), view.list_odd_names(), view.complete) == (None, odd, complete)
     assert {"a.md", "other/e.md", neighbour} <= {*list_rels(view)}
     refresh_and_compare(settled_root)
 
@@ -307,7 +318,7 @@ def batched_root(root, monkeypatch):
     monkeypatch.setattr(visit, "BATCH", 3)
     root.clock = read_future_clock
     for rel in FILES:
-        root.put(rel, f"# Entry {rel}\n")
+        root.write_file(rel, f"# Entry {rel}\n")
     return root
 
 

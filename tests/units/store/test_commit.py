@@ -60,8 +60,14 @@ def read_entries(ground):
 @pytest.fixture
 def commit_changes(store_bench):
     """Return a function that commits something of each kind, in both roots, with new directories."""
-    made = [propose_new("user/new/n.md"), store_bench.edit("user/a.md"), propose_new("project/new/q.md")]
-    return lambda **more: store_bench.commit(*made, removals=[store_bench.gone("user/topic/t.md")], **more)
+    made = [
+        propose_new("user/new/n.md"),
+        store_bench.propose_edit("user/a.md"),
+        propose_new("project/new/q.md"),
+    ]
+    return lambda **more: store_bench.commit(
+        *made, removals=[store_bench.claim_removal("user/topic/t.md")], **more
+    )
 
 
 expect_unavailable = partial(catch_error, ManagedMemoryUnavailable)
@@ -71,9 +77,9 @@ raise_unavailable = make_raising_step(ManagedMemoryUnavailable("user", "the disk
 @both_engines
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_dry_run_equals_the_commit_and_its_files_are_private(store_bench, commit_changes):
-    before = store_bench.photograph()
+    before = store_bench.take_snapshot()
     preview = commit_changes(dry_run=True)
-    assert store_bench.photograph() == before
+    assert store_bench.take_snapshot() == before
     old = os.umask(0)
     try:
         assert commit_changes() == preview
@@ -96,7 +102,7 @@ MOMENTS = [
 def test_concurrent_write_is_kept_and_aborts_the_commit(
     store_bench, commit_changes, monkeypatch, path, method
 ):
-    at, real, expected = store_bench.base / path, getattr(Directory, method), store_bench.contents()
+    at, real, expected = store_bench.base / path, getattr(Directory, method), store_bench.read_contents()
     known = at.read_bytes() if at.exists() else None
 
     def write_as_peer(self, *args, **keywords):
@@ -107,12 +113,12 @@ def test_concurrent_write_is_kept_and_aborts_the_commit(
     monkeypatch.setattr(Directory, method, write_as_peer)
     assert catch_error(StoreConflict, commit_changes).paths == (path,)
     made = {"user/new": "d"} if known is None else {}
-    assert store_bench.contents() == {**expected, **made, path: compute_digest(b"a peer's")}
+    assert store_bench.read_contents() == {**expected, **made, path: compute_digest(b"a peer's")}
 
 
 def test_foreign_index_keeps_its_name_if_another_write_fails(store_bench):
     (store_bench.user / "MEMORY.md").write_bytes(b"mine\n")
-    before = store_bench.contents()
+    before = store_bench.read_contents()
     foreign = IndexFile(CanonicalPath("user", "MEMORY.md"), b"mine\n", b"ours\n", "memory-before-muniment.md")
     missing = IndexFile(CanonicalPath("user", "index/x.md"), b"never there\n", b"ours\n")
     with apply.lock_roots([store_bench.roots["user"]], make_deadline()) as locked:
@@ -123,7 +129,7 @@ def test_foreign_index_keeps_its_name_if_another_write_fails(store_bench):
             locked,
             partial(get_temporary_name, new_token()),
         )
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before
 
 
 @both_engines
@@ -144,14 +150,14 @@ FAULTS = [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the
 @pytest.mark.threat("T-IDX-02", control="rolled_back_files")
 @pytest.mark.parametrize(("call", "number", "reason"), FAULTS)
 def test_disk_fault_at_any_stage_leaves_no_trace(store_bench, commit_changes, call, number, reason):
-    before, reasons, done = store_bench.contents(), [], None
+    before, reasons, done = store_bench.read_contents(), [], None
     while done is None:
         with act_at_call(os, call, len(reasons) + 1, make_raising_step(OSError(number, os.strerror(number)))):
             try:
                 done = commit_changes()
             except ManagedMemoryUnavailable as error:
                 reasons.append(error.reason)
-        assert done or store_bench.contents() == before
+        assert done or store_bench.read_contents() == before
     assert len(reasons) >= 3
     assert all(reason in each for each in reasons)
     # The first fault after the entries is in an index, which is written but not synced.
@@ -167,13 +173,13 @@ def test_disk_fault_at_any_stage_leaves_no_trace(store_bench, commit_changes, ca
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_unwritable_ledger_leaves_no_trace_in_the_files(store_bench, commit_changes, step):
     store_bench.commit(propose_new("user/first.md"), propose_new("project/first.md"))
-    before, entries = store_bench.contents(), read_entries(store_bench)
+    before, entries = store_bench.read_contents(), read_entries(store_bench)
     task = {"run": make_run("task-1")}
     with patch.object(LedgerJournal, step, raise_unavailable):
         expect_unavailable(commit_changes, match="the disk reports an error", **task)
     assert read_entries(store_bench) == entries
     recover_roots(store_bench.state, store_bench.roots, STRICT, make_deadline())
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before
     # The task did not commit: a retry succeeds and updates the index.
     done = commit_changes(**task)
     assert not done.repeated
@@ -183,17 +189,17 @@ def test_unwritable_ledger_leaves_no_trace_in_the_files(store_bench, commit_chan
 
 @both_engines
 def test_failed_rollback_is_completed_before_the_next_commit(store_bench):
-    before = store_bench.contents()
+    before = store_bench.read_contents()
     with (
         patch.object(Directory, "sync", raise_unavailable),
         patch.object(apply, "_restore", raise_unavailable),
     ):
         both, message = (
-            (propose_new("user/n.md"), store_bench.edit("user/a.md")),
+            (propose_new("user/n.md"), store_bench.propose_edit("user/a.md")),
             r"change of user/a\.md.* cannot be rolled back",
         )
         expect_unavailable(store_bench.commit, *both, run=make_run("task-1"), match=message)
-    assert store_bench.contents() != before
+    assert store_bench.read_contents() != before
     assert any(
         "rolled back task-1" in note for note in store_bench.commit(propose_new("user/later.md")).notes
     )
@@ -202,7 +208,7 @@ def test_failed_rollback_is_completed_before_the_next_commit(store_bench):
 
 @pytest.mark.threat("T-RUN-02", control="late_commit")
 def test_deadline_or_cancel_stops_only_commits_not_yet_begun(store_bench):
-    before = store_bench.photograph()
+    before = store_bench.take_snapshot()
     catch_error(DeadlineExceeded, store_bench.commit, propose_new("user/n.md"), patience=make_deadline(-1))
     with Cancel() as cancel:
         late = {
@@ -210,7 +216,7 @@ def test_deadline_or_cancel_stops_only_commits_not_yet_begun(store_bench):
             "stamp": lambda data, *_rest: (cancel.set(), data)[1],
         }
         catch_error(Cancelled, store_bench.commit, propose_new("user/n.md"), **late)
-    assert store_bench.photograph() == before
+    assert store_bench.take_snapshot() == before
     with Cancel() as cancel, act_at_call(Directory, "stage", 1, cancel.set):
         store_bench.commit(
             propose_new("user/n.md"), propose_new("project/n.md"), patience=make_deadline(cancel=cancel)
@@ -223,7 +229,7 @@ def test_deadline_or_cancel_stops_only_commits_not_yet_begun(store_bench):
 @pytest.mark.usefixtures("before")
 def test_locked_root_is_waited_for_until_the_deadline(store_bench):
     """The holder of the lock may be the commit that looks interrupted."""
-    photograph, fd = store_bench.photograph(), os.open(store_bench.user, os.O_RDONLY)
+    photograph, fd = store_bench.take_snapshot(), os.open(store_bench.user, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         catch_error(
@@ -234,7 +240,7 @@ def test_locked_root_is_waited_for_until_the_deadline(store_bench):
         )
     finally:
         os.close(fd)
-    assert store_bench.photograph() == photograph
+    assert store_bench.take_snapshot() == photograph
     assert (
         len(list_unfinished(store_bench.state, [get_root_key(store_bench.state, store_bench.roots["user"])]))
         == 1
@@ -254,11 +260,16 @@ def kill_before_done():
 @pytest.fixture
 def before(store_bench):
     """Return the contents before a commit that was interrupted and never completed."""
-    contents = store_bench.contents()
-    changes = [propose_new("user/new/n.md", b"# N\nnew\n"), store_bench.edit("user/a.md", b"# A\nother\n")]
+    contents = store_bench.read_contents()
+    changes = [
+        propose_new("user/new/n.md", b"# N\nnew\n"),
+        store_bench.propose_edit("user/a.md", b"# A\nother\n"),
+    ]
     with kill_before_done():
-        store_bench.commit(*changes, removals=[store_bench.gone("user/topic/t.md")], run=make_run("task-1"))
-    assert store_bench.contents() != contents
+        store_bench.commit(
+            *changes, removals=[store_bench.claim_removal("user/topic/t.md")], run=make_run("task-1")
+        )
+    assert store_bench.read_contents() != contents
     return contents
 
 
@@ -268,22 +279,24 @@ def test_interrupted_commit_is_rolled_back_and_may_be_retried(store_bench, befor
     assert recover_bench(store_bench) == (ROLLED_BACK_NOTE,)
     index = (store_bench.user / "MEMORY.md").read_text()
     (store_bench.user / "MEMORY.md").unlink()
-    assert store_bench.contents() == before
+    assert store_bench.read_contents() == before
     assert "[A](a.md) — alpha" in index
     assert "N" not in index.partition("entries of user")[2]
     assert [record.kind for record in read_records(store_bench.state)] == ["recovery"]
     assert recover_bench(store_bench) == ()
-    assert not store_bench.commit(store_bench.edit("user/a.md", b"again\n"), run=make_run("task-1")).repeated
+    assert not store_bench.commit(
+        store_bench.propose_edit("user/a.md", b"again\n"), run=make_run("task-1")
+    ).repeated
     assert find_commit(store_bench.state, "task-1") is not None
 
 
 def test_recovery_without_write_access_only_notes_it(store_bench, before, monkeypatch):
-    contents = store_bench.contents()
+    contents = store_bench.read_contents()
     with monkeypatch.context() as patched:
         patched.setattr("muniment.policy.platforms.IS_LINUX", False)
         (note,) = recover_bench(store_bench)
     assert note.startswith("a commit in user was interrupted and is not rolled back on ")
-    assert store_bench.contents() == contents
+    assert store_bench.read_contents() == contents
     assert recover_bench(store_bench) == (ROLLED_BACK_NOTE,)
     assert before != contents
 
@@ -337,7 +350,7 @@ def test_link_placed_before_recovery_is_not_followed(store_bench, what, target):
 @both_engines
 def test_each_root_is_recovered_when_it_is_opened(store_bench):
     """A commit in two roots; the next one opens only one of them."""
-    changes = store_bench.edit("user/a.md", b"u\n"), store_bench.edit("project/p.md", b"p\n")
+    changes = store_bench.propose_edit("user/a.md", b"u\n"), store_bench.propose_edit("project/p.md", b"p\n")
     with kill_before_done():
         store_bench.commit(*changes, run=make_run("task-1"))
     project = store_bench.roots.pop("project")
@@ -345,7 +358,7 @@ def test_each_root_is_recovered_when_it_is_opened(store_bench):
     assert any(ROLLED_BACK_NOTE in note for note in done.notes)
     assert (store_bench.user / "a.md").read_bytes() == b"# A\nalpha\n"
     assert (store_bench.project / "p.md").read_bytes() == b"p\n"
-    store_bench.commit(store_bench.edit("user/a.md", b"later\n"))
+    store_bench.commit(store_bench.propose_edit("user/a.md", b"later\n"))
     store_bench.roots["project"] = project
     assert recover_bench(store_bench) == (ROLLED_BACK_NOTE,)
     assert (store_bench.project / "p.md").read_bytes() == b"# P\nproject\n"
@@ -523,13 +536,13 @@ def make_refusal(number):
 
 @pytest.mark.threat("T-RUN-02", control="rolled_back_files")
 def test_fault_or_interrupt_at_any_moment_changes_nothing(store_bench, writes):
-    before = store_bench.contents()
+    before = store_bench.read_contents()
 
     def expect_unchanged(owner, call, at, act, error, match=None, **more):
         with act_at_call(owner, call, at, act, **more) as calls:
             catch_error(error, apply_writes, writes, match=match)
         assert len(calls) >= at
-        assert store_bench.contents() == before, (call, at, more)
+        assert store_bench.read_contents() == before, (call, at, more)
 
     for call, times in {"write": 7, "fsync": 7, "mkdir": 3, "fchmod": 7}.items():
         for at in range(1, times + 1):
@@ -609,7 +622,7 @@ def test_plain_rename_is_logged(store_bench, monkeypatch):
     catch_error(ValueError, apply.seal_index_files, [nothing], match="cannot be removed")
     monkeypatch.setattr(_directory, "_renameat2", make_refusal(errno.EINVAL))
     monkeypatch.setattr(events, "emit", lambda event, **fields: logged.append((event, fields)))
-    store_bench.commit(propose_new("user/n.md"), store_bench.edit("user/a.md"))
+    store_bench.commit(propose_new("user/n.md"), store_bench.propose_edit("user/a.md"))
     assert len(logged) == 3  # With the index.
     assert logged[0] == ("commit_degraded", {"scope": "user", "landing": "plain_rename"})
 
@@ -726,11 +739,11 @@ def test_links_and_special_files_are_not_followed_or_removed(store_bench):
     for (one, other), make in product((paths, paths[::-1]), kinds):
         other.write_bytes(BEFORE)
         make(one)
-        before = store_bench.photograph()
+        before = store_bench.take_snapshot()
         opened = open_directory(store_bench.roots["user"].root, CanonicalPath("user", ""), create=False)
         with opened as directory:
             apply._restore(directory, "n.md", BEFORE, AFTER, TEMPORARY, is_begun=True)
-        assert store_bench.photograph() == before
+        assert store_bench.take_snapshot() == before
         one.unlink()
         other.unlink()
 

@@ -79,7 +79,11 @@ def is_nothing_left(ground, *texts):
 def commit_versions(ground, path, *versions):
     """Commit one version of `path` after the other, as `task-1` and so on."""
     for number, version in enumerate(versions, 1):
-        change = ground.edit(path, version) if (ground.base / path).exists() else propose_new(path, version)
+        change = (
+            ground.propose_edit(path, version)
+            if (ground.base / path).exists()
+            else propose_new(path, version)
+        )
         ground.commit(change, run=make_run(f"task-{number}"))
 
 
@@ -103,13 +107,13 @@ def test_all_versions_of_a_file_are_erased_with_their_digests(store_bench, erase
     begin(
         store_bench.state, CommitRow(0, make_run("task-4"), new_token(), changes=(row,))
     )  # An interrupted commit.
-    before = store_bench.contents()
+    before = store_bench.read_contents()
     assert find_left(store_bench, one, two)
     receipt = erase("user/x.md", erase_context)
     assert not (store_bench.user / "x.md").exists()
     digests = [digest(text).encode() for text in (one, two, three, b"short\n")]
     assert is_nothing_left(store_bench, one, two, three, interrupted_text, *digests)
-    after = store_bench.contents()
+    after = store_bench.read_contents()
     assert {path for path in before if before[path] != after.get(path)} == {"user/x.md", "user/MEMORY.md"}
     assert read_content(store_bench, "user/k.md", "task-k") == other_text
     assert (receipt.files, receipt.versions, {"task-1", "task-3"} < {*receipt.tasks}) == (1, 7, True)
@@ -237,9 +241,9 @@ def test_protected_entry_is_erased_only_by_its_exact_path(store_bench, erase_con
     store_bench.commit(
         propose_new("user/pinned/x.md", text), policy=make_lax_policy(), run=make_run("task-1")
     )
-    before = store_bench.photograph()
+    before = store_bench.take_snapshot()
     catch_error(errors.Refused, erase, "task-1", erase_context)
-    assert store_bench.photograph() == before
+    assert store_bench.take_snapshot() == before
     erase("user/pinned/x.md", erase_context)
     assert is_nothing_left(store_bench, text)
 
@@ -248,7 +252,7 @@ def test_invalid_target_is_rejected_and_nothing_changes(store_bench, erase_conte
     (store_bench.user / "link.md").symlink_to(store_bench.outside / "secret.md")
     store_bench.commit(propose_new("user/n.md"))
     store_bench.commit(propose_new("project/x.md"), run=make_run("task-1"))
-    before, previous_records = store_bench.photograph(), read_records(store_bench.state)
+    before, previous_records = store_bench.take_snapshot(), read_records(store_bench.state)
     rows = [
         ("user/MEMORY.md user/index/x.md /user", errors.Refused, "indexes are generated from entries"),
         ("user/none.md task-9", errors.NotFound, None),
@@ -272,7 +276,7 @@ def test_invalid_target_is_rejected_and_nothing_changes(store_bench, erase_conte
             "user/n.md",
             replace(erase_context, deadline=make_deadline(cancel=cancel)),
         )
-    assert store_bench.photograph() == before
+    assert store_bench.take_snapshot() == before
     assert read_records(store_bench.state) == previous_records
 
 
@@ -492,7 +496,7 @@ def test_running_task_with_the_text_must_end_first(store_bench, erase_context, l
     store_bench.commit(propose_new("user/x.md", text), run=make_run("task-1"))
     running = (start_task if when == "before" else submit_task)(lane, text.decode())
     monkeypatch.setattr(module, "_remove_files", lambda *args, **more: (lane.claim(), real(*args, **more))[1])
-    before = store_bench.contents(), read_records(store_bench.state)
+    before = store_bench.read_contents(), read_records(store_bench.state)
     assert plan_erasure("user/x.md", erase_context).lane_tasks == 1
     catch_error(
         errors.DeadlineExceeded,
@@ -501,7 +505,7 @@ def test_running_task_with_the_text_must_end_first(store_bench, erase_context, l
         erase_context,
         match=f"{running.id} is running and contains the text",
     )
-    assert when != "before" or (store_bench.contents(), read_records(store_bench.state)) == before
+    assert when != "before" or (store_bench.read_contents(), read_records(store_bench.state)) == before
     assert lane.get(running.id).arguments == {"content": text.decode()}
     lane.finish(lane.get(running.id), TaskOutcome("failed", error={"code": "remember_failed"}))
     erase("user/x.md", erase_context)

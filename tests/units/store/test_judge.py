@@ -37,12 +37,12 @@ from muniment.store.erase import EraseContext, erase
 
 def expect_error(ground, error, *changes, **more):
     """Return the error of a commit that changed nothing, and require it of a dry run too."""
-    before = ground.photograph()
+    before = ground.take_snapshot()
     with pytest.raises(error) as caught:
         ground.commit(*changes, **more)
     with pytest.raises(error):
         ground.commit(*changes, dry_run=True, **more)
-    assert ground.photograph() == before, changes
+    assert ground.take_snapshot() == before, changes
     return caught.value
 
 
@@ -163,7 +163,7 @@ def test_duplicate_nested_or_aliased_paths_are_rejected(store_bench):
     paths = ["user/t.md", "user/topic/A.md", "project/A.md", "user/fresh/a.md"]
     assert [change.path for change in store_bench.commit(*map(propose_new, paths)).changes] == paths
     (store_bench.user / "A.md").write_bytes(b"other")
-    assert commit_kinds(store_bench, store_bench.edit("user/a.md")) == ["modify"]
+    assert commit_kinds(store_bench, store_bench.propose_edit("user/a.md")) == ["modify"]
 
 
 REMOVAL = make_claim("user/a.md", INITIAL_FILES["user/a.md"])
@@ -180,9 +180,9 @@ def test_denied_removal_is_rejected_except_as_an_erasure(store_bench):
     for verb in (Verb.MODIFY, Verb.DELETE):
         terms = {"policy": make_policy_without(verb, on="/user/a.md")}
         expect_error(store_bench, errors.Refused, removals=[REMOVAL], **terms)
-        assert commit_kinds(store_bench, removals=[store_bench.gone("user/topic/t.md")], **terms) == [
-            "delete"
-        ]
+        assert commit_kinds(
+            store_bench, removals=[store_bench.claim_removal("user/topic/t.md")], **terms
+        ) == ["delete"]
         (store_bench.user / "topic" / "t.md").write_bytes(INITIAL_FILES["user/topic/t.md"])
     where = EraseContext(
         store_bench.state, store_bench.roots, make_policy_without(Verb.MODIFY, on="/user/**"), make_deadline()
@@ -236,7 +236,7 @@ def test_false_claims_are_conflicts_and_all_are_named(store_bench):
     claims = [
         *(
             make_claim("user/a.md", b"lie"),
-            store_bench.gone("user/topic/t.md"),
+            store_bench.claim_removal("user/topic/t.md"),
             make_claim("project/p.md", None),
         ),
         *(make_claim("user/none.md", b"x"), make_claim("user", b"x"), make_claim("user/topic", None)),
@@ -320,7 +320,7 @@ GATES["zero-width"] = "\u200b"
 def test_content_is_checked_after_stamping_and_must_be_utf_8(store_bench):
     for content in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"a\0b", b"\xf0\x9f\x98"):
         expect_error(store_bench, errors.ToolError, propose_new("user/x.md", content))
-        expect_error(store_bench, errors.ToolError, store_bench.edit("user/a.md", content))
+        expect_error(store_bench, errors.ToolError, store_bench.propose_edit("user/a.md", content))
     for gate, char in GATES.items():
         content = f"# fine\nnot {char} fine\n".encode()
         assert (
@@ -330,7 +330,7 @@ def test_content_is_checked_after_stamping_and_must_be_utf_8(store_bench):
             store_bench,
             errors.ContentRejected,
             propose_new("user/ok.md"),
-            store_bench.edit("user/a.md", content),
+            store_bench.propose_edit("user/a.md", content),
         )
     escaped = b'---\nname: "fine \\u202e not"\ndescription: D\n---\nbody\n'
     assert expect_error(store_bench, errors.ContentRejected, propose_new("user/x.md", escaped)).rule == "bidi"
@@ -349,15 +349,17 @@ def test_rejected_text_may_shrink_if_it_is_our_own(store_bench):
     open_policy = replace(STRICT, content=replace(STRICT.content, reject=()))
     cut, whole = b"# N\nnot \x1b[0m fine\n", b"# N\nnot \x1b[0m fine\nmore\n"
     (store_bench.user / "theirs.md").write_bytes(whole)
-    expect_error(store_bench, errors.ContentRejected, store_bench.edit("user/theirs.md", cut))
+    expect_error(store_bench, errors.ContentRejected, store_bench.propose_edit("user/theirs.md", cut))
     store_bench.commit(propose_new("user/ours.md", whole), policy=open_policy)
     expect_error(
-        store_bench, errors.ContentRejected, store_bench.edit("user/ours.md", b"# N\nother \x1b[0m\n")
+        store_bench, errors.ContentRejected, store_bench.propose_edit("user/ours.md", b"# N\nother \x1b[0m\n")
     )
-    assert commit_kinds(store_bench, store_bench.edit("user/ours.md", cut)) == ["modify"]
+    assert commit_kinds(store_bench, store_bench.propose_edit("user/ours.md", cut)) == ["modify"]
     (store_bench.user / "odd.md").write_bytes("\x1b[0m\nzero\u200bwidth\n".encode())
     expect_error(
-        store_bench, errors.ContentRejected, store_bench.edit("user/odd.md", "zero\u200bwidth\n".encode())
+        store_bench,
+        errors.ContentRejected,
+        store_bench.propose_edit("user/odd.md", "zero\u200bwidth\n".encode()),
     )
 
 
@@ -373,7 +375,7 @@ def test_file_one_byte_above_the_maximum_is_too_large(store_bench):
 @pytest.mark.threat("T-RUN-01", control="judged_budgets")
 def test_run_over_its_budget_is_rejected_before_any_write(store_bench, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.tools.workbench.Workbench.change_set", lambda _: proposed)
-    before, roots = store_bench.photograph(), {"user": store_bench.user}
+    before, roots = store_bench.take_snapshot(), {"user": store_bench.user}
     policy = replace(make_lax_policy(write_bytes=10), confinement=ConfinementRequirement(require="none"))
     with Sandbox(policy, roots, in_process=True) as box:
         box.call("ls", {"path": "user"})
@@ -381,7 +383,7 @@ def test_run_over_its_budget_is_rejected_before_any_write(store_bench, monkeypat
             proposed = make_change_set(propose_new(f"user/{number}.md", b"x" * size) for number in paths)
             with pytest.raises(errors.RememberRefused, match="than a run may write"):
                 box.commit()
-            assert store_bench.photograph() == before
+            assert store_bench.take_snapshot() == before
         proposed = make_change_set(propose_new(f"user/{number}.md", b"x" * 5) for number in range(2))
         assert len(box.commit().changes) == 2
 
@@ -392,10 +394,10 @@ def test_quotas_limit_files_and_bytes_of_a_scope(store_bench):
 
     policy = make_lax_policy(max_file_bytes=12)
     assert "12 bytes" in str(expect_quota_error(policy, propose_new("user/x.md", b"x" * 13)))
-    expect_quota_error(policy, store_bench.edit("user/a.md", b"x" * 13))
+    expect_quota_error(policy, store_bench.propose_edit("user/a.md", b"x" * 13))
     policy = make_lax_policy(max_total_bytes=30)  # `user` has 20 bytes, `project` 12.
     expect_quota_error(policy, propose_new("user/x.md", b"x" * 11))
-    expect_quota_error(policy, store_bench.edit("user/a.md", b"x" * 21))
+    expect_quota_error(policy, store_bench.propose_edit("user/a.md", b"x" * 21))
     store_bench.commit(
         propose_new("user/x.md", b"x" * 10), propose_new("project/x.md", b"x" * 10), policy=policy
     )
@@ -403,7 +405,7 @@ def test_quotas_limit_files_and_bytes_of_a_scope(store_bench):
     expect_quota_error(policy, propose_new("user/y.md"), propose_new("user/z.md"))
     store_bench.commit(propose_new("user/y.md", b"x" * 12), propose_new("project/y.md"), policy=policy)
     expect_quota_error(policy, propose_new("user/z.md"))
-    store_bench.commit(store_bench.edit("user/x.md"), policy=policy)
+    store_bench.commit(store_bench.propose_edit("user/x.md"), policy=policy)
     # A quota counts only the files that match its patterns.
     narrow = replace(make_lax_policy(max_files=1).quotas[0], paths=("/user/topic/**",), id="topics")
     policy = replace(make_lax_policy(), quotas=(narrow, make_lax_policy().quotas[0]))
@@ -416,9 +418,9 @@ def test_scope_over_its_quota_may_shrink_but_not_grow(store_bench):
     a, t = "user/a.md", "user/topic/t.md"
     for contents in ({a: b"x" * 9}, {a: b"y" * 9}, {a: b"y" * 6, t: b"z" * 13}):
         store_bench.commit(
-            *(store_bench.edit(path, content) for path, content in contents.items()), policy=policy
+            *(store_bench.propose_edit(path, content) for path, content in contents.items()), policy=policy
         )
-    expect_error(store_bench, errors.QuotaExceeded, store_bench.edit(a, b"y" * 7), policy=policy)
+    expect_error(store_bench, errors.QuotaExceeded, store_bench.propose_edit(a, b"y" * 7), policy=policy)
     expect_error(store_bench, errors.QuotaExceeded, propose_new("user/x.md", b""), policy=policy)
 
 
@@ -426,7 +428,7 @@ def test_changes_get_the_content_on_disk_and_empty_sets_pass(store_bench):
     check_paths(ChangeSet())
     assert drop_conflicting([ChangeSet()], {}) == ((ChangeSet(),), ())
     assert judge_changes(store_bench).change_set == ChangeSet()
-    (only,) = draft(store_bench, store_bench.edit("user/a.md", b"after")).changes
+    (only,) = draft(store_bench, store_bench.propose_edit("user/a.md", b"after")).changes
     assert only.path.text == "user/a.md"
     assert (only.before, only.after) == (INITIAL_FILES["user/a.md"], b"after")
 
@@ -467,7 +469,7 @@ def test_another_name_bypasses_no_denial_and_replaces_nothing(store_bench):
     for path in ("user/MEMORY.md", "user/index/x.md", "user/pinned/x.md", "user/AGENTS.md"):
         (store_bench.base / path).parent.mkdir(exist_ok=True)
         (store_bench.base / path).write_bytes(b"")
-        before = store_bench.photograph()
+        before = store_bench.take_snapshot()
         with pytest.raises(Refused):
             store_bench.commit(propose_new(path), settle_names=True)
     (layer,) = make_lax_policy().layers
@@ -475,8 +477,8 @@ def test_another_name_bypasses_no_denial_and_replaces_nothing(store_bench):
     creating = replace(layer, allow=(replace(rule, verbs=("create",)),))
     policy = replace(make_lax_policy(), layers=(creating,))
     with pytest.raises(Refused):
-        store_bench.commit(store_bench.edit("user/a.md"), settle_names=True, policy=policy)
-    assert store_bench.photograph() == before
+        store_bench.commit(store_bench.propose_edit("user/a.md"), settle_names=True, policy=policy)
+    assert store_bench.take_snapshot() == before
     claims = [make_claim("user/a.md", None), make_claim("user/topic/t.md", b"guessed")]  # They are ignored.
     assert commit_settled(store_bench, "user/a.md", claims=claims) == ["user/a-2.md"]
 
@@ -493,7 +495,7 @@ def test_too_long_name_is_cut_between_characters(store_bench, monkeypatch):
             assert len(name.encode()) <= MAX_SEGMENT_BYTES
             assert stem.startswith(name.removesuffix(f"-{number}.md"))
     monkeypatch.setattr(naming, "MAX_SUFFIX", 3)
-    before = store_bench.photograph()
+    before = store_bench.take_snapshot()
     with pytest.raises(QuotaExceeded):
         commit_settled(store_bench, f"user/{stem}.md")
-    assert store_bench.photograph() == before
+    assert store_bench.take_snapshot() == before

@@ -368,7 +368,10 @@ def test_restored_state_starts_a_new_series(state, tmp_path, how):
     directory, backup = state.directory, tmp_path / "backup"
     backup.mkdir()
     if how == "as documented":  # `sqlite3 ledger.db .backup`, while the state is open
-        with closing(sqlite3.connect(backup / "ledger.db")) as made, state.ledger.bare() as connection:
+        with (
+            closing(sqlite3.connect(backup / "ledger.db")) as made,
+            state.ledger.open_outside_transaction() as connection,
+        ):
             connection.backup(made)
     state.close()
     if how != "as documented":

@@ -128,18 +128,18 @@ def test_pending_review_is_not_part_of_history_or_recovery(store_bench):
     state, key = store_bench.state, ledger.get_root_key(store_bench.state, store_bench.roots["user"])
     pending_change, edited = (
         propose_new("user/n.md", b"waits\n"),
-        store_bench.edit("user/a.md", b"waits too\n"),
+        store_bench.propose_edit("user/a.md", b"waits too\n"),
     )
     found, contents = (
         submit_review(store_bench, pending_change, edited, task="task-1"),
-        store_bench.contents(),
+        store_bench.read_contents(),
     )
     for rel, text in (("n.md", b"waits\n"), ("a.md", b"waits too\n")):
         assert ledger.find_source(state, key, rel, digest(text)) is None
         assert not ledger.is_known(state, key, rel, digest(text))
     assert ledger.list_unfinished(state, [key]) == ledger.read_history(state, {key: "user"}) == ()
     assert recover_roots(state, store_bench.roots, STRICT, make_deadline()) == ()
-    assert ([each.id for each in read_pending(state)], store_bench.contents()) == ([found], contents)
+    assert ([each.id for each in read_pending(state)], store_bench.read_contents()) == ([found], contents)
     store_bench.commit(propose_new("user/other.md"), run=make_run("task-1"))  # It needs no review here.
     assert [each.id for each in read_pending(state)] == [found]
     reject_review(store_bench, found)
@@ -221,7 +221,7 @@ def test_record_has_digests_but_no_content_or_pending_name(store_bench):
     submit_review(
         store_bench,
         propose_new("user/canary/7f3a.md", b"the content itself\n"),
-        store_bench.edit("user/a.md", b"other\n"),
+        store_bench.propose_edit("user/a.md", b"other\n"),
     )
     (record,) = read_records(store_bench.state)
     pending_path, existing_path = record.body["paths"]
@@ -247,7 +247,7 @@ def test_preview_shows_text_difference_and_dependencies():
     text = render_preview(each)
     assert "user/n.md (new, trust agent)\n@ line 1\n+ one\n+ two\n" in text
     assert "waits because it comes from outside" in text
-    assert text.splitlines()[-1] == f"digest {each.digest(POLICY)}"
+    assert text.splitlines()[-1] == f"digest {each.compute_digest(POLICY)}"
     before = b"one\ntwo\nthree\n"
     each = make_pending(ProposedFile("user/a.md", digest(before), b"one\n2\nthree\n"))
     assert "@ line 2\n- two\n+ 2\ncomplete text:\n| one\n| 2\n| three\n" in render_preview(each, a=before)
@@ -296,7 +296,7 @@ def test_digest_covers_the_decided_content_and_the_policy():
     others += [{"change_set": assign_trust(base.change_set, {"user/n.md": Trust.OWNER})}]
     others += [{"roots": {"user": "another"}}]
     for other in others:
-        assert replace(base, **other).digest(POLICY) != base.digest(POLICY), other
-    assert base.digest(OTHER) != base.digest(POLICY)
+        assert replace(base, **other).compute_digest(POLICY) != base.compute_digest(POLICY), other
+    assert base.compute_digest(OTHER) != base.compute_digest(POLICY)
     same = replace(base, id="r000000", reasons=(), run=make_run("task-2", at="later"), policy=OTHER)
-    assert same.digest(POLICY) == base.digest(POLICY)
+    assert same.compute_digest(POLICY) == base.compute_digest(POLICY)

@@ -139,9 +139,9 @@ def test_hanging_process_is_waited_for_only_so_long(directory, monkeypatch):
         reader = two.ledger._connection.execute("SELECT * FROM record UNION ALL SELECT * FROM record")
         reader.fetchone()
         append(one, AT, "test", None, {})
-        expect_unavailable(one.ledger.drain, match="locked")
+        expect_unavailable(one.ledger.truncate_log, match="locked")
         reader.close()
-        one.ledger.drain()
+        one.ledger.truncate_log()
         assert (directory / "ledger.db-wal").stat().st_size == 0
 
 
@@ -353,8 +353,8 @@ def count_in_other_process(directory, table="record"):
 READERS = {
     "a second state": lambda directory, _: State(directory).close(),
     "a second connection": lambda directory, _: Database(directory / "ledger.db", synchronous="FULL").close(),
-    "its bytes": lambda _, state: list(state.blocks("ledger.db", 15)),
-    "the index of its log": lambda _, state: list(state.blocks("ledger.db-shm", 15)),
+    "its bytes": lambda _, state: list(state.read_blocks("ledger.db", 15)),
+    "the index of its log": lambda _, state: list(state.read_blocks("ledger.db-shm", 15)),
 }
 
 
@@ -434,7 +434,7 @@ def db(tmp_path):
 
 def call_when_started(db, act):
     """Make the queries above call `act` when they start."""
-    with db.bare() as connection:
+    with db.open_outside_transaction() as connection:
         connection.create_function("begun", 0, lambda: (act(), 1)[1])
 
 

@@ -46,7 +46,7 @@ def find_words(made, clock):
     with closing(CatalogWatcher(made.state, clock=clock)) as watcher:
 
         def find_words(word=None, patience=FOREVER):
-            view = watcher.open_view(made.place.roots["user"], made.place.policy, patience)
+            view = watcher.open_view(made.context.roots["user"], made.context.policy, patience)
             found = made.state.catalog.rows(
                 "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
                 (word or "about",),
@@ -77,7 +77,7 @@ def append_text(file, text):
 
 def test_append_of_another_process_is_found_without_idle_calls(made, find_words, status_calls):
     for number in range(5):
-        append_text(made.file("user/b/two.md"), f" zebra{number}")
+        append_text(made.get_file_path("user/b/two.md"), f" zebra{number}")
         assert find_words(f"zebra{number}") == ["b/two.md"]
     status_calls.clear()
     assert len(find_words()) == 6
@@ -87,7 +87,7 @@ def test_append_of_another_process_is_found_without_idle_calls(made, find_words,
 def test_name_with_a_failing_status_is_still_listed(made, find_words, monkeypatch):
     for _ in range(2):
         find_words()
-    append_text(made.file("user/b/two.md"), " zebra")
+    append_text(made.get_file_path("user/b/two.md"), " zebra")
     real = os.stat
 
     def stat_or_fail(name, *rest, **terms):
@@ -111,21 +111,21 @@ def test_folder_that_cannot_be_opened_ends_the_watch(made, find_words, monkeypat
     monkeypatch.setattr(subject, "OpenDirectory", open_or_fail)
     find_words()
     monkeypatch.setattr(subject, "OpenDirectory", real)
-    made.put("user/b/three.md", "A zebra\n")
+    made.write_files("user/b/three.md", "A zebra\n")
     assert find_words("zebra") == ["b/three.md"]
     assert [each["event"] for each in logged_events()] == ["memory_not_watched"]
 
 
 def view_closed_root(made, find_words):
     """Return the view of the root `user` after it was closed."""
-    made.put("user/b/three.md", "About b three\n")
-    return find_words.looks.view(made.place.roots["user"], made.place.policy, FOREVER)
+    made.write_files("user/b/three.md", "About b three\n")
+    return find_words.looks.view(made.context.roots["user"], made.context.policy, FOREVER)
 
 
 def test_closed_root_blocks_nothing(made, find_words):
     for _ in range(2):
         find_words()
-    made.place.roots["user"].close()
+    made.context.roots["user"].close()
     view = view_closed_root(made, find_words)
     assert not view.complete
 
@@ -136,17 +136,17 @@ def test_only_changed_names_are_read_except_by_a_new_view(made, find_words, monk
     for _ in range(2):
         find_words()
     listed.clear()
-    made.put("user/b/three.md", "About b three\n")
-    made.file("user/b/one.md").unlink()
-    made.file("user/a/two.md").rename(made.file("user/c/three.md"))
-    (made.file("user/b/one.md").parent / "odd name?.md").write_text("About nothing\n")
+    made.write_files("user/b/three.md", "About b three\n")
+    made.get_file_path("user/b/one.md").unlink()
+    made.get_file_path("user/a/two.md").rename(made.get_file_path("user/c/three.md"))
+    (made.get_file_path("user/b/one.md").parent / "odd name?.md").write_text("About nothing\n")
     assert find_words() == ["a/one.md", "b/three.md", "b/two.md", "c/one.md", "c/three.md", "c/two.md"]
     assert listed == []
-    view = open_view(made.state, made.place.roots["user"], made.place.policy)
+    view = open_view(made.state, made.context.roots["user"], made.context.policy)
     assert listed == [1, 1, 1]
     assert view.names("b") == {"three.md", "two.md", "odd name?.md"}
-    (made.file("user/b/two.md").parent / "new").mkdir()
-    made.put("user/b/new/four.md", "About b four\n")
+    (made.get_file_path("user/b/two.md").parent / "new").mkdir()
+    made.write_files("user/b/new/four.md", "About b four\n")
     assert "b/new/four.md" in find_words()
     assert listed[3:] != []
 
@@ -154,8 +154,8 @@ def test_only_changed_names_are_read_except_by_a_new_view(made, find_words, monk
 def test_new_deep_directories_and_late_files_are_found(made, find_words, monkeypatch):
     find_words()
     find_words()
-    made.put("user/d/e/f/new.md", "A walrus\n")
-    real, late = subject.Watch.watch, [lambda: made.put("user/d/e/late.md", "A late walrus\n")]
+    made.write_files("user/d/e/f/new.md", "A walrus\n")
+    real, late = subject.Watch.watch, [lambda: made.write_files("user/d/e/late.md", "A late walrus\n")]
 
     def follow(self, root, directories):
         if late:
@@ -164,15 +164,15 @@ def test_new_deep_directories_and_late_files_are_found(made, find_words, monkeyp
 
     monkeypatch.setattr(subject.Watch, "follow", follow)
     assert find_words("walrus") == ["d/e/f/new.md", "d/e/late.md"]
-    made.file("user/d").rename(made.file("user/g"))
+    made.get_file_path("user/d").rename(made.get_file_path("user/g"))
     assert find_words("walrus") == ["g/e/f/new.md", "g/e/late.md"]
-    append_text(made.file("user/g/e/f/new.md"), " and a narwhal")
+    append_text(made.get_file_path("user/g/e/f/new.md"), " and a narwhal")
     assert find_words("narwhal") == ["g/e/f/new.md"]
 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_directories_that_replaced_others_are_watched(made, find_words, tmp_path, monkeypatch, lost):
-    made.put("user/d/e/one.md", "An old walrus\n")
+    made.write_files("user/d/e/one.md", "An old walrus\n")
     new, away = tmp_path / "new", tmp_path / "away"
     (new / "e").mkdir(parents=True)
     (new / "e/one.md").write_text("A new walrus\n")
@@ -180,32 +180,32 @@ def test_directories_that_replaced_others_are_watched(made, find_words, tmp_path
         assert find_words("walrus") == ["d/e/one.md"]
     if lost:
         monkeypatch.setattr(subject, "_OVERFLOW", 0x800)  # Together with the move itself.
-    made.file("user/d").rename(away)
-    new.rename(made.file("user/d"))
+    made.get_file_path("user/d").rename(away)
+    new.rename(made.get_file_path("user/d"))
     assert find_words("new") == ["d/e/one.md"]
     monkeypatch.setattr(subject, "_OVERFLOW", 0x4000)
-    append_text(made.file("user/d/e/one.md"), " and a narwhal")
+    append_text(made.get_file_path("user/d/e/one.md"), " and a narwhal")
     append_text(away / "e/one.md", " and a zebra")
     assert (find_words("narwhal"), find_words("zebra")) == (["d/e/one.md"], [])
 
 
 def test_moved_directory_is_watched_only_at_its_new_path(made):
     for name in "xy":
-        made.put(f"user/p/{name}/a/one.md", "A walrus\n")
-    made.file("user/p/y/a/one.md").unlink()
-    made.file("user/p/y/a").rmdir()
-    root, watched = made.place.roots["user"].root, {"", "p", "p/x", "p/x/a", "p/y"}
+        made.write_files(f"user/p/{name}/a/one.md", "A walrus\n")
+    made.get_file_path("user/p/y/a/one.md").unlink()
+    made.get_file_path("user/p/y/a").rmdir()
+    root, watched = made.context.roots["user"].root, {"", "p", "p/x", "p/x/a", "p/y"}
     with closing(subject.Watch()) as watch:
         watch.watch(root, watched)
-        made.file("user/p/x/a").rename(made.file("user/p/y/a"))
+        made.get_file_path("user/p/x/a").rename(made.get_file_path("user/p/y/a"))
         assert watch.watch(root, {*watched, "p/y/a"}) == ["p/y/a"]
-        made.file("user/p").rename(made.file("user/q"))
+        made.get_file_path("user/p").rename(made.get_file_path("user/q"))
         assert {"", "p", "p/x", "p/y/a"} <= watch.read_changes().keys()
         assert watch.watch(root, {"", "q/y/a"}) == ["q/y/a"]
-        append_text(made.file("user/q/y/a/one.md"), " and a narwhal")
+        append_text(made.get_file_path("user/q/y/a/one.md"), " and a narwhal")
         assert watch.read_changes() == {"q/y/a": {"one.md"}}
         watch.watch(root, {""})
-        append_text(made.file("user/q/y/a/one.md"), " and a zebra")
+        append_text(made.get_file_path("user/q/y/a/one.md"), " and a zebra")
         assert watch.read_changes() == {}
         watch.close()
 
@@ -216,12 +216,12 @@ def test_view_ends_while_directories_are_created(made, find_words, monkeypatch):
     real, number = subject.Watch.watch, count()
 
     def follow(self, root, directories):
-        made.put(f"user/{next(number)}/new.md", "A walrus\n")
+        made.write_files(f"user/{next(number)}/new.md", "A walrus\n")
         return real(self, root, directories)
 
     with monkeypatch.context() as storm:
         storm.setattr(subject.Watch, "follow", follow)
-        made.put("user/first/new.md", "A walrus\n")
+        made.write_files("user/first/new.md", "A walrus\n")
         assert "first/new.md" in find_words("walrus")
         assert next(number) < 30
     assert len(find_words("walrus")) == next(number)
@@ -230,7 +230,7 @@ def test_view_ends_while_directories_are_created(made, find_words, monkeypatch):
 def test_failed_view_loses_no_notification(made, find_words, monkeypatch):
     find_words()
     find_words()
-    append_text(made.file("user/a/one.md"), " zebra")
+    append_text(made.get_file_path("user/a/one.md"), " zebra")
     with monkeypatch.context() as broken:
         broken.setattr(visit.Visit, "run", Mock(side_effect=Cancelled("given up")))
         with pytest.raises(Cancelled):
@@ -249,12 +249,12 @@ def test_lost_notifications_lead_to_a_full_listing(made, find_words, logged_even
     find_words()
     if lost == "count":
         monkeypatch.setattr(subject, "_OVERFLOW", 0x2)
-        append_text(made.file("user/a/one.md"), " zebra")
+        append_text(made.get_file_path("user/a/one.md"), " zebra")
     if lost == "watches":
         monkeypatch.setattr(subject, "MAX_WATCHED_DIRECTORIES", 3)
-    made.put("user/h/new.md", "A zebra\n")
+    made.write_files("user/h/new.md", "A zebra\n")
     assert find_words("zebra") == [*(["a/one.md"] if lost == "count" else []), "h/new.md"]
-    made.put("user/i/new.md", "A walrus\n")
+    made.write_files("user/i/new.md", "A walrus\n")
     assert find_words("walrus") == ["i/new.md"]
     events = [each["event"] for each in logged_events() if each["event"] == "memory_not_watched"]
     assert len(events) == (lost != "count")
@@ -263,7 +263,7 @@ def test_lost_notifications_lead_to_a_full_listing(made, find_words, logged_even
 def test_every_file_is_swept_once_a_minute_without_a_watch(made, find_words, clock, monkeypatch):
     monkeypatch.setattr(subject.Watch, "__init__", Mock(side_effect=OSError(errno.EMFILE, "none left")))
     find_words()
-    append_text(made.file("user/c/one.md"), " zebra")
+    append_text(made.get_file_path("user/c/one.md"), " zebra")
     clock.advance(subject.SWEEP_SECONDS - 1)
     assert find_words("zebra") == []
     with monkeypatch.context() as none_left:
@@ -306,19 +306,19 @@ def test_sweep_has_ended_when_the_roots_are_closed(tmp_path, monkeypatch):
     sweep = EndlessSweep(monkeypatch)
     with open_bench(tmp_path, entries=TREE) as made:
         for _ in range(2):
-            get_watcher(made.state).open_view(made.place.roots["user"], made.place.policy, FOREVER)
+            get_watcher(made.state).open_view(made.context.roots["user"], made.context.policy, FOREVER)
         assert sweep.started.wait(WAIT)
     assert sweep.root_was_open == [True]
 
 
 def test_many_files_are_swept_once_a_minute_by_new_processes(made, status_calls, monkeypatch):
     monkeypatch.setattr(subject, "FEW_FILES", 3)
-    root = made.place.roots["user"]
+    root = made.context.roots["user"]
 
     def count_status_calls():
         status_calls.clear()
         with closing(CatalogWatcher(made.state)) as watcher:
-            watcher.open_view(root, made.place.policy, FOREVER)
+            watcher.open_view(root, made.context.policy, FOREVER)
         return sum(name.endswith(".md") for name in status_calls)
 
     assert (count_status_calls(), count_status_calls(), count_status_calls()) == (0, 6, 0)
@@ -333,8 +333,8 @@ def test_link_in_place_of_a_directory_is_not_watched(made, find_words, tmp_path)
     find_words()
     find_words()
     outside = tmp_path / "elsewhere"
-    made.file("user/a").rename(outside)
-    made.file("user/a").symlink_to(outside)
+    made.get_file_path("user/a").rename(outside)
+    made.get_file_path("user/a").symlink_to(outside)
     assert [rel for rel in find_words() if rel.startswith("a/")] == []
     os.truncate(outside / "one.md", 0)
     assert find_words.looks._watched[next(iter(find_words.looks._watched))]._watch.changed() == {}
@@ -352,33 +352,33 @@ class NotifiedLook(ScanPlan):
 
 
 def test_directory_is_listed_if_names_are_not_enough(made, monkeypatch):
-    root, policy = made.place.roots["user"], made.place.policy
+    root, policy = made.context.roots["user"], made.context.policy
     open_view(made.state, root, policy)
 
     def view_with(names):
         return open_view(made.state, root, policy, scan_plan=NotifiedLook({"b": names}))
 
-    made.file("user/b/one.md").unlink()
-    made.put("user/b/one.md/deep.md", "About a folder\n")
+    made.get_file_path("user/b/one.md").unlink()
+    made.write_files("user/b/one.md/deep.md", "About a folder\n")
     assert view_with({"one.md"}).names("b/one.md") == {"deep.md"}
-    shutil.rmtree(made.file("user/b/one.md"))
-    made.put("user/b/one.md", "About b again\n")
+    shutil.rmtree(made.get_file_path("user/b/one.md"))
+    made.write_files("user/b/one.md", "About b again\n")
     assert view_with({"one.md"}).names("b/one.md") is None
-    made.file("user/b").rename(made.file("user/old"))
-    made.put("user/b/other.md", "About another\n")
+    made.get_file_path("user/b").rename(made.get_file_path("user/old"))
+    made.write_files("user/b/other.md", "About another\n")
     assert view_with({"two.md"}).names("b") == {"other.md"}
     with monkeypatch.context() as few:
         few.setattr(visit, "MAX_NAMES", 5)
-        made.put("user/b/more.md", "About more\n")
+        made.write_files("user/b/more.md", "About more\n")
         assert not view_with({"more.md"}).complete
     assert view_with({"more.md"}).names("b") == {"more.md", "other.md"}
-    shutil.rmtree(made.file("user/b"))
+    shutil.rmtree(made.get_file_path("user/b"))
     assert view_with({"more.md"}).names("b") is None
 
 
 def test_watched_roots_are_bounded(made, find_words, monkeypatch):
     monkeypatch.setattr(subject, "MAX_ROOTS", 0)
     for number in range(3):
-        made.put(f"user/b/{number}.md", f"About b {number}\n")
+        made.write_files(f"user/b/{number}.md", f"About b {number}\n")
         assert f"b/{number}.md" in find_words()
     assert not any(each._watch for each in find_words.looks._watched.values())

@@ -69,7 +69,7 @@ FILES = st.lists(st.tuples(NAMES, LINES | VALUES.map(json.dumps) | EXPORTED | FR
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_item_of_any_file_is_imported_and_counted(open_memory, name):
-    place = open_memory().place
+    place = open_memory().context
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
     @given(FILES, st.sampled_from(Trust))
