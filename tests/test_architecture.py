@@ -543,7 +543,7 @@ ALLOWED_MODULES = {
 
 def test_worker_loads_only_listed_modules():
     with make_zygote("memory_service:modules") as zygote, zygote.spawn_worker({}, make_deadline()) as worker:
-        inventory, _ = worker.receive(max_body=0, patience=make_deadline())
+        inventory, _ = worker.receive(max_body=0, deadline=make_deadline())
     loaded_modules = set(inventory["modules"])
     assert not {
         name for name in loaded_modules for bad in FORBIDDEN if name == bad or name.startswith(f"{bad}.")

@@ -90,7 +90,7 @@ def test_interrupt_after_a_finished_commit_keeps_its_files(store_bench):
     interrupt_commit = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
     with patch.object(LedgerJournal, "finish", interrupt_commit), pytest.raises(KeyboardInterrupt):
         store_bench.commit(propose_new("user/n.md"), run=make_run("task-1"))
-    assert store_bench.commit(propose_new("user/n.md"), run=make_run("task-1")).repeated
+    assert store_bench.commit(propose_new("user/n.md"), run=make_run("task-1")).is_repeated
     assert (store_bench.user / "n.md").read_bytes() == b"new\n"
 
 

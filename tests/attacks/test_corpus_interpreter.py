@@ -153,7 +153,7 @@ def test_write_of_a_denied_call_or_extra_file_is_found(tmp_path):
 
     class Untidy(NaiveTools):
         def commit(self):
-            (self.stage.scope("user") / ".a.md.tmp").touch()
+            (self.stage.get_scope_path("user") / ".a.md.tmp").touch()
             (self.stage.scope("project") / "MEMORY.md").touch()
             return super().commit()
 

@@ -151,7 +151,7 @@ def test_second_interrupt_during_a_rollback_keeps_the_intent(home, error):
     def raise_error(*_):
         raise error
 
-    twice = patch.object(Directory, "withdraw", raise_error), at_rename(2, interrupt)
+    twice = patch.object(Directory, "remove", raise_error), at_rename(2, interrupt)
     with twice[0], twice[1], pytest.raises(error), open_memory(home) as memory:
         remember_as_agent(memory)
     assert len(read_entries(home)) == 2
@@ -183,5 +183,5 @@ def test_edit_of_an_interrupted_commit_keeps_trust_and_history(home):
 def test_open_after_a_failed_recovery_names_the_files(home):
     kill_at_second_file(home)
     error = RollbackFailed("memory", "an interrupted change of user/a.md cannot be rolled back now")
-    with patch("muniment.opening.recover_all", side_effect=error), open_memory(home) as memory:
+    with patch("muniment.opening.recover_roots", side_effect=error), open_memory(home) as memory:
         assert str(error) in memory.context.notes

@@ -340,7 +340,7 @@ def test_text_that_is_too_long_has_the_least_known_trust(open_memory):
 @pytest.mark.threat("T-MEM-36", control="whole_edits")
 def test_edit_command_raises_only_new_sentences(open_memory):
     opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
-    context, at = opened.context, opened.context.path(path)
+    context, at = opened.context, opened.context.resolve_path(path)
     before = file.read_bytes()
     replace_text(context, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
     assert opened.why(path).trust is Trust.AGENT
@@ -363,7 +363,7 @@ def test_edit_command_raises_only_new_sentences(open_memory):
 def test_agent_cannot_remove_an_entry_with_the_owners_sentences(open_memory):
     opened, path, file = make_entry(open_memory, RULES, Trust.AGENT)
     file.write_text(f"{file.read_text()}\n{NEW}\n")
-    removal = FileChange(opened.context.path(path), digest(file.read_bytes()), None)
+    removal = FileChange(opened.context.resolve_path(path), digest(file.read_bytes()), None)
     with pytest.raises(PendingReview, match="has trust owner"):
         Entries(opened.context).commit_changes([removal], Trust.AGENT, FOREVER)
     assert NEW in file.read_text()

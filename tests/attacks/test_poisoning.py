@@ -148,5 +148,5 @@ def test_project_files_that_address_a_model_are_withheld(tmp_path):
             file.write_text(Poison.from_case(TEXTS[number], number).text, encoding="utf-8")
         opened.rebuild()
         query = "SELECT count(*) FROM entry WHERE held IS NOT NULL AND rel LIKE 'notes/%'"
-        ((withheld,),) = opened.rows("catalog.db", query)
+        ((withheld,),) = opened.query_rows("catalog.db", query)
     assert withheld >= 0.75 * len(numbers)

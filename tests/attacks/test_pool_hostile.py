@@ -29,7 +29,7 @@ def worker(zygote):
         with WatchedProcess(worker.pid) as over:
             yield worker
             worker.close()
-            assert over.ended(0), "the process still exists"
+            assert over.wait_for_end(0), "the process still exists"
 
 
 def check_over(worker):
@@ -99,7 +99,7 @@ def test_worker_that_died_before_it_read_a_request_is_lost(worker):
     worker.send({"do": "echo"}, deadline=make_deadline())
     with WatchedProcess(worker.pid) as over:
         worker.kill()
-        assert over.ended()
+        assert over.wait_for_end()
     catch_error(WorkerLost, send_command, worker, "echo", match="signal SIGKILL")
 
 
@@ -141,7 +141,7 @@ def test_system_error_ends_the_worker(worker, monkeypatch):
 def test_kernel_reports_whether_a_worker_is_alive(worker):
     with WatchedProcess(worker.pid) as over:
         worker.send({"do": "exit", "code": 3}, deadline=make_deadline())
-        assert over.ended()
+        assert over.wait_for_end()
     catch_error(WorkerLost, worker.check_alive, match=r"ended .exit code 3")
     worker.kill()  # The process is gone, so no other one is killed.
 
@@ -156,4 +156,4 @@ def test_unkillable_worker_is_reported_without_leaks(worker, monkeypatch):
             catch_error(WorkerLost, worker.close, match="still exists")
         assert len(list_descriptors()) < len(open_before) + 1
         signal.pidfd_send_signal(over.fd, signal.SIGKILL)
-        assert over.ended()
+        assert over.wait_for_end()

@@ -165,7 +165,7 @@ def test_racing_commit_is_whole_or_absent_and_inside(ground, mode, target_name):
             new = f"user/top/mid/new-{number}.md"
             for path in ("user/top/mid/note-00.md", new):
                 subject.call("write_file", {"path": path, "content": f"round {number}\n"})
-            proposed = {change.path for change in subject.box.changes()}
+            proposed = {change.path for change in subject.sandbox.changes()}
             if proposed:
                 done = ground.record_answer(swap, subject.commit)
                 ends[done.error] += 1

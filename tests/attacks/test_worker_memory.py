@@ -13,7 +13,7 @@ from own_memory import read_regions as read_process_regions
 
 
 def read_regions(worker):
-    while "end" not in (message := worker.receive(max_body=1 << 30, patience=make_deadline()))[0]:
+    while "end" not in (message := worker.receive(max_body=1 << 30, deadline=make_deadline()))[0]:
         yield message[0]["name"], message[1] if message[0]["read"] else None
 
 

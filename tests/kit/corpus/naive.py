@@ -37,7 +37,7 @@ class NaiveTools:
 
     def commit(self):
         for scope in self._written:
-            root = self.stage.scope(scope)
+            root = self.stage.get_scope_path(scope)
             lines = [
                 self._format_index_line(root, path) for path in root.rglob("*.md") if path.name != "MEMORY.md"
             ]

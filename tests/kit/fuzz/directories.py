@@ -111,14 +111,14 @@ class FuzzDirectories:
     def act(self, action):
         """Perform an action as far as the tree allows; never through a link."""
         path, other_path, decoy = (
-            self.base / action.place,
+            self.base / action.path,
             self.base / action.other,
             self.aside / action.decoy,
         )
         with contextlib.suppress(OSError):
             if action.kind.endswith("-root"):
                 self._change_root(action)
-            elif self.has_real_parents(action.place) and self.has_real_parents(action.other):
+            elif self.has_real_parents(action.path) and self.has_real_parents(action.other):
                 match action.kind:
                     case "exchange" if os.path.lexists(path):
                         exchange_names(str(path), str(decoy))
@@ -136,7 +136,7 @@ class FuzzDirectories:
                         path.mkdir(mode=0o700)
 
     def _change_root(self, action):
-        scope = action.place.partition("/")[0]
+        scope = action.path.partition("/")[0]
         root, away = self.base / scope, self.aside / f"root-{scope}"
         if action.kind == "restore-root" and away.exists():
             root.rename(self.aside / f"false-root-{len(list(self.aside.iterdir()))}")

@@ -414,7 +414,7 @@ def run_poisoned(base, poison, model, *, planted=False, trust=Trust.AGENT, **opt
     """
     with open_memory(base, **options) as memory:
         if planted:
-            memory.plant(poison)
+            memory.plant_poison(poison)
         judge = PoisonJudge(memory, poison, planted=planted, trust=Trust.OWNER if planted else trust)
         fact = REPORT if planted else poison.text
         result = remember(RememberRequest(fact, trust=judge.trust), memory.context, model)
@@ -431,7 +431,7 @@ class PoisonJudge:
     def __init__(self, memory, poison, *, planted, trust):
         self.memory, self.poison, self.planted, self.trust = memory, poison, planted, trust
         self.before = memory.entries()
-        self.trusts = memory.trusts()
+        self.read_trusts = memory.read_trusts()
         self.outside = {"outside": memory.base / "outside"}
         self.outside_before = take_snapshot(self.outside)
         self.names = sorted(path.name for path in memory.base.iterdir())
@@ -440,7 +440,7 @@ class PoisonJudge:
     def find_problems(self, result):
         """Yield forbidden effects: first in the files that the run left, then after a rebuild."""
         memory = self.memory
-        after, trusts = memory.entries(), memory.trusts()
+        after, trusts = memory.entries(), memory.read_trusts()
         changed = {path for path, _ in after.items() ^ self.before.items()}
         self.changed = {path for path in changed if not _is_index(path) and path != SAVED}
         yield from self._check_outside(after)

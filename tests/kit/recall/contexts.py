@@ -95,7 +95,7 @@ class GatedRecaller(Recaller):
         self.asked.append((query, frozenset(exclude)))
         try:
             if self.gates:
-                self.gates.pop(0).wait(more["patience"])
+                self.gates.pop(0).wait(more["deadline"])
         except MunimentError as error:
             return Recalled(error=error)
         return super().recall(query, exclude=exclude, **more)

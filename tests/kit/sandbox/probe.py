@@ -38,7 +38,7 @@ def make_zygote_fixture(service="probe_service:serve", *, scope="module"):
 def send_command(worker, command, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
     """Send a command to a probe worker; return header and body of its response."""
     return worker.request(
-        {"do": command, **header}, body, max_body=max_body, patience=make_deadline(seconds, cancel)
+        {"do": command, **header}, body, max_body=max_body, deadline=make_deadline(seconds, cancel)
     )
 
 

@@ -43,7 +43,7 @@ class PageClient:
     def sign_in(self, code=None):
         """Sign in with its code or another one; return the response."""
         answer = self.post("/sign-in", code=self.code if code is None else code)
-        for sent in answer.values("set-cookie"):
+        for sent in answer.get_header_values("set-cookie"):
             self.cookie = sent.partition(";")[0].removeprefix("muniment=")
         return answer
 

@@ -183,7 +183,7 @@ class LocalDaemon(DaemonRequests):
 
     def count_connections(self):
         """Return the number of open connections."""
-        return len(self.daemon._server.server_state.connections)
+        return len(self.daemon._server.server_state.count_connections)
 
     @cached_property
     def guard(self):
@@ -279,7 +279,7 @@ def run_event_loop():
 
 def build_incomplete_request(daemon, *headers, method="POST", path=REMEMBER):
     """Build a request header that announces a body, without the body."""
-    return daemon.request(method, path, "Content-Type: application/json", *headers)
+    return daemon.build_request(method, path, "Content-Type: application/json", *headers)
 
 
 def encode_chunks(data, size=4096, end=b"0\r\n\r\n"):

@@ -117,7 +117,7 @@ class CatalogedRoot:
             "entries": (entries, expected.entries),
             "list_odd_names": (
                 {item.path: item.reason for item in view.list_odd_names()},
-                expected.list_odd_names,
+                expected.odd,
             ),
             "names": ({path: view.names(path) for path in view.directories()}, expected.names),
             "usage": (view.usage().files, len(expected.entries)),

@@ -54,7 +54,7 @@ def apply_changes(files, change):
 def crash_after_write(error):
     """Let commits in this block end after their files were written, as if their process had died there."""
     ends = patch.object(LedgerJournal, "finish", Mock(side_effect=error))
-    with ends, patch.object(LedgerJournal, "unfinished", lambda *_: []):
+    with ends, patch.object(LedgerJournal, "list_unfinished", lambda *_: []):
         yield
 
 

@@ -260,7 +260,7 @@ class MemoryJournal:
         def close():
             self.disk.intents.pop(number)
             if recovered is not None:
-                self.disk.conflicts |= {path.rel for path in recovered.left}
+                self.disk.conflicts |= {path.rel for path in recovered.skipped}
                 self.disk.sources |= {each.path.rel for each in recovered.intent.changes.values()}
 
         self.run_step(close)

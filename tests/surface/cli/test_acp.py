@@ -115,7 +115,7 @@ def test_acp_cancel_and_shutdown_cancel_running_tasks(start, end):
         error = host.answer()["error"]
         assert (error["code"], error["data"]["code"]) == (-32800, "cancelled")
         assert host.entries == []
-        model.release()
+        model.resume()
         assert host.ask(REMEMBER, content=FACT)["decidedBy"] == "scripted"
         before, request_count = host.entries, len(model.server.requests)
         model.pause()

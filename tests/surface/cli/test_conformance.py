@@ -105,7 +105,7 @@ def test_conformance_reports_unusable_target_and_environment(cli, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
     (message,) = cli.run_for_lines("conformance", "--case=ok-edit", code=1)
     assert "temporary directory" in message
-    monkeypatch.setattr("muniment.testing.conformance.examine", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("muniment.testing.conformance.run_cases", Mock(side_effect=KeyboardInterrupt))
     assert cli.run_for_document("conformance", code=130)["status"] == "cancelled"
 
 

@@ -40,7 +40,7 @@ def fake_findings(monkeypatch):
     def fake_findings(which=None, change=lambda trial: trial):
         layers = {"service": f"layers_service:{which}", "directories": [SERVICES]} if which else {}
         trial = change(run_trial(make_deadline().expires_at, attempts=FEW, **layers))
-        monkeypatch.setattr("muniment.lab.attempts.trial.try_all", lambda _: trial)
+        monkeypatch.setattr("muniment.lab.attempts.trial.run_trial", lambda _: trial)
 
     return fake_findings
 
@@ -173,9 +173,9 @@ def test_doctor_reports_environment_errors(doctor, cli, monkeypatch):
         assert doctor(code=1)[0].endswith(message)
 
     monkeypatch.setattr(
-        "muniment.lab.attempts.trial.try_all", Mock(side_effect=WorkerLost("the zygote died"))
+        "muniment.lab.attempts.trial.run_trial", Mock(side_effect=WorkerLost("the zygote died"))
     )
     assert doctor(code=1) == ["not tested: the zygote died [worker_lost]"]
-    monkeypatch.setattr("muniment.lab.attempts.trial.try_all", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("muniment.lab.attempts.trial.run_trial", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
     assert cli.run_for_document("doctor", code=130)["status"] == "cancelled"

@@ -563,7 +563,7 @@ def test_cancelled_import_keeps_batches_and_resumes(cli, tmp_path, monkeypatch):
     def cancel_second_commit(parts, terms):
         calls.append(1)
         if len(calls) == 2:
-            terms.patience.cancel.set()
+            terms.deadline.cancel.set()
         return real_commit(parts, terms)
 
     monkeypatch.setattr(importing, "commit", cancel_second_commit)

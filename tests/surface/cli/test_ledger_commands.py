@@ -31,7 +31,7 @@ FACT = "The user prefers dark mode in every editor there is"
 @pytest.fixture
 def saved_fact(cli):
     """Remember a fact and return (task id, path)."""
-    document = cli.document("remember", FACT)
+    document = cli.run_for_document("remember", FACT)
     return document["task_id"], document["files_touched"][0]
 
 
@@ -54,19 +54,19 @@ def make_pending_review(roots, home, text="waits\n"):
 def test_read_commands_create_nothing_before_first_commit(cli, home):
     for bound in (True, False):
         assert cli.run_for_lines("history", bound=bound) == ["no changes were committed yet"]
-        assert cli.lines("audit", "verify")[0].startswith("0 records")
-        assert cli.lines("review", "list", bound=bound) == ["no pending reviews"]
-    assert cli.lines("ls", bound=False) == ["user: no entries yet", "project: no entries yet"]
-    assert cli.lines("index", "verify", bound=False) == ["the indexes are correct"]
-    assert cli.lines("index", "rebuild", bound=False) == ["the indexes are rebuilt"]
+        assert cli.run_for_lines("audit", "verify")[0].startswith("0 records")
+        assert cli.run_for_lines("review", "list", bound=bound) == ["no pending reviews"]
+    assert cli.run_for_lines("ls", bound=False) == ["user: no entries yet", "project: no entries yet"]
+    assert cli.run_for_lines("index", "verify", bound=False) == ["the indexes are correct"]
+    assert cli.run_for_lines("index", "rebuild", bound=False) == ["the indexes are rebuilt"]
     nothing = "not shown: nothing is remembered in user yet [not_found]"
-    assert cli.lines("show", "user/a.md", bound=False, code=1) == [nothing]
+    assert cli.run_for_lines("show", "user/a.md", bound=False, code=1) == [nothing]
     assert not home.exists()
 
 
 def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     task, path = saved_fact
-    lines = cli.lines("why", path)
+    lines = cli.run_for_lines("why", path)
     assert lines[0] == f"{path} is unchanged since this task; trust owner"
     assert lines[1].startswith(f"  task {task} (remember), 20")
     assert lines[2].startswith("  decided by rules, trust owner, policy strict@")
@@ -78,13 +78,13 @@ def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     message = (
         f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
     )
-    assert cli.lines("undo", task, code=1) == [f"not undone: {message}"]
+    assert cli.run_for_lines("undo", task, code=1) == [f"not undone: {message}"]
     assert take_snapshot(*roots.values()) == before
     file.unlink()
-    assert cli.document("why", path)["state"] == "missing"
+    assert cli.run_for_document("why", path)["state"] == "missing"
     write_file(roots["project"], "hand.md")
     by_hand = "project/hand.md was not written by Muniment; it has the trust of its scope; trust workspace"
-    assert cli.lines("why", "project/hand.md") == [by_hand]
+    assert cli.run_for_lines("why", "project/hand.md") == [by_hand]
     del roots["project"]
     for line in ("undo task-9", "why user/never.md", "why project/x.md", "show project/x.md@task-1"):
         assert cli.failure(*line.split()) == "not_found"
@@ -101,22 +101,22 @@ def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkey
         reply_with_text("done"),
     )
     monkeypatch.setattr(api, "open_model", lambda *_: nullcontext(ScriptedModel(steps)))
-    second_task = cli.document("remember", light)["task_id"]
+    second_task = cli.run_for_document("remember", light)["task_id"]
     assert cli("show", f"{path}@{task}").stdout == before
     assert "light mode" in cli("show", path.replace("dark", "light")).stdout
     output = {"path": path, "content": before, "task": task}
-    assert cli.document("show", f"{path}@{task}") == output
+    assert cli.run_for_document("show", f"{path}@{task}") == output
     for shown, code in ((f"{path}@other", "not_found"), (f"team/x.md@{task}", "refused")):
         assert cli.failure("show", shown) == code
     cli("undo", second_task)
-    undone = cli.document("undo", task)["task_id"]
+    undone = cli.run_for_document("undo", task)["task_id"]
     output = cli("why", path).stdout
     assert output.startswith(f"{path} was removed by this task\n  task {undone} (undo)")
-    assert cli.lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
-    assert cli.document("show", f"{path}@{undone}")["content"] is None
+    assert cli.run_for_lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
+    assert cli.run_for_document("show", f"{path}@{undone}")["content"] is None
     monkeypatch.setattr(ledger, "MAX_STEPS", 1)
     assert "only the newest 1" in cli("history").stdout
-    assert cli.document("history")["complete"] is False
+    assert cli.run_for_document("history")["complete"] is False
 
 
 # -- review --------------------------------------------------------------------------------------------
@@ -124,16 +124,16 @@ def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkey
 
 def test_review_is_listed_shown_and_approved_by_digest(cli, roots, home):
     review, review_digest = make_pending_review(roots, home)
-    one, two = cli.lines("review", "list")
+    one, two = cli.run_for_lines("review", "list")
     assert one.startswith(f"{review}: edit of user/n.md, ")
     assert two == "  reason: it comes from outside"
-    (listed,) = cli.document("review", "list")["reviews"]
+    (listed,) = cli.run_for_document("review", "list")["reviews"]
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
     assert cli("review", "show", review).stdout.endswith(f"digest {review_digest}\n")
-    assert cli.document("review", "show", review)["digest"] == review_digest
+    assert cli.run_for_document("review", "show", review)["digest"] == review_digest
     assert cli.failure("review", "approve", review, "--digest", "0" * 64) == "review_changed"
     undo_line = f"  to undo it: muniment undo approve:{review}"
-    lines = cli.lines("review", "approve", review, "--digest", review_digest)
+    lines = cli.run_for_lines("review", "approve", review, "--digest", review_digest)
     assert lines == ["approved (new): user/n.md", undo_line]
     assert (roots["user"] / "n.md").read_text() == "waits\n"
     assert cli.failure("review", "approve", review, "--yes") == "review_closed"
@@ -146,7 +146,7 @@ def test_review_approval_on_terminal_uses_shown_version(cli, roots, home, monkey
     review, _ = make_pending_review(roots, home)
     shown_reviews = []
     monkeypatch.setattr(
-        "muniment.operations.review.show",
+        "muniment.operations.review.show_review",
         lambda *arguments: shown_reviews.append(show_review(*arguments)) or shown_reviews[-1],
     )
     for number, stdin in enumerate((None, "\n", "N\n", "y\n"), 1):
@@ -157,8 +157,8 @@ def test_review_approval_on_terminal_uses_shown_version(cli, roots, home, monkey
 
 def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_path):
     make_pending_review(make_roots(tmp_path / "other"), home)
-    assert cli.lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
-    assert cli.document("review", "list") == {"reviews": [], "elsewhere": 1}
+    assert cli.run_for_lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
+    assert cli.run_for_document("review", "list") == {"reviews": [], "elsewhere": 1}
     review, _ = make_pending_review(roots, home)
     unconfirmed = cli("review", "approve", review, stdin="y\n")
     assert (unconfirmed.exit_code, "--digest" in unconfirmed.stderr, "--yes" in unconfirmed.stderr) == (
@@ -167,10 +167,10 @@ def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_pat
         True,
     )
     assert not (roots["user"] / "n.md").exists()
-    done = cli.document("review", "approve", review, "--yes")
+    done = cli.run_for_document("review", "approve", review, "--yes")
     assert (done["status"], done["changes"]) == ("approved", [{"path": "user/n.md", "kind": "create"}])
     review, _ = make_pending_review(roots, home, "other\n")
-    assert cli.lines("review", "reject", review) == [f"rejected: {review}; nothing was written"]
+    assert cli.run_for_lines("review", "reject", review) == [f"rejected: {review}; nothing was written"]
     assert cli.failure("review", "reject", review) == "review_closed"
     assert cli.failure("review", "show", "rzzzzzz") == "not_found"
 
@@ -180,18 +180,18 @@ def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_pat
 
 def test_audit_verifies_chain_and_stored_head(cli, saved_fact, home, tmp_path):
     task, path = saved_fact
-    lines = cli.lines("audit", "verify")
+    lines = cli.run_for_lines("audit", "verify")
     assert lines[0] == "1 records; none was edited, removed or added without the key"
     assert "--head-file" in " ".join(lines)
     head_file = write_file(tmp_path, "head", cli("audit", "head").stdout)
-    document = cli.document("audit", "verify", "--head-file", head_file)
+    document = cli.run_for_document("audit", "verify", "--head-file", head_file)
     assert (document["whole"], document["head"]) == (True, head_file.read_text().strip())
     assert cli("audit", "verify", "--head-file", "-", stdin=head_file.read_text()).exit_code == 0
-    assert cli.document("audit", "head") == {"head": document["head"], "records": 1}
+    assert cli.run_for_document("audit", "head") == {"head": document["head"], "records": 1}
     output = cli("audit", "show").stdout
     assert (output.startswith("1 20"), f" commit {task} " in output, path in output) == (True, True, True)
     assert cli("audit", "show", "--task", "task-9").stdout.startswith("no records of this task")
-    (record,) = cli.document("audit", "show", "--task", task)["records"]
+    (record,) = cli.run_for_document("audit", "show", "--task", task)["records"]
     assert (record["kind"], record["task"]) == ("commit", task)
     for content in (b"", b"no head\n", b"\xff\n", b"x" * 2000):
         bad = write_file(tmp_path, "bad", content)
@@ -200,15 +200,15 @@ def test_audit_verifies_chain_and_stored_head(cli, saved_fact, home, tmp_path):
     with State(home / "state") as state, state.ledger.transaction() as connection:
         connection.execute("UPDATE record SET body = '{}'")
     problem = "record 1: its body was changed"
-    assert cli.lines("audit", "verify", code=1) == [problem]
-    assert cli.document("audit", "verify", code=1)["problems"] == [problem]
+    assert cli.run_for_lines("audit", "verify", code=1) == [problem]
+    assert cli.run_for_document("audit", "verify", code=1)["problems"] == [problem]
     with State(home / "state") as state, state.ledger.transaction() as connection:
         for table in ("record", "head", "change_set"):
             connection.execute(f"DELETE FROM {table}")
     # A complete old ledger is detected only with the stored head.
     assert cli("audit", "verify").exit_code == 0
     message = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
-    assert cli.lines("audit", "verify", "--head-file", head_file, code=1) == [message]
+    assert cli.run_for_lines("audit", "verify", "--head-file", head_file, code=1) == [message]
 
 
 # -- erase ---------------------------------------------------------------------------------------------
@@ -219,14 +219,14 @@ def test_erase_shows_plan_and_applies_it_only_with_yes(cli, saved_fact, roots, h
     with State(home / "state") as state:
         Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
     before = take_snapshot(*roots.values())
-    first, second, third, *_, open_, last = lines = cli.lines("erase", path)
+    first, second, third, *_, open_, last = lines = cli.run_for_lines("erase", path)
     assert [first, second] == [f"would be erased permanently: {path}", f"  the file {path}"]
     assert third == "  1 versions in the history; undo and show will report them as erased"
     assert "  requests and results of 1 daemon tasks; waiting tasks will fail" in lines
     assert last == f"nothing was erased; to erase it: muniment erase {path} --yes"
     assert "not covered: " in open_
     assert take_snapshot(*roots.values()) == before
-    plan = cli.document("erase", path)
+    plan = cli.run_for_document("erase", path)
     assert (plan["files"], plan["lane_tasks"]) == ([path], 1)
     done = cli("erase", path, "--yes").stdout
     assert done.startswith(
@@ -245,14 +245,14 @@ def test_erase_lists_reviews_copies_and_older_versions(cli, saved_fact, roots, h
     task, path = saved_fact
     (home / "state" / "ledger.db.version-1").write_bytes(b"")
     make_pending_review(roots, home, FACT + "\n")
-    second = cli.document("remember", FACT + ", and in terminals")
+    second = cli.run_for_document("remember", FACT + ", and in terminals")
     (other,) = second["files_touched"]
     cli("undo", second["task_id"])
     output = cli("erase", task).stdout
     assert "  review r" in output
     assert "  the copy ledger.db.version-1, " in output
     assert other == path or f"  including older versions of {other} that contain part of the text" in output
-    receipt = cli.document("erase", task, "--yes")
+    receipt = cli.run_for_document("erase", task, "--yes")
     assert (receipt["status"], receipt["reviews"]) == ("erased", 1)
     assert path not in json.dumps(receipt)
 
@@ -261,13 +261,13 @@ def test_erase_verify_lists_remains_until_none_are_left(cli, saved_fact, roots, 
     _, path = saved_fact
     text = write_file(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
-    output = " ".join(cli.lines("erase", "--verify", text, code=1))
+    output = " ".join(cli.run_for_lines("erase", "--verify", text, code=1))
     assert ("ledger.db" in output, "delete your copies" in output) == (True, True)
-    assert cli.document("erase", "--verify", text, code=1)["left"]
+    assert cli.run_for_document("erase", "--verify", text, code=1)["left"]
     assert cli("erase", path, "--yes").exit_code == 0
-    lines = cli.lines("erase", "--verify", "-", stdin=FACT)
+    lines = cli.run_for_lines("erase", "--verify", "-", stdin=FACT)
     assert lines[0] == "no remains found, except in existing entries"
-    assert cli.document("erase", "--verify", text)["left"] == {}
+    assert cli.run_for_document("erase", "--verify", text)["left"] == {}
     assert cli.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
 
 

@@ -73,7 +73,7 @@ def other(tmp_path):
 @pytest.mark.parametrize("kind", ["tar", "jsonl"])
 def test_export_import_roundtrip_is_identical(home, other, tmp_path, kind):
     first, second = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
-    assert home.run_for_document("export", "--to", first)["entries"] == 7
+    assert home.document("export", "--to", first)["entries"] == 7
     assert first.stat().st_mode & 0o777 == 0o600
     done = other.document("import", first, "--trust=owner")
     assert (done["format"], done["counts"]["imported"], done["counts"]["refused"]) == ("muniment", 7, 0)
@@ -103,12 +103,12 @@ def test_import_of_owner_export_has_agent_trust_by_default(home, other, tmp_path
 def test_export_overwrites_nothing_and_names_skipped_files(home, tmp_path):
     existing = write_file(tmp_path, "there.tar", "mine\n")
     for target in (existing, tmp_path / "a.zip", tmp_path / "missing" / "a.tar"):
-        assert home.run_for_document("export", "--to", target, code=1)["error"]["code"] == "config_invalid"
+        assert home.document("export", "--to", target, code=1)["error"]["code"] == "config_invalid"
     assert existing.read_text() == "mine\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "mem0.json", "there.tar", "work"]
     (home.path / "user" / "latin.md").write_bytes(b"\xe9t\xe9\n")
     (home.path / "user" / "link.md").symlink_to(existing)
-    notes = " ".join(home.run_for_document("export", "--to", tmp_path / "a.jsonl")["notes"])
+    notes = " ".join(home.document("export", "--to", tmp_path / "a.jsonl")["notes"])
     assert "user/latin.md" in notes
     assert "user/link.md" in notes
     home("export", "--to", tmp_path / "a.tar", "--scope=user")
@@ -131,17 +131,17 @@ def test_backup_restores_history_trust_and_configuration(home, other, tmp_path):
     (project,) = (home.path / "projects").iterdir()
     write_file(project, "project.json", "{}\n")
     home("remember", "Likes green tea", "--scope=user")
-    task = home.run_for_document("history")["steps"][0]["task"]
+    task = home.document("history")["steps"][0]["task"]
     file = tmp_path / "all.backup"
-    made = home.run_for_document("backup", file)
+    made = home.document("backup", file)
     assert file.stat().st_mode & 0o777 == 0o600
     assert made["outside"] == ["user"]
-    assert made["head"] == home.run_for_document("audit", "head")["head"]
+    assert made["head"] == home.document("audit", "head")["head"]
     done = other.document("restore", file)
     assert (done["head"], done["files"]) == (made["head"], made["files"])
     assert other.document("audit", "verify")["whole"]
     assert other.document("index", "verify")["correct"]
-    entries, restored_entries = home.run_for_document("ls")["entries"], other.document("ls")["entries"]
+    entries, restored_entries = home.document("ls")["entries"], other.document("ls")["entries"]
     assert entries == restored_entries != []
     assert (other.path / "restored" / "user" / "MEMORY.md").exists()
     assert (other.path / "config.toml").read_text() == (
@@ -152,7 +152,7 @@ def test_backup_restores_history_trust_and_configuration(home, other, tmp_path):
     assert not (other.path / "state" / "token").exists()
     modes = {path.stat().st_mode & 0o077 for path in other.path.rglob("*") if "state" not in path.parts}
     assert modes == {0}
-    assert other.document("history")["steps"] == home.run_for_document("history")["steps"]
+    assert other.document("history")["steps"] == home.document("history")["steps"]
     other("undo", task)
     assert len(other.document("ls")["entries"]) == len(entries) - 1
     assert outside.joinpath("MEMORY.md").exists(), "the original is unchanged"
@@ -175,7 +175,7 @@ def test_backup_includes_root_bound_inside_home(home, other, tmp_path):
     home("remember", "Likes green tea", "--scope=user")
     home("backup", tmp_path / "a")
     other("restore", tmp_path / "a")
-    assert other.document("ls")["entries"] == home.run_for_document("ls")["entries"]
+    assert other.document("ls")["entries"] == home.document("ls")["entries"]
     assert other.document("index", "verify")["correct"]
 
 
@@ -209,7 +209,7 @@ def test_backup_fails_on_unreadable_file_but_not_on_missing(home, other, tmp_pat
     monkeypatch.setattr(
         backing._Archive, "_add_regular_file", fail_with(PermissionError(13, "Permission denied"))
     )
-    error = home.run_for_document("backup", tmp_path / "a", code=1)["error"]
+    error = home.document("backup", tmp_path / "a", code=1)["error"]
     assert "by-hand.md" in error["message"]
     monkeypatch.setattr(backing._Archive, "_add_regular_file", fail_with(FileNotFoundError(2, "gone")))
     home("backup", tmp_path / "a")
@@ -258,7 +258,7 @@ def test_backup_on_full_disk_names_target_not_ledger(home, tmp_path, monkeypatch
 
     real_connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", fake_connect)
-    message = home.run_for_document("backup", tmp_path / "a", code=1)["error"]["message"]
+    message = home.document("backup", tmp_path / "a", code=1)["error"]["message"]
     assert message.startswith(f"{tmp_path}{expected}")
 
 
@@ -280,7 +280,7 @@ def test_backup_skips_and_names_special_files(home, other, tmp_path):
     (home.path / "user" / "link").symlink_to("/etc/passwd")
     os.mkfifo(home.path / "user" / "pipe")
     os.link(home.path / "user" / "by-hand.md", tmp_path / "second-name")
-    notes = " ".join(home.run_for_document("backup", tmp_path / "a")["notes"])
+    notes = " ".join(home.document("backup", tmp_path / "a")["notes"])
     assert all(name in notes for name in ("user/link", "user/pipe", "user/by-hand.md"))
     other("restore", tmp_path / "a")
     assert not os.path.lexists(other.path / "user" / "link")
@@ -288,7 +288,7 @@ def test_backup_skips_and_names_special_files(home, other, tmp_path):
 
 @pytest.mark.parametrize("target", [".", "/", ""])
 def test_backup_without_file_name_is_rejected(home, target):
-    assert home.run_for_document("backup", target, code=1)["error"]["code"] == "config_invalid"
+    assert home.document("backup", target, code=1)["error"]["code"] == "config_invalid"
 
 
 def test_restore_replaces_nothing(home, other, tmp_path):
@@ -299,7 +299,7 @@ def test_restore_replaces_nothing(home, other, tmp_path):
     assert take_snapshot(tmp_path) == before
     (other.path / "mine.txt").unlink()
     assert other.document("restore", tmp_path / "a")["files"] > 0
-    assert home.run_for_document("backup", tmp_path / "a", code=1)["error"]["code"] == "config_invalid"
+    assert home.document("backup", tmp_path / "a", code=1)["error"]["code"] == "config_invalid"
 
 
 def rewrite_backup(source, target, change):
@@ -442,7 +442,7 @@ def test_backup_during_writes_contains_acknowledged_commits(home, other, tmp_pat
     try:
         lines = [writer.stdout.readline() for _ in range(40)]
         backup_time = time.time_ns()
-        made = home.run_for_document("backup", tmp_path / "a")
+        made = home.document("backup", tmp_path / "a")
         later = [writer.stdout.readline() for _ in range(5)]
     finally:
         writer.send_signal(signal.SIGKILL)
@@ -470,7 +470,7 @@ def test_backup_prints_head_of_its_own_ledger(home, other, tmp_path, monkeypatch
         return real_finish(*arguments)
 
     monkeypatch.setattr(backing._Archive, "finish", finish_after_commit)
-    made = home.run_for_document("backup", tmp_path / "a")
+    made = home.document("backup", tmp_path / "a")
     assert other.document("restore", tmp_path / "a")["head"] == made["head"]
 
 
@@ -498,7 +498,7 @@ def test_backup_and_restore_name_leftovers_of_killed_runs(home, other, tmp_path)
     ]
     for each in leftovers:
         each.mkdir(parents=True)
-    made = home.run_for_document("backup", tmp_path / "a[1]**.bak")
+    made = home.document("backup", tmp_path / "a[1]**.bak")
     restored = other.document("restore", tmp_path / "a[1]**.bak")
     assert [len(each["notes"]) for each in (made, restored)] == [1, 1]
     assert str(leftovers[0]) in made["notes"][0]
@@ -524,7 +524,7 @@ def test_interrupted_backup_leaves_no_file(home, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backing._Archive, "finish", fail_to_finish)
-    error = home.run_for_document("backup", tmp_path / "a", code=1)["error"]
+    error = home.document("backup", tmp_path / "a", code=1)["error"]
     assert "No space left on device" in error["message"]
     monkeypatch.setattr(backing._Archive, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     home("backup", tmp_path / "a", code=130)

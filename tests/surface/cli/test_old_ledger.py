@@ -139,7 +139,7 @@ def test_old_history_is_complete_per_memory_and_path(open_memory, recording, old
     assert read_steps(memory) == expected
     for path in {path for _, path, *_ in expected if "erased" not in path}:
         assert read_steps(memory, path) == [each for each in expected if each[1] == path], path
-    assert read_steps(open_memory(roots=old.other)) == expected_steps(recording, *OTHER)
+    assert read_steps(open_memory(roots=old.other_roots)) == expected_steps(recording, *OTHER)
 
 
 def test_old_versions_are_shown_as_committed(open_memory, recording):
@@ -167,8 +167,8 @@ def test_why_reports_old_provenance_of_every_file(open_memory, recording, old):
         for commit, change in recording.list_changes(*HERE)
         if "erased" not in change["rel"]
     }
-    files = {f"user/{rel}": data for rel, data in old.files("user").items()}
-    files |= {f"project/{rel}": data for rel, data in old.files("project of work").items()}
+    files = {f"user/{rel}": data for rel, data in old.read_files("user").items()}
+    files |= {f"project/{rel}": data for rel, data in old.read_files("project of work").items()}
     sources = {(row["rel"], row["digest"]): row for row in recording.read_rows("provenance")}
     for path in {*last, *files}:
         why = memory.why(path)
@@ -244,7 +244,7 @@ def test_pending_reviews_normalize_claim_paths(open_memory, recording, old):
                 row["proposal"] = row["proposal"].replace(f'["{path}"', f'["{start}{path}"')
             ledger.execute("UPDATE review SET proposal = ? WHERE id = ?", (row["proposal"], review))
         ledger.commit()
-    waiting = {each.id: each for each in read_pending(open_memory().place.state)}
+    waiting = {each.id: each for each in read_pending(open_memory().context.state)}
     for review, row in recording.list_reviews().items():
         assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
@@ -274,10 +274,10 @@ def test_pending_review_is_approved_only_with_shown_digest(open_memory, recordin
 
 def test_rejected_review_cannot_be_approved(open_memory, old, run_json):
     memory, review = open_memory(), old.recorded["reviews"]["external"]
-    before, digest = old.files("project of work"), memory.review(review).digest
+    before, digest = old.read_files("project of work"), memory.review(review).digest
     memory.reject(review)
     catch_error(ReviewClosed, memory.approve, review, digest)
-    assert old.files("project of work") == before
+    assert old.read_files("project of work") == before
     assert review not in {each["review_id"] for each in run_json("review", "list")["reviews"]}
 
 
@@ -292,7 +292,7 @@ def test_closed_reviews_stay_closed_without_end_record(open_memory, old):
 def test_review_is_bound_to_its_roots(open_memory, old):
     here, review = old.recorded["reviews"]["external"], old.recorded["reviews"]["elsewhere"]
     catch_error(InvalidScope, open_memory().review, review)
-    other = open_memory(roots=old.other)
+    other = open_memory(roots=old.other_roots)
     catch_error(InvalidScope, other.review, here)
     assert other.approve(review, other.review(review).digest).touched_scopes == ("project",)
 
@@ -315,11 +315,11 @@ def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recordi
     for commit, change in recording.list_changes(*HERE, *OTHER, done=False):
         interrupted[commit["task"]].append((change["path"], change["before"]))
     assert (len(interrupted["half-applied"]), len(interrupted["all-applied"])) == (3, 1)
-    for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other, OTHER)):
-        assert any(".muniment-" in path for path in old.files("user")) == (task == "half-applied")
+    for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other_roots, OTHER)):
+        assert any(".muniment-" in path for path in old.read_files("user")) == (task == "half-applied")
         memory = open_memory(roots=roots)
         assert any(note.startswith(f"rolled back {task}") for note in memory.context.notes)
-        files = {"user": old.files(names[0]), "project": old.files(names[1])}
+        files = {"user": old.read_files(names[0]), "project": old.read_files(names[1])}
         for path, before in interrupted[task]:
             scope, _, rel = path.partition("/")
             assert files[scope].get(rel) == before, path
@@ -344,8 +344,10 @@ def test_committed_task_is_not_committed_twice(open_memory, recording, old):
     (first,) = [change for commit, change in recording.list_changes(*HERE) if commit["task"] == "dark"]
     assert repeated[0].files_touched == (first["path"],)
     assert read_steps(memory) == before
-    other = open_memory(roots=old.other).remember("The other memory knows the tide table", task_id="other")
-    (notes,) = [row["notes"] for row in recording.read_rows("change_set") if row["task"] == "other"]
+    other = open_memory(roots=old.other_roots).remember(
+        "The other memory knows the tide table", task_id="other_roots"
+    )
+    (notes,) = [row["notes"] for row in recording.read_rows("change_set") if row["task"] == "other_roots"]
     assert (other.repeated, [*other.notes]) == (True, json.loads(notes))
     assert other.notes
 
@@ -363,7 +365,7 @@ def test_undo_restores_original_bytes(open_memory, recording, old):
     memory, approved = open_memory(), f"approve:{old.recorded['reviews']['approved']}"
     for task in ("light", "forgotten", "merged", "item", approved):
         memory.undo(task)
-        files = {"user": old.files("user"), "project": old.files("project of work")}
+        files = {"user": old.read_files("user"), "project": old.read_files("project of work")}
         for change in [change for commit, change in recording.list_changes(*HERE) if commit["task"] == task]:
             assert files[change["scope"]].get(change["rel"]) == change["before"], task
     catch_error(AlreadyUndone, memory.undo, "taken-back")

@@ -138,7 +138,7 @@ def test_diff_rejects_unreadable_files_and_escapes_names(write_pair, diff, polic
         (line,) = diff(old, new, accepted, code=1)
         assert (line.startswith("not compared: "), line.endswith(" [config_invalid]")) == (True, True)
         assert line.isprintable()
-    assert policy.failure("diff", old, new, "--accepted", huge) == "config_invalid"
+    assert policy.run_for_error_code("diff", old, new, "--accepted", huge) == "config_invalid"
     hostile.write_text(Path(old).read_text())
     (tmp_path / HOSTILE).write_text("")
     for code, paths in ((1, (hostile, new)), (0, (new, hostile))):

@@ -152,8 +152,10 @@ def test_serve_rejects_invalid_options_with_reason(cli, work_directory, home, tm
         message = (
             f"not served: {other_home}/state: {other_daemon}, or stop it first [managed_memory_unavailable]"
         )
-        assert cli.lines("serve", code=1, MUNIMENT_HOME=other_home)[-1] == message
-        failure = json.loads(cli.lines("serve", "--json", code=1, MUNIMENT_HOME=other_home)[0])["error"]
+        assert cli.run_for_lines("serve", code=1, MUNIMENT_HOME=other_home)[-1] == message
+        failure = json.loads(cli.run_for_lines("serve", "--json", code=1, MUNIMENT_HOME=other_home)[0])[
+            "error"
+        ]
         assert failure["code"] == "managed_memory_unavailable"
     assert plain.read_text() == "precious\n"
     assert not (home / "state" / "daemon.json").exists()
@@ -254,15 +256,15 @@ TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def test_token_is_created_listed_and_revoked(cli):
-    (created,) = cli.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
+    (created,) = cli.run_for_lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
     assert TOKEN.fullmatch(created)
     cli("token", "add", "script", "--trust", "owner")
     listed = ["editor: trust agent, client ids ide-1, ide-2", "script: trust owner, client ids none"]
-    assert cli.lines("token", "list") == listed
+    assert cli.run_for_lines("token", "list") == listed
     for name in ("editor", "script"):
-        assert cli.lines("token", "revoke", name) == [f"revoked: {name}"]
+        assert cli.run_for_lines("token", "revoke", name) == [f"revoked: {name}"]
     message = "no tokens except the owner's; to create one: muniment token add NAME"
-    assert cli.lines("token", "list") == [message]
+    assert cli.run_for_lines("token", "list") == [message]
     created = cli.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
     assert TOKEN.fullmatch(created.pop("token"))
     assert created == {"name": "editor", "clients": ["ide"], "trust": "external"}
@@ -281,6 +283,6 @@ def test_invalid_token_is_rejected_with_advice(cli):
         ("other", ["--client-id=a b"], "invalid client id 'a b'"),
         ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
-        (message,) = cli.lines("token", "add", name, *flags, code=1)
+        (message,) = cli.run_for_lines("token", "add", name, *flags, code=1)
         assert re.fullmatch(rf"no token was created: {re.escape(reason)}.* \[config_invalid\]", message)
     assert len(cli.document("token", "list")["tokens"]) == 1

@@ -61,7 +61,7 @@ def test_requests_contain_only_given_arguments(core, clock):
         assert (step.request.method, step.request.path) == ("POST", f"/workspace/memory/{path}")
         headers = step.request.headers["content-type"], step.request.headers["idempotency-key"]
         assert (json.loads(step.request.body), *headers) == (body, "application/json", key)
-        assert (accepted.task.task_id, accepted.replayed) == (f"{path}-1", bool(number % 2))
+        assert (accepted.task.task_id, accepted.is_replayed) == (f"{path}-1", bool(number % 2))
 
 
 def test_requests_carry_client_id_and_workspace_path(clock):
@@ -106,8 +106,8 @@ def test_cancel_and_recall_are_retried(core, clock):
     replies = INTERRUPTED, UNREACHABLE, make_problem(503, after="1"), make_reply(200, failed)
     tries, found = run_plan(core.recall("x"), clock, *replies)
     assert (len({step.request.body for step in tries}), tries[-1].pause) == (1, 1)
-    assert json.loads(tries[0].ask.body) == {"query": "x"}
-    assert "idempotency-key" not in tries[0].ask.headers
+    assert json.loads(tries[0].request.body) == {"query": "x"}
+    assert "idempotency-key" not in tries[0].request.headers
     assert replace(found, error=None) == Recalled()  # A failed recall returns its error.
     assert (type(found.error), found.error.code) == (library.MunimentError, "deadline")
 
@@ -336,19 +336,19 @@ def test_event_stream_gives_up_after_call_timeout(clock, follower):
     list(follower.feed(b": \n\n"))
     pauses = []
     for _ in range(8):
-        follower.lost(UNREACHABLE)
+        follower.record_loss(UNREACHABLE)
         pauses.append(follower.build_attempt().pause)
     assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
     assert pauses[-1] == LAST_PAUSE
     for _ in range(4):
         list(follower.feed(b": \n\n"))
-        follower.lost(UNREACHABLE)
+        follower.record_loss(UNREACHABLE)
         assert follower.build_attempt().pause == FIRST_PAUSE
         clock.advance(3)
     clock.advance(6.9)
-    follower.lost(UNREACHABLE)
+    follower.record_loss(UNREACHABLE)
     clock.advance(0.1)
-    catch_error(errors.Unreachable, follower.lost, UNREACHABLE)
+    catch_error(errors.Unreachable, follower.record_loss, UNREACHABLE)
     list(follower.feed(b": \n\n"))
     assert not follower.accept_response(busy)
     clock.advance(10)

@@ -183,7 +183,7 @@ def reviewing_nodes(fleet, tmp_path_factory):
 def other(reviewing_nodes):
     """Create a home with an object of every kind, and return it with its names."""
     home = reviewing_nodes.create_home()
-    at = home.at[0]
+    at = home.nodes[0]
     fact = f"The user keeps a {SECRET} in vault 7."
     task = at.done("remember", {"content": fact, "scope": "user"})
     review = at.get(f"{BASE}/review/{task['reviewId']}").json()
@@ -220,7 +220,7 @@ def test_every_operation_has_a_case():
 def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
     other_home, names = other
     own_home = reviewing_nodes.create_home()
-    client = reviewing_nodes.client(own_home)
+    client = reviewing_nodes.add_client(own_home)
     before = read_home_rows(reviewing_nodes.base, other_home.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
     for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
@@ -279,22 +279,22 @@ def test_node_token_belongs_to_no_home(reviewing_nodes, other):
 
 def test_metrics_are_for_node_operator_only(reviewing_nodes):
     home = reviewing_nodes.create_home()
-    assert home.at[0].problem("GET", "/metrics") == (403, "owner_required")
+    assert home.nodes[0].problem("GET", "/metrics") == (403, "owner_required")
 
 
 def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
     """One name of a token in two homes means two tokens."""
     one, other = reviewing_nodes.create_home(), reviewing_nodes.create_home()
-    first_token = reviewing_nodes.client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
-    second_token = reviewing_nodes.client(other, "editor", "editor-2")
-    assert one.at[0].problem("GET", f"{BASE}/tasks", client="editor-1") == (200, None)
+    first_token = reviewing_nodes.add_client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
+    second_token = reviewing_nodes.add_client(other, "editor", "editor-2")
+    assert one.nodes[0].problem("GET", f"{BASE}/tasks", client="editor-1") == (200, None)
     for token, client in ((first_token, "editor-2"), (second_token, "editor-1")):
-        assert one.at[0].problem("GET", f"{BASE}/tasks", token=token, client=client) == (
+        assert one.nodes[0].problem("GET", f"{BASE}/tasks", token=token, client=client) == (
             400,
             "invalid_client_id",
         )
     other_names = replace(NEVER, home=other.name)
-    assert one.at[1].problem("GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token) == (
+    assert one.nodes[1].problem("GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token) == (
         403,
         "untrusted_workspace",
     )
@@ -303,6 +303,6 @@ def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
 def test_mcp_is_not_served_for_a_home(reviewing_nodes):
     """MCP sessions belong to one process."""
     home = reviewing_nodes.create_home()
-    for at in home.at:
+    for at in home.nodes:
         for body in ({"jsonrpc": "2.0", "id": 1, "method": "initialize"}, {}):
             assert at.problem("POST", "/mcp", body) == (404, "not_found")

@@ -62,7 +62,7 @@ class Follower(threading.Thread):
     def __init__(self, home):
         super().__init__(daemon=True)
         self.home, self.seen, self.kinds, self.is_over = home, [], set(), False
-        self.last = home.at[0].cursor(0)
+        self.last = home.nodes[0].cursor(0)
         self.start()
 
     def run(self):
@@ -87,7 +87,7 @@ class Follower(threading.Thread):
 
 def check_recovery(own_nodes, home, break_server, seconds):
     """Check that accepted tasks and a later one are completed, and that a follower misses no event."""
-    at, other = home.at
+    at, other = home.nodes
     assert at.done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
     assert at.recalled("tea or coffee?")
     follower = Follower(home)
@@ -157,7 +157,7 @@ def test_absent_database_accepts_nothing_and_loses_nothing(own_nodes, break_serv
 @pytest.mark.slow
 def test_event_loop_runs_while_database_hangs(own_nodes):
     home = own_nodes.create_home()
-    assert home.at[0].recalled("anything") == []
+    assert home.nodes[0].recalled("anything") == []
     with suspend_server(own_nodes.server), ExitStack() as stack:
         threads = []
         for number in range(40):
@@ -166,7 +166,7 @@ def test_event_loop_runs_while_database_hangs(own_nodes):
             thread.start()
             threads.append(thread)
             stack.callback(thread.join)
-        for at in home.at:
+        for at in home.nodes:
             assert at.http.get("/healthz", timeout=2.0).status_code == 200
             assert at.http.get("/readyz", timeout=SOON).json()["workspaces"].popitem()[1] == "ledger_away"
-    wait_until(lambda: home.at[0].get("/readyz").status_code == 200)
+    wait_until(lambda: home.nodes[0].get("/readyz").status_code == 200)

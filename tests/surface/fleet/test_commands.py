@@ -56,7 +56,7 @@ def test_migrate_creates_tables_once_and_names_node_role(commands):
     assert all(each.startswith("applied ") for each in done)
     assert last == f"the database has version {schema.get_newest_version()}; nodes connect as muniment_node"
     assert commands.run_for_lines("fleet", "migrate") == [last]
-    document = commands.document("fleet", "migrate")
+    document = commands.run_for_document("fleet", "migrate")
     assert (document["status"], document["version"], document["done"]) == (
         "migrated",
         schema.get_newest_version(),
@@ -157,7 +157,10 @@ def test_unreachable_database_is_reported_without_password(commands, run_command
     (message,) = commands.run_for_lines(*run_command, "--ledger", str(file), code=1)
     assert SECRET not in message
     assert "the database" in message
-    assert commands.document(*run_command, "--ledger", str(file), code=1)["error"]["code"] == "ledger_away"
+    assert (
+        commands.run_for_document(*run_command, "--ledger", str(file), code=1)["error"]["code"]
+        == "ledger_away"
+    )
 
 
 def test_home_commands_require_key_of_fleet(migrated_fleet, tmp_path):

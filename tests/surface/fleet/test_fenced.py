@@ -59,7 +59,7 @@ def test_commit_after_lost_lease_is_discarded(fleet, copies):
                 propose_new("user/n.md", b"by the first\n"),
                 task="remember-2",
             )
-    with first.reading(deadline()), second.reading(deadline()):
+    with first.open_for_reading(deadline()), second.open_for_reading(deadline()):
         files = [read_files(copy.directory / MEMORY_NAME) for copy in copies]
     assert files[0] == files[1]
     assert files[0]["user/n.md"] == b"by the second\n"
@@ -86,7 +86,7 @@ def test_commit_with_lease_lost_during_step_is_discarded(fleet, copies, step):
             propose_new("user/n.md", b"by the first\n"),
             task="remember-2",
         )
-    with first.reading(deadline()), second.reading(deadline()):
+    with first.open_for_reading(deadline()), second.open_for_reading(deadline()):
         files = [read_files(copy.directory / MEMORY_NAME) for copy in copies]
     assert files[0] == files[1]
     assert files[0]["user/n.md"] == b"by the second\n"

@@ -18,7 +18,7 @@ class Copy:
 
     def __init__(self, nodes):
         self.nodes, self.create_home = nodes, nodes.create_home()
-        self.writes, self.reads = self.create_home.at
+        self.writes, self.reads = self.create_home.nodes
         self.task = self.writes.done("remember", {"content": FACT, "scope": "user"})
         self.wait_until_idle()
         assert self.reads.recalled(QUERY)

@@ -35,22 +35,25 @@ def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     full = pair.nodes[0]
     home = pair.create_home()
     assert (
-        home.at[0].done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
+        home.nodes[0].done("remember", {"content": "The user prefers tea over coffee."})["status"]
+        == "completed"
     )
     real = os.statvfs
     no_space = SimpleNamespace(f_bavail=0, f_frsize=4_096)
     monkeypatch.setattr(os, "statvfs", lambda path: no_space if path == full.node._cache else real(path))
     wait_until(lambda: full.node.problem == "disk_full")
-    answer = home.at[0].get("/readyz")
+    answer = home.nodes[0].get("/readyz")
     assert (answer.status_code, list(answer.json()["workspaces"].values())) == (503, ["disk_full"])
-    assert home.at[1].get("/readyz").status_code == 200
-    assert [is_healthy(at) for at in home.at] == [False, True]
-    rejected = home.at[0].post(f"{BASE}/remember", {"content": "The user likes cats."})
+    assert home.nodes[1].get("/readyz").status_code == 200
+    assert [is_healthy(at) for at in home.nodes] == [False, True]
+    rejected = home.nodes[0].post(f"{BASE}/remember", {"content": "The user likes cats."})
     assert (rejected.status_code, rejected.json()["reason"]) == (503, "disk_full")
     assert rejected.headers["retry-after"]
     for number in range(4):
-        done = home.at[1].done("remember", {"content": f"The user keeps item number {number} in the cellar."})
+        done = home.nodes[1].done(
+            "remember", {"content": f"The user keeps item number {number} in the cellar."}
+        )
         assert done["status"] == "completed"
     monkeypatch.undo()
     wait_until(lambda: full.node.problem is None)
-    assert home.at[0].done("remember", {"content": "The user likes cats."})["status"] == "completed"
+    assert home.nodes[0].done("remember", {"content": "The user likes cats."})["status"] == "completed"

@@ -38,22 +38,22 @@ def slow_nodes(fleet, tmp_path_factory, model):
 def busy_home(slow_nodes, model):
     """Create a home with one entry and a task that runs on some node."""
     home = slow_nodes.create_home()
-    model.release()
-    done = home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
+    model.resume()
+    done = home.nodes[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     assert done["status"] == "completed", done
     home.path = done["result"]["filesTouched"][0]
     request_count = len(model.server.requests)
     model.pause()
-    home.done, home.running = done["taskId"], home.at[0].remember("The user prefers tea over coffee.")
+    home.done, home.running = done["taskId"], home.nodes[0].remember("The user prefers tea over coffee.")
     model.wait_for_requests(request_count + 1)
     (home.runs_on,) = (
         number
         for number, each in enumerate(slow_nodes.nodes)
         if (core := each.node._homes.get(home.name)) is not None and core._runner is not None
     )
-    home.there, home.elsewhere = home.at[home.runs_on], home.at[1 - home.runs_on]
+    home.there, home.elsewhere = home.nodes[home.runs_on], home.nodes[1 - home.runs_on]
     yield home
-    model.release()
+    model.resume()
     home.there.wait(home.running)
 
 
@@ -71,7 +71,7 @@ def test_cancel_at_another_node_is_streamed_to_followers(busy_home):
 def test_commit_is_streamed_at_another_node(busy_home, model):
     with busy_home.elsewhere.follow() as events_stream:
         events_stream.start()
-        model.release()
+        model.resume()
         events = events_stream.until(lambda event: event.data.get("status") == "completed")
         assert {event.type for event in events} == {"task", "memory_changed"}
     assert busy_home.elsewhere.recalled("tea or coffee?")
@@ -83,7 +83,7 @@ def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_node
         undone = threads.submit(busy_home.elsewhere.post, f"{BASE}/undo", {"taskId": busy_home.done})
         wait_until(lambda: node._operations)
         assert not undone.done()
-        model.release()
+        model.resume()
         answer = undone.result(30)
     assert (answer.status_code, answer.json().get("undone")) == (200, busy_home.done), answer.text
     for at in busy_home.at:
@@ -104,7 +104,7 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
     for at in busy_home.at:
         assert at.recalled(f"Who has seen a {SECRET_WORD}?")
     assert all(find_files_with_word(each.copies) for each in slow_nodes.nodes)
-    model.release()
+    model.resume()
     erased = busy_home.there.post(f"{BASE}/erase", {"target": busy_home.path, "dryRun": False})
     assert (erased.status_code, erased.json()["status"]) == (200, "erased"), erased.text
     wait_until(
@@ -125,14 +125,14 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
 
 def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
     home = slow_nodes.create_home()
-    home.at[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
-    for at in home.at:
+    home.nodes[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
+    for at in home.nodes:
         assert at.recalled(f"Who has seen a {SECRET_WORD}?")
     homes.remove_home(slow_nodes.base.owner, home.name)
     wait_until(
         lambda: not any(find_files_with_word(each.memory(home.name).parent) for each in slow_nodes.nodes)
     )
-    assert [at.problem("GET", f"{BASE}/tasks") for at in home.at] == [(401, "token_required")] * 2
+    assert [at.problem("GET", f"{BASE}/tasks") for at in home.nodes] == [(401, "token_required")] * 2
 
 
 def test_erase_reaches_node_that_was_stopped(fleet, tmp_path):
@@ -165,7 +165,7 @@ def find_files_with_word(directory):
 def test_revoked_token_ends_event_stream(slow_nodes):
     """The home has no activity; otherwise the next event would check the token."""
     home = slow_nodes.create_home()
-    token = slow_nodes.client(home, "client")
+    token = slow_nodes.add_client(home, "client")
     at = slow_nodes.at(1, token)
     has_ended = threading.Event()
 
@@ -184,18 +184,18 @@ def test_revoked_token_ends_event_stream(slow_nodes):
     homes.revoke_token(slow_nodes.base.owner, KEY, home.name, "client")
     assert has_ended.wait(30)
     assert at.problem("GET", f"{BASE}/tasks") == (401, "token_required")
-    assert home.at[1].get(f"{BASE}/tasks").status_code == 200
+    assert home.nodes[1].get(f"{BASE}/tasks").status_code == 200
     follower.join()
 
 
 def test_revoked_token_ends_long_poll(busy_home, model, slow_nodes):
-    token = slow_nodes.client(busy_home, "waiting")
+    token = slow_nodes.add_client(busy_home, "waiting")
     at = slow_nodes.at(1 - busy_home.runs_on, token)
     with ThreadPoolExecutor(1) as threads:
         task_id = at.remember("The user likes walking in the hills.")
         answer = threads.submit(at.get, f"{BASE}/remember/{task_id}", prefer="wait=60")
         homes.revoke_token(slow_nodes.base.owner, KEY, busy_home.name, "waiting")
-        model.release()
+        model.resume()
         assert answer.result(30).status_code == 401
     busy_home.there.wait(task_id)
 

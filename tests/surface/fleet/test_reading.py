@@ -5,7 +5,7 @@ import pytest
 
 def check_recall_at_other_node(home, number):
     """Remember a fact at one node, and recall it at the other one after completion."""
-    writes, reads = home.at[number % 2], home.at[(number + 1) % 2]
+    writes, reads = home.nodes[number % 2], home.nodes[(number + 1) % 2]
     done = writes.done("remember", {"content": f"The user keeps box {number} in cellar nr-{number:04}."})
     assert done["status"] == "completed", done
     found = reads.recalled(f"where is box {number}, nr-{number:04}?")

@@ -30,10 +30,10 @@ def start_task(home, model):
 
 def test_second_turn_does_not_restart_running_task(slow_node):
     running, model = slow_node
-    home = running.home()
+    home = running.create_home()
     task_id = start_task(home, model)
     with ThreadPoolExecutor(1) as threads:  # Like a job that was considered stalled and is delivered twice.
-        second_turn = threads.submit(running.nodes[0].node.home(home.name).turn)
+        second_turn = threads.submit(running.nodes[0].node.create_home(home.name).turn)
         wait([second_turn], timeout=2.0)
         tasks = lane_tasks.list_running(running.base.pool.home(home.name), home.name)
         model.release()
@@ -43,7 +43,7 @@ def test_second_turn_does_not_restart_running_task(slow_node):
 
 def test_home_removed_during_turn_frees_its_slot(slow_node):
     running, model = slow_node
-    home = running.home()
+    home = running.create_home()
     start_task(home, model)
     homes.remove_home(running.base.owner, home.name)
     model.release()
@@ -85,7 +85,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
 def make_home_of_node(running, names, name):
     """Create a home that belongs to the named node."""
     while True:
-        home = running.home()
+        home = running.create_home()
         if choose_node(home.name, names) == name:
             return home
 

@@ -39,11 +39,11 @@ def _shared_checked_daemon(tmp_path_factory):
 @pytest.fixture
 def checked_daemon(_shared_checked_daemon):
     """Check after each attack that the daemon answers, is intact, has no leftovers and no tasks."""
-    _shared_checked_daemon.wait_until(lambda: _shared_checked_daemon.connections() == 0)
+    _shared_checked_daemon.wait_until(lambda: _shared_checked_daemon.count_connections() == 0)
     before = count_descriptors()
     yield _shared_checked_daemon
     _shared_checked_daemon.check()
-    _shared_checked_daemon.wait_until(lambda: _shared_checked_daemon.connections() == 0)
+    _shared_checked_daemon.wait_until(lambda: _shared_checked_daemon.count_connections() == 0)
     assert count_descriptors() <= before
     shares = (
         _shared_checked_daemon.guard.in_progress,

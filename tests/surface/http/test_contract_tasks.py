@@ -275,7 +275,7 @@ def test_old_client_polls_until_known_status(blocked_daemon, model):
         answer = blocked_daemon.get(build_task_path(task_id), prefer=prefer, **who)
         assert answer.json()["status"] in {"queued", "running"}
         assert answer.headers["retry-after"] == "1"
-    model.release()
+    model.resume()
     while (task := blocked_daemon.look(task_id, **who))["status"] in {"queued", "running"}:
         pass
     assert (task["status"], "error" in task) == ("completed", False)
@@ -296,7 +296,7 @@ def test_repeated_idempotency_key_returns_same_task(blocked_daemon, model):
         assert (second.json()["status"] == "completed") == (status == "completed")
         assert second.headers["idempotency-replayed"] == "true"
         assert second.headers["location"] == first.headers["location"]
-        model.release()
+        model.resume()
         blocked_daemon.wait(first.json()["taskId"])
     assert "idempotency-replayed" not in first.headers
     assert len(blocked_daemon.get(f"{BASE}/tasks", token=blocked_daemon.client).json()["tasks"]) == 1
@@ -605,7 +605,7 @@ def test_availability_is_checked_after_body_and_before_queue(blocked_daemon, mod
     assert daemon.request_problem("POST", f"{BASE}/remember", {"content": ""}) == (400, "invalid_content")
     assert daemon.request_problem("POST", f"{BASE}/remember", fact, client="x") == (400, "invalid_client_id")
     assert daemon.request_problem("POST", f"{BASE}/remember", fact) == (409, "managed_memory_unavailable")
-    model.release()
+    model.resume()
     # A moved root is bound like at startup: queued tasks use it.
     assert {daemon.wait_for_task(task_id)["status"] for task_id in accepted} <= {"failed", "completed"}
 

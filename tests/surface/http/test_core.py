@@ -64,7 +64,10 @@ def read_end(daemon, task_id):
 def test_tasks_run_in_order_and_queued_one_is_cancelled(blocked_daemon, model):
     accepted = [blocked_daemon.submit(*KINDS[number % 3]) for number in range(9)]
     model.wait_for_requests()
-    assert [blocked_daemon.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
+    assert [blocked_daemon.read_task(task_id)["status"] for task_id in accepted] == [
+        "running",
+        *["queued"] * 8,
+    ]
     cancelled_id = accepted.pop(7)
     cancelled = blocked_daemon.cancel(cancelled_id).json()
     assert blocked_daemon.cancel(cancelled_id).json() == cancelled == cancelled | {"status": "cancelled"}
@@ -143,7 +146,7 @@ def test_owner_operations_and_hanging_disk_block_no_one(separate_daemon, monkeyp
     workspace = separate_daemon.core.workspaces[separate_daemon.key]
     requests = [run_at(workspace) for _ in range(core.MAX_OWNER_OPERATIONS)]
     assert all(started.acquire(timeout=STOP_SECONDS) for _ in requests)
-    assert separate_daemon.problem("GET", REVIEW) == (503, "busy")
+    assert separate_daemon.request_problem("GET", REVIEW) == (503, "busy")
     assert separate_daemon.run_task("remember", FACT)["status"] == "completed"
     assert separate_daemon.post(f"{BASE}/recall", {"query": "When do we deploy?"}).json()["entries"]
     assert separate_daemon.get("/readyz").status_code == 200
@@ -179,18 +182,20 @@ def workspace(tmp_path, exit_stack):
 
 def test_replaced_root_is_reported_once_then_rebound(workspace):
     """Users of the old roots keep them until the end, and recalls use a new recaller."""
-    first, recaller, names = workspace.open_context(), workspace.recaller(), dict(workspace.scopes())
+    first, recaller, names = workspace.open_context(), workspace.get_recaller(), dict(workspace.scopes())
     assert workspace.open_context() is first
     root = first.roots[Scope("user")].trusted_path
     root.rename(root.with_name("before"))
     root.mkdir(mode=0o700)
-    catch_error(ManagedMemoryUnavailable, workspace.recaller, match="user: was replaced while it was served")
+    catch_error(
+        ManagedMemoryUnavailable, workspace.get_recaller, match="user: was replaced while it was served"
+    )
     assert (workspace.is_open, workspace.scopes()) == (False, names)
     second = workspace.open_context()
     assert second.roots[Scope("user")].inode != first.roots[Scope("user")].inode
     assert (workspace.is_open, workspace.scopes(), workspace.problem()) == (True, names, None)
-    assert workspace.recaller() is workspace.recaller() is not recaller
-    assert workspace.recaller().recall("harpsichord").error is None
+    assert workspace.get_recaller() is workspace.get_recaller() is not recaller
+    assert workspace.get_recaller().recall("harpsichord").error is None
     assert isinstance(recaller.recall("harpsichord").error, PathEscape)
     bindings = [root for binding in (first, second) for root in binding.roots.values()]
     assert len({os.fstat(root.root.fd) and root.root.fd for root in bindings}) == len(bindings)
@@ -235,7 +240,7 @@ def test_failed_stop_counts_as_stopped(separate_daemon, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(separate_daemon.core, "stop", fail)
         catch_error(OSError, separate_daemon.run_coroutine, separate_daemon.daemon.stop(), match="gone")
-        separate_daemon.run_coroutine(separate_daemon.daemon.stopped())
+        separate_daemon.run_coroutine(separate_daemon.daemon.wait_stopped())
     separate_daemon.daemon._stopping = None
 
 
@@ -268,9 +273,9 @@ def stop_with_tasks(daemon, model, grace):
     with ThreadPoolExecutor(1) as threads:
         long_poll = threads.submit(daemon.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
         waiting = daemon.guard.waiting
-        daemon.until(lambda: len(waiting) == 1)
+        daemon.wait_until(lambda: len(waiting) == 1)
         stop = asyncio.run_coroutine_threadsafe(daemon.core.stop(grace), daemon.loop)
-        daemon.until(lambda: daemon.core.is_draining)
+        daemon.wait_until(lambda: daemon.core.is_draining)
         assert daemon.get("/readyz").json()["reason"] == "draining"
         yield tasks, long_poll
         assert stop.result(STOP_SECONDS)

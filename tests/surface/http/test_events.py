@@ -32,7 +32,7 @@ def test_commit_event_is_streamed_once_in_order(model_daemon):
     """Each turn of the model is also streamed, without its text."""
     start = model_daemon.cursor(0)
     with model_daemon.follow_events() as follower:
-        follower.start()
+        follower.read_to_start()
         fact = model_daemon.remember("The user prefers to be unheard", scope="user")
         empty_forget = model_daemon.submit("forget", {"query": "rumours nobody heard"})
         seen = follower.until(until_ended(fact, empty_forget))
@@ -76,8 +76,8 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
     with start_local_daemon(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as stack:
         first, memory = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
         task_ids = {}
-        first_stream = stack.enter_context(daemon.follow_events(path=f"{first}/events")).start()
-        second_stream = stack.enter_context(daemon.follow_events(path=f"{memory}/events")).start()
+        first_stream = stack.enter_context(daemon.follow_events(path=f"{first}/events")).read_to_start()
+        second_stream = stack.enter_context(daemon.follow_events(path=f"{memory}/events")).read_to_start()
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
             task_ids[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
@@ -151,7 +151,7 @@ def test_client_text_cannot_forge_an_event(daemon):
     """Events contain no text of a fact; if they did, it would stay inside the event."""
     forged = "x\n\nid: 1\nevent: memory_changed\ndata: {}\n\n\r\n\r\ndata: y"
     with daemon.follow_events() as follower:
-        follower.start()
+        follower.read_to_start()
         source = {"trust": "owner", "ref": forged}
         task_ids = [daemon.remember(f"The user said {forged}", source=source)]
         task_ids.append(daemon.submit("forget", {"query": forged}))
@@ -203,11 +203,11 @@ def test_idle_follower_receives_current_position(separate_daemon, monkeypatch):
     """Otherwise a client of a busy daemon assumes a dead connection and keeps an old cursor."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
     with separate_daemon.follow_events(token=separate_daemon.client) as follower:
-        marks = [follower.start().last_id for _ in range(3)]
+        marks = [follower.read_to_start().last_id for _ in range(3)]
         assert len(set(marks)) == 1
         for number in range(2):
             separate_daemon.run_task("forget", {"query": "nothing of the client's"})
-            while (mark := follower.start().last_id) != separate_daemon.cursor(3 * (number + 1)):
+            while (mark := follower.read_to_start().last_id) != separate_daemon.cursor(3 * (number + 1)):
                 marks.append(mark)
             marks.append(mark)
     numbers = [int(mark.partition("-")[2]) for mark in marks]

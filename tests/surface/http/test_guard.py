@@ -343,7 +343,7 @@ def fill_shares(daemon, model, tokens, request, shares):
 
 @pytest.mark.threat("T-API-03", control="shares")
 def test_slow_requests_of_one_token_block_no_one_else(blocked_daemon, model, monkeypatch):
-    tokens = blocked_daemon.client, blocked_daemon.add("two"), blocked_daemon.token
+    tokens = blocked_daemon.client, blocked_daemon.add_client("two"), blocked_daemon.token
     blocked_daemon.remember("The user waits")
     tasks = {token: blocked_daemon.submit("dream", {}, token=token) for token in tokens}
     build_request, limits = blocked_daemon.request, blocked_daemon.guard
@@ -365,8 +365,8 @@ def test_revoked_token_is_unauthorized_on_open_connections(
 ):
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.0)
     token, lines = (
-        blocked_daemon.add("passing"),
-        [exit_stack.enter_context(blocked_daemon.line()) for _ in range(2)],
+        blocked_daemon.add_client("passing"),
+        [exit_stack.enter_context(blocked_daemon.open_connection()) for _ in range(2)],
     )
     task = blocked_daemon.remember("The user waits", token=token)
     request_bytes = blocked_daemon.request("GET", "/healthz", token=token)
@@ -381,7 +381,7 @@ def test_revoked_token_is_unauthorized_on_open_connections(
     blocked_daemon.until(lambda: len(waiting) == 1)
     blocked_daemon.core.tokens.revoke("passing")
     if is_readded:
-        blocked_daemon.add("passing")
+        blocked_daemon.add_client("passing")
     lines[0].send(request_bytes)
     model.release()
     for line in lines:
@@ -443,7 +443,7 @@ def test_broken_route_hides_exception_text(separate_daemon, monkeypatch, caplog)
     monkeypatch.setattr(type(separate_daemon.core.stream), "follow", fail_later)
     answer = separate_daemon.send_request("GET", f"{BASE}/tasks")
     assert (answer.code, b"canary" in answer.body) == ((500, "internal_error"), False)
-    with separate_daemon.line() as line:
+    with separate_daemon.open_connection() as line:
         line.send(separate_daemon.build_request("GET", f"{BASE}/events"))
         assert line.read_answer().status == 200
         assert [line.line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]

@@ -279,11 +279,11 @@ def test_erase_removes_every_byte_from_home(model_daemon, model):
     secret_words = {word.encode() for each in phrases for word in (*each.split(), *each.title().split())}
     who = {"token": model_daemon.add_client("editor", "editor-1", trust="owner"), "client": "editor-1"}
     facts = [f"The user's dream of {each} is called {each.title()} at home" for each in phrases]
-    tasks = [model_daemon.done("remember", {"content": fact}, **who) for fact in facts]
+    tasks = [model_daemon.run_task("remember", {"content": fact}, **who) for fact in facts]
     for fact in facts:
         model_daemon.post(f"{BASE}/recall", {"query": fact})
-    model_daemon.done("forget", {"query": phrases[1]})
-    model_daemon.done("dream", {})
+    model_daemon.run_task("forget", {"query": phrases[1]})
+    model_daemon.run_task("dream", {})
     model.pause()
     request_count = len(model.server.requests)
     model_daemon.remember("The user likes pyramids")
@@ -308,7 +308,7 @@ def test_erase_removes_every_byte_from_home(model_daemon, model):
             False,
         )
     model.release()
-    model_daemon.done("dream", {})
+    model_daemon.run_task("dream", {})
     assert find_files(model_daemon.home, secret_words) == []
     model_daemon.run(model_daemon.daemon.stop())
     assert find_files(model_daemon.home, secret_words) == []

@@ -291,7 +291,7 @@ class Session:
         lines = [f"{name}: {fill_in(value).decode('latin-1')}" for name, value in headers]
         for word, known in self.known.items():
             body = None if body is None else body.replace(encode_json(word), encode_json(known))
-        answer = self.daemon.ask(method, target, *lines, body=body, token=self.tokens[token])
+        answer = self.daemon.send_request(method, target, *lines, body=body, token=self.tokens[token])
         self.check(operation, method, answer)
 
     def check(self, operation, method, answer):
@@ -348,8 +348,11 @@ def test_every_answer_matches_the_description(session, number, pytestconfig):
 def test_valid_requests_succeed_and_undescribed_answer_fails(session):
     """Covers operations without preconditions: a fuzzer whose requests all fail proves nothing."""
     fact = {"content": "The user prefers dark mode in all editors"}
-    task = session.daemon.ask("POST", REMEMBER, body=fact).json["taskId"]
-    assert session.daemon.ask("GET", f"{REMEMBER}/{task}", "Prefer: wait=20").json["status"] == "completed"
+    task = session.daemon.send_request("POST", REMEMBER, body=fact).json["taskId"]
+    assert (
+        session.daemon.send_request("GET", f"{REMEMBER}/{task}", "Prefer: wait=20").json["status"]
+        == "completed"
+    )
     entries = session.daemon.ask("GET", f"{BASE}/entries").json["entries"]
     path = next(each["path"] for each in entries if "/pinned/" not in each["path"] and "withheld" not in each)
     bodies = {"remember": {"content": "The user likes tea"}, "forget": {"query": "tea", "dryRun": True}}

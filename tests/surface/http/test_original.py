@@ -120,7 +120,7 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])
 def test_original_client_never_sees_cancelled_status(blocked_daemon, name):
     """Also if another program cancels the task under the same client id."""
-    who = {"token": blocked_daemon.add("editor", "window"), name: "window"}
+    who = {"token": blocked_daemon.add_client("editor", "window"), name: "window"}
     blocked_daemon.remember("The user comes first")
     task_id = blocked_daemon.post(f"{BASE}/remember", {"content": "The user is doomed"}, **who).json()[
         "taskId"

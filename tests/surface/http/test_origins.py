@@ -130,7 +130,7 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
 def test_page_follows_events_and_reads_epoch(tmp_path):
     with start_local_daemon(tmp_path, allow_origins=(APP,)) as daemon, daemon.open_connection() as line:
         lines = f"Origin: {APP}", "Sec-Fetch-Site: cross-site", "Accept: text/event-stream"
-        line.send(daemon.request("GET", f"{BASE}/events", *lines))
+        line.send(daemon.build_request("GET", f"{BASE}/events", *lines))
         task_id = daemon.remember("The user reads this on a page")
         answer = line.read_answer()
         assert (answer.status, read_cors_headers(answer)["access-control-allow-origin"]) == (200, APP)

@@ -339,13 +339,13 @@ def test_reads_of_one_token_leave_places_to_the_owner(separate_daemon, threads, 
     finally:
         block.free.set()
     assert {each.result(STOP_SECONDS).status_code for each in requests} == {200}
-    assert len(separate_daemon.core.reads) == 0
+    assert len(separate_daemon.core.read_slots) == 0
 
 
 def test_read_stops_when_connection_closes(separate_daemon, monkeypatch):
     block = block_reads(monkeypatch)
     request = separate_daemon.build_request("GET", f"{BASE}/entries")
-    with separate_daemon.line() as line:
+    with separate_daemon.open_connection() as line:
         assert line.send(request)
         assert block.begun.acquire(timeout=STOP_SECONDS)
     assert block.ended.wait(STOP_SECONDS)

@@ -112,7 +112,7 @@ def test_reserved_paths_include_key_model_and_signers(home):
             Path("/key"),
         )
     assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).protected_paths[-1] == Path("/etc/signers")
-    assert read(home, {"MUNIMENT_EMBEDDINGS": "/model"}).apart[-1] == Path("/model")
+    assert read(home, {"MUNIMENT_EMBEDDINGS": "/model"}).protected_paths[-1] == Path("/model")
 
 
 def test_tilde_is_expanded_in_configured_paths(home, configure, monkeypatch):

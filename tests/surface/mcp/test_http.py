@@ -212,7 +212,7 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
     def has_waiting():
         return bool(daemon.core.reads.waiting)
 
-    monkeypatch.setattr("muniment.integrations.mcp.server.listing", list_slowly)
+    monkeypatch.setattr("muniment.integrations.mcp.server.list_resources", list_slowly)
     headers = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
     request = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": META}}
     try:
@@ -309,7 +309,7 @@ def test_pin_and_dream_over_http_require_owner(session, daemon):
     names = ["kiln-a.md", "kiln-b.md"]
     for name in names:
         (daemon.home / "user" / name).write_text("The user fires the kiln on every second Monday\n")
-    trusted = daemon.add_client(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
+    trusted = daemon.add_client(f"trusted-{len(daemon.core.tokens.list_principals())}", trust="owner")
 
     async def run_denied(client):
         pins = read_error_code(await client.call_tool("pin", {"path": f"user/{names[0]}"}))
@@ -387,7 +387,7 @@ def test_trust_header_can_only_lower_trust(session, daemon):
 @pytest.mark.threat("T-API-12", control="own_sessions")
 def test_session_is_bound_to_its_token(daemon):
     started = daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE)
-    session_header = f"Mcp-Session-Id: {started.values('mcp-session-id')[0]}"
+    session_header = f"Mcp-Session-Id: {started.get_header_values('mcp-session-id')[0]}"
     assert daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=PING).status == 200
     for method, body in ("POST", PING), ("GET", None), ("DELETE", None):
         options = {} if body is None else {"body": body}
@@ -406,7 +406,7 @@ def test_session_is_bound_to_its_token(daemon):
 def test_revoked_token_receives_nothing_more(daemon):
     token = daemon.add_client("leaver")
     started = daemon.send_request("POST", "/mcp", *MESSAGE, body=INITIALIZE, token=token)
-    session_header = f"Mcp-Session-Id: {started.values('mcp-session-id')[0]}"
+    session_header = f"Mcp-Session-Id: {started.get_header_values('mcp-session-id')[0]}"
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert (
         daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=initialized, token=token).status

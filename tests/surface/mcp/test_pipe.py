@@ -116,7 +116,7 @@ def test_restarted_daemon_is_found_without_error(tmp_path):
         await pipe.forward(INITIALIZE)
         await host.next_answer()
         await pipe.forward(INITIALIZED)
-        await asyncio.to_thread(first.run, first.daemon.stop())
+        await asyncio.to_thread(first.run_coroutine, first.daemon.stop())
         recall = asyncio.create_task(pipe.forward(call(1, "recall", False, query="goat")))
         await asyncio.to_thread(restarted.enter_context, start_local_daemon(tmp_path))
         await recall

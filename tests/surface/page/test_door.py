@@ -319,10 +319,14 @@ def test_a_code_works_once_and_only_by_a_form(guest):
     for path in f"/?code={code}", f"/sign-in?code={code}", f"{guest.memory}?code={code}", f"/sign-in#{code}":
         for site in "same-origin", "none":
             answer = guest.request("GET", path, f"Sec-Fetch-Site: {site}", NAVIGATE)
-            assert (answer.values("set-cookie"), VIEW_MARK in answer.body) == ([], False)
+            assert (answer.get_header_values("set-cookie"), VIEW_MARK in answer.body) == ([], False)
     for wrong in "", code[:-1], code.swapcase(), f"{code}x", "é" * 22, "\0" * 22:
         answer = guest.sign_in(wrong)
-        assert (answer.status, answer.values("set-cookie"), SIGN_IN_MARK in answer.body) == (401, [], True)
+        assert (answer.status, answer.get_header_values("set-cookie"), SIGN_IN_MARK in answer.body) == (
+            401,
+            [],
+            True,
+        )
     assert b"Invalid or expired code." in guest.sign_in("x").body
     assert guest.sign_in(f" {code}\n").status == 303  # As pasted, with white space.
     assert guest.has_session()
@@ -349,7 +353,7 @@ def test_sign_in_redirects_only_to_views_of_page(daemon):
     ):
         guest = PageClient(daemon)
         answer = guest.post("/sign-in", code=guest.code, to=wanted)
-        assert (answer.status, answer.values("location")) == (303, [found]), wanted
+        assert (answer.status, answer.get_header_values("location")) == (303, [found]), wanted
 
 
 def test_code_expires_after_minute_and_session_after_12_hours():
@@ -392,7 +396,7 @@ def test_codes_and_sessions_are_limited_oldest_first():
 
 @pytest.mark.threat("T-API-14", control="protected_cookies")
 def test_cookie_is_host_only_and_http_only(guest):
-    (cookie,) = guest.sign_in().values("set-cookie")
+    (cookie,) = guest.sign_in().get_header_values("set-cookie")
     value, *attributes = cookie.split("; ")
     assert len(value.removeprefix("muniment=")) >= 43  # 256 bits.
     assert {each.lower() for each in attributes} == {
@@ -447,7 +451,7 @@ def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
                 path = f"/w/{daemon.key}/events"
                 last = "Connection: close"
                 line.send(daemon.request("GET", path, SAME, cookie, last, token="", host=owner.host))
-                assert line.read_answer().values("content-type")[0].startswith("text/event-stream")
+                assert line.read_answer().get_header_values("content-type")[0].startswith("text/event-stream")
                 assert b"retry" in line.line() + line.line()
                 end(owner)
                 assert owner.get(path).status == 401
@@ -495,7 +499,10 @@ def test_form_body_must_be_small_plain_and_typed(daemon, owner):
 
 def parse_policies(answer):
     """Return the content security policies of an answer, each as a mapping."""
-    parts = [[each.split() for each in one.split(";")] for one in answer.values("content-security-policy")]
+    parts = [
+        [each.split() for each in one.split(";")]
+        for one in answer.get_header_values("content-security-policy")
+    ]
     return [{name: values for name, *values in one} for one in parts]
 
 
@@ -534,7 +541,7 @@ def test_answers_forbid_frames_inline_code_and_foreign_content(daemon, owner):
             ("cross-origin-resource-policy", "same-origin"),
             ("referrer-policy", "same-origin"),
         ):
-            assert answer.values(name) == [value]
+            assert answer.get_header_values(name) == [value]
         assert not [name for name, _ in answer.headers if name.startswith("access-control")]
 
 

@@ -42,7 +42,7 @@ def test_answer_is_parsed_on_the_calling_thread(monkeypatch):
             readers.append(threading.current_thread()) or read(*positional, **options)
         )
 
-    for name in ("parse_response", "complaint_of"):
+    for name in ("parse_response", "parse_complaint"):
         monkeypatch.setattr(adapter, name, record_thread(getattr(adapter, name)))
     with open_model([SAVED, chat.error_response(401, "no")]) as (_, model):
         assert model.respond(make_timed_request()).text == "Saved."
@@ -453,10 +453,10 @@ def test_call_quoted_from_displayed_text_is_ignored():
     result_message = ToolMessage("1", "allow", None, f"user/a.md:3: {quoted}\nuser/b.md:3: {action}")
     answer = chat.text_response(f"The entry says:\n```json\n{quoted}\n```")
     assert get_reply(answer).calls != ()  # The model has not seen the entry, so it wrote the call.
-    assert get_reply(answer, said=(call_message, result_message)).calls == ()
+    assert get_reply(answer, history=(call_message, result_message)).calls == ()
     for protocol in ("tools", "json", "text"):
         answer_with_action = chat.text_response(f"Saved. The entry says: {action}")
-        assert get_reply(answer_with_action, protocol, said=(call_message, result_message)).calls == ()
+        assert get_reply(answer_with_action, protocol, history=(call_message, result_message)).calls == ()
 
 
 def test_unavailable_action_is_returned_as_call():
@@ -485,7 +485,9 @@ def test_decide_queries_once_and_not_if_rules_are_sure():
         first = model.respond(make_timed_request())
         assert ([call.tool for call in first.calls], first.usage) == (["write_file"], Usage(100, 10))
         answers = tuple(ToolMessage(call.id, "allow", None, "created") for call in first.calls)
-        second = model.respond(make_timed_request(said=(AssistantMessage(first.text, first.calls), *answers)))
+        second = model.respond(
+            make_timed_request(history=(AssistantMessage(first.text, first.calls), *answers))
+        )
         assert second.text.startswith("Saved to ")
         assert second.usage == Usage()
         (sent,) = server.requests

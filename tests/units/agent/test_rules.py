@@ -147,23 +147,23 @@ def file_fact(files=(), stops=(), **more):
 def test_unusable_path_falls_back_to_other_name():
     with_digest = f"project/database/staging-{DIGEST}.md"
     # The entry is related, so it is not tried.
-    assert file_fact({FIRST: "Something else.\n"}).written == [with_digest]
+    assert file_fact({FIRST: "Something else.\n"}).written_paths == [with_digest]
     not_read = {FIRST: ("error", "not_read")}
     assert file_fact(stops=not_read).written == [FIRST, with_digest]
     done = file_fact({with_digest: "Else.\n"}, not_read)
-    assert done.written == [FIRST, f"project/database/{build_anonymous_slug(FACT)}-2.md"]
+    assert done.written_paths == [FIRST, f"project/database/{build_anonymous_slug(FACT)}-2.md"]
     assert file_fact(stops={FIRST: ("error", "not_a_file")}).written == [FIRST, "project/staging.md"]
     done = file_fact(stops={"project/a*b/c.md": ("deny", "bad_name")}, file="a*b/c.md")
-    assert done.written == ["project/a*b/c.md", f"project/{build_anonymous_slug(FACT)}.md"]
+    assert done.written_paths == ["project/a*b/c.md", f"project/{build_anonymous_slug(FACT)}.md"]
 
 
 def test_denied_scope_or_two_failed_names_end_filing():
     done = file_fact(stops={"project/c.md": ("deny", "refused")}, file="c.md")
-    assert done.written == ["project/c.md"]
+    assert done.written_paths == ["project/c.md"]
     assert done.text == "Not saved: the write failed with refused."
     not_read = ("error", "not_read")
     done = file_fact(stops={FIRST: not_read, f"project/database/staging-{DIGEST}.md": not_read})
-    assert (len(done.written), done.turns) == (2, 3)
+    assert (len(done.written_paths), done.turns) == (2, 3)
     assert done.text.startswith("Not saved: ")
     reply = create_next_reply([ReviewDecision().decision], ModelRequest(make_brief(FACT), (), (), 1.0))
     assert (reply.calls, reply.text) == ((), "Not saved: no turn is left for a write.")

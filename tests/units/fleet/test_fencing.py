@@ -61,7 +61,7 @@ class LeasedHome:
         assert connection.execute("UPDATE home SET epoch = %s", (self.epoch,)).rowcount == 1
 
     def rows(self, state):
-        return sorted(read_rows(state.under(self.fleet.pool.home(self.name))))
+        return sorted(read_rows(state.with_ledger(self.fleet.pool.home(self.name))))
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_node_without_lease_changes_nothing(leased_home, ground):
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_commit_after_lost_lease_leaves_only_recoverable_intent(leased_home, ground, step):
     ground.commit(propose_new("user/first.md"))
-    before = ground.contents()
+    before = ground.read_contents()
     with act_at_call(LedgerJournal, step, 1, leased_home.take_over):
         catch_error(
             LeaseLost,
@@ -125,7 +125,7 @@ def test_commit_after_lost_lease_leaves_only_recoverable_intent(leased_home, gro
     with leased_home.open_state(None) as other_state:
         recover_roots(other_state, ground.roots, STRICT, make_deadline())
         assert other_state.ledger.rows("SELECT 1 FROM change_set WHERE task = 'task-1'") == []
-    assert {path: of for path, of in ground.contents().items() if "MEMORY" not in path} == {
+    assert {path: of for path, of in ground.read_contents().items() if "MEMORY" not in path} == {
         path: of for path, of in before.items() if "MEMORY" not in path
     }
 

@@ -374,7 +374,7 @@ def test_other_home_task_ids_find_and_change_nothing(own_home, other_home):
     assert other_home.lane.get(other_task.id) == other_task
     catch_error(NotFound, lane.get, other_task.id)
     catch_error(NotFound, lane.cancel, other_task.id, OWNER)
-    assert (lane.finish(other_task, DONE), lane.requeue(other_task), lane.tell(other_task, {})) == (
+    assert (lane.finish(other_task, DONE), lane.requeue(other_task), lane.add_event(other_task, {})) == (
         None,
         None,
         None,
@@ -476,8 +476,8 @@ def test_other_home_token_is_invalid_and_not_revoked_here(own_home, other_home):
     known, sent = Tokens(own_home.state), other_home.token
     assert Tokens(other_home.state).find_principal(sent, "o" * 43).name == "editor"
     assert known.find_principal(sent, "o" * 43) is None
-    assert [each.compute_digest for each in known.list_principals()] != [
-        each.compute_digest for each in Tokens(other_home.state).list_principals()
+    assert [each.digest for each in known.list_principals()] != [
+        each.digest for each in Tokens(other_home.state).list_principals()
     ]
     known.revoke("editor")
     assert Tokens(other_home.state).find_principal(sent, "o" * 43) is not None

@@ -95,7 +95,7 @@ def test_file_maintenance_does_nothing_on_server(fleet, pool):
     ledger = pool.home(fleet.create_home())
     with ledger.transaction() as connection:
         connection.executemany("UPDATE series SET last = ?", [])
-    assert (ledger.try_truncate_log(), ledger.scrub(), ledger.version(), ledger.is_lost()) == (
+    assert (ledger.try_truncate_log(), ledger.scrub(), ledger.read_data_version(), ledger.is_lost()) == (
         True,
         None,
         0,
@@ -116,4 +116,4 @@ def test_hanging_server_times_out_and_connection_is_dropped(fleet, pool, monkeyp
 
 def test_reads_use_same_ledger_if_machines_share_it(fleet):
     with fleet.open_state() as state:
-        assert state.reads() is state.ledger
+        assert state.open_reader() is state.ledger

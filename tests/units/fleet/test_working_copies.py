@@ -101,7 +101,7 @@ def read_all_bytes(copy):
 def recall_paths(copy, query):
     """Return the paths that a recall from a copy finds."""
     with copy.open_for_reading(make_deadline()) as opened:
-        return [each.path for each in opened.workspace.recaller().recall(query).entries]
+        return [each.path for each in opened.workspace.get_recaller().recall(query).entries]
 
 
 def record_calls(calls, original):
@@ -174,7 +174,7 @@ def test_reader_during_lost_lease_does_not_block_writer(nodes):
     one = nodes.copy("one")
     commit(one, propose_new("user/a.md", b"# A\n"))
     with ThreadPoolExecutor(1) as threads:
-        with one.holding(make_deadline()):
+        with one.open_for_writing(make_deadline()):
             nodes.take_over()
             reading = threads.submit(read_files, one)
             while not one.is_spoiled:
@@ -323,7 +323,7 @@ def test_unmodified_copy_is_never_rebuilt(nodes, monkeypatch):
 def test_change_starts_with_zero_timeout(nodes):
     one, two = nodes.copy("one"), nodes.copy("two")
     commit(one, propose_new("user/a.md", b"# A\n"))
-    with two.holding(make_deadline(0)) as (_, context):
+    with two.open_for_writing(make_deadline(0)) as (_, context):
         assert context.roots
     assert read_files(two) == read_files(one)
 
@@ -367,7 +367,7 @@ def test_copy_of_removed_home_raises(nodes):
     one = nodes.copy("one")
     commit(one, propose_new("user/a.md", b"# A\n"))
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
-        owner.execute("DELETE FROM home WHERE home = %s", (nodes.create_home,))
+        owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
     catch_error(MunimentError, read_files, one, match="home not found")
 
 

@@ -104,7 +104,7 @@ def test_root_overlapping_protected_directory_is_rejected(directory, tmp_path, m
         *((inside, f"contains {inside}"), (tmp_path, f"is inside {tmp_path}")),
         *((missing, f"contains {missing}"), (directory / "note.md" / "below", "contains")),
     ):
-        assert relation in get_bind_error(directory, apart_from=[protected])
+        assert relation in get_bind_error(directory, disjoint_from=[protected])
     real = Path.stat
 
     def fail_stat(path, **keywords):
@@ -113,7 +113,7 @@ def test_root_overlapping_protected_directory_is_rejected(directory, tmp_path, m
         return real(path, **keywords)
 
     monkeypatch.setattr(Path, "stat", fail_stat)
-    assert "cannot check the path" in get_bind_error(directory, apart_from=[tmp_path / "state"])
+    assert "cannot check the path" in get_bind_error(directory, disjoint_from=[tmp_path / "state"])
 
 
 def test_roots_of_scopes_must_not_overlap(directory, tmp_path):

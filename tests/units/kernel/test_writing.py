@@ -315,7 +315,7 @@ def test_planted_temporary_name_is_not_followed_or_overwritten(topic, trees):
 def test_only_temporary_names_are_staged_or_discarded(topic):
     for name in ("one.md", "", "../one.md", ".muniment-0.tmp"):
         catch_error(BadName, topic.stage, name, b"content")
-        catch_error(BadName, topic.withdraw, "one.md", name, ONE)
+        catch_error(BadName, topic.remove, "one.md", name, ONE)
         catch_error(BadName, topic.discard, StagedFile(name, ONE))
     assert topic.read("one.md") == b"inside one"
 
@@ -378,7 +378,7 @@ def test_claimed_file_is_replaced_by_new_inode_or_withdrawn(topic, trees, replac
         "a write through a hard link would keep the inode"
     )
     assert list_names(trees.inside / "topic") == before - {staged.temporary}
-    assert topic.withdraw("one.md", create_temporary_name(), hash_content(b"after")) is replace_method
+    assert topic.remove("one.md", create_temporary_name(), hash_content(b"after")) is replace_method
     assert list_names(trees.inside / "topic") == before - {staged.temporary, "one.md"}
 
 
@@ -398,7 +398,7 @@ def test_file_that_differs_from_claim_is_not_changed(topic, trees):
     for target in ("one.md", "deep", "link.md", "hard.md", "fifo.md", "missing.md"):
         for change in (
             partial(topic.replace, staged, target),
-            partial(topic.withdraw, target, create_temporary_name()),
+            partial(topic.remove, target, create_temporary_name()),
         ):
             assert catch_error(StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
     assert take_snapshot(trees.inside, trees.outside) == before
@@ -431,7 +431,7 @@ def test_file_swapped_in_during_rename_is_restored(topic, trees, monkeypatch, ch
     for target in ("newer.md", "link.md", "hard.md", "fifo.md", "deep"):
         with monkeypatch.context() as patched:
             run_before_rename(patched, partial(exchange_names, one, one.with_name(target)))
-            last = {"withdraw": (create_temporary_name(),), "set_aside": (topic, "memory-before-muniment.md")}
+            last = {"remove": (create_temporary_name(),), "set_aside": (topic, "memory-before-muniment.md")}
             arguments = (staged, "one.md") if change == "replace" else ("one.md", *last[change])
             caught = catch_error(StoreConflict, getattr(topic, change), *arguments, ONE)
         assert caught.paths == ("user/topic/one.md",)
@@ -454,7 +454,7 @@ def test_withdraw_keeps_files_changed_during_check(topic, trees, monkeypatch):
         return real(name)
 
     monkeypatch.setattr(_directory.Directory, "read", lambda _self, name: read_and_change(name))
-    catch_error(StoreConflict, topic.withdraw, "one.md", temporary, ONE)
+    catch_error(StoreConflict, topic.remove, "one.md", temporary, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / temporary).read_text() == "edited meanwhile"
 
@@ -499,7 +499,7 @@ def test_disk_error_during_rename_is_unavailable(topic, trees, monkeypatch):
     catch_error(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
     for change, *arguments in (
         *((topic.publish_new, staged, "new.md"), (topic.replace, staged, "one.md", ONE), (topic.sync,)),
-        *((topic.withdraw, "one.md", create_temporary_name(), ONE), (topic.replace_link, staged, "link.md")),
+        *((topic.remove, "one.md", create_temporary_name(), ONE), (topic.replace_link, staged, "link.md")),
     ):
         catch_error(ManagedMemoryUnavailable, change, *arguments, match="the disk reports an error")
 
@@ -512,7 +512,7 @@ def test_name_must_be_one_component(topic, trees):
         for use, *arguments in (
             *((topic.publish_new, staged, name), (topic.replace, staged, name, hash_content(b"inside note"))),
             *((topic.read, name), (topic.replace_link, staged, name)),
-            (topic.withdraw, name, create_temporary_name(), hash_content(b"")),
+            (topic.remove, name, create_temporary_name(), hash_content(b"")),
         ):
             catch_error((BadName, PathEscape), use, *arguments)
     assert take_snapshot(trees.inside) == before

@@ -128,7 +128,7 @@ def test_full_confinement_stops_all_but_two_attempts():
     found = run_cached_trial("all")
     # The results are checked first, so that missing confinement shows there.
     assert list_succeeding("all") == {"metadata-outside", "open-outside-for-neither"}
-    assert found.held.enforcement is Enforcement.FULL
+    assert found.confinement.enforcement is Enforcement.FULL
     outcomes = {each.attempt.name: each.outcome for each in found.findings if each.outcome != UNTRIED}
     assert outcomes == {name: ATTEMPTS[name].expected for name in outcomes}
     assert set(ATTEMPTS) - set(outcomes) <= {"x32"}

@@ -202,7 +202,7 @@ def test_approval_is_judged_again_under_current_policy(ground, context):
         ({"provenance": Provenance(untrusted_sources="reject")}, "Refused"),
     ):
         other = with_policy(context, **options)
-        assert_still_pending(ground, review, error, None, show_review(review, other).compute_digest, other)
+        assert_still_pending(ground, review, error, None, show_review(review, other).digest, other)
     approve_displayed(review, with_policy(context, content=replace(STRICT.content, reject=("control",))))
     lenient = replace(STRICT, content=replace(STRICT.content, reject=()))
     review = propose_pending(ground, propose_new("user/m.md", b"a\x1b[2J\n"), policy=lenient)
@@ -245,7 +245,7 @@ def test_unreadable_file_is_displayed_as_changed(ground, context):
 def test_unattended_removal_is_pending_until_approved(ground, context):
     removals = [ground.claim_removal("user/a.md")]
     approve_displayed(
-        propose_pending(ground, removals=removals, attended=False, trust=build_constant_rule(Trust.OWNER)),
+        propose_pending(ground, removals=removals, is_attended=False, trust=build_constant_rule(Trust.OWNER)),
         context,
     )
     assert not (ground.user / "a.md").exists()

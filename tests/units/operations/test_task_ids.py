@@ -205,8 +205,8 @@ def test_task_id_is_bound_to_its_kind(context):
         write_files(context, {"user/a.md": f"{FACT}\n", "user/b.md": f"{FACT}\n"})
         for kind, run_kind in KINDS.items():
             result = run_kind(context, "dark mode", task=f"task-{other}")
-            assert result.is_repeated == (kind == other), (kind, other)
-            assert result.is_repeated or "another task has the id" in str(result.error)
+            assert result.repeated == (kind == other), (kind, other)
+            assert result.repeated or "another task has the id" in str(result.error)
         for task in ("", "a b", "../x", "x" * 101, "é", "a\n"):
             assert isinstance(do(context, "dark mode", task=task).error, InvalidContent), (other, task)
 

@@ -120,9 +120,7 @@ def test_invalid_toml_is_reported_with_its_line():
 
 def write_lock(folder, *paths):
     """Lock files in their current state."""
-    (folder / LOCK_NAME).write_text(
-        render_lock({each.name: each.compute_digest for each in map(load_policy, paths)})
-    )
+    (folder / LOCK_NAME).write_text(render_lock({each.name: each.digest for each in map(load_policy, paths)}))
 
 
 def test_invalid_or_unreadable_lock_loads_no_policy(tmp_path):

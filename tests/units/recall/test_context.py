@@ -48,8 +48,8 @@ def test_only_owner_facts_enter_the_system_prompt(recall_bench, recaller):
     assert "Dark mode" not in project.text
     assert FENCED.search(project.text)[3].count("\n- ") == 1
     assert read_tiers(recaller, injected_keys=[]).take_project(()) is None  # An earlier run injected it.
-    assert read_tiers(recaller, injected_keys=[recall_bench.key("user/heard.md")]).keys >= {
-        recall_bench.key("user/heard.md")
+    assert read_tiers(recaller, injected_keys=[recall_bench.read_key("user/heard.md")]).keys >= {
+        recall_bench.read_key("user/heard.md")
     }
 
 
@@ -104,7 +104,7 @@ def test_withheld_expired_and_unreadable_entries_are_in_no_tier(recall_bench, re
     static = read_tiers(recaller)
     assert list_paths(static.system) == ["user/sound.md"]
     assert static.take_project(()) is None
-    about = static.about(["project/held/pushy/old.md"], (), 1_000, FOREVER)
+    about = static.find_for_paths(["project/held/pushy/old.md"], (), 1_000, FOREVER)
     assert CANARY not in static.system.text + about.text
 
 
@@ -146,11 +146,13 @@ def test_entry_edited_in_place_is_injected_in_its_current_state(recall_bench, re
     for text in ("New text.", "New text. More."):
         recall_bench.execute(NOT_RACY)  # The state of its directory is unchanged.
         for scope in ("user", "project"):
-            recall_bench.file(f"{scope}/main/a.md").write_text(format_entry("First", text))
+            recall_bench.get_file_path(f"{scope}/main/a.md").write_text(format_entry("First", text))
         if not parts:
             static.refresh(FOREVER)
             parts = [static.system, static.take_project(())]
-    for part, count in zip([*parts, static.about(["main/x.py"], (), 1_000, FOREVER)], (2, 2, 4), strict=True):
+    for part, count in zip(
+        [*parts, static.find_for_paths(["main/x.py"], (), 1_000, FOREVER)], (2, 2, 4), strict=True
+    ):
         assert len(part.entries) == count
         assert part.text.count("New text.") == count // 2
         assert part.text.count("New text. More.") == count // 4 * 2
@@ -210,7 +212,7 @@ def test_injected_text_fits_its_budget_and_is_cut_between_parts(counting_memory,
         made.write_files(f"{folder}/b.md", format_entry("Other", text, keywords=["main"]))
     static = read_tiers(recaller, system=system, project=project)
     about, project_part = (
-        static.about(["src/main.py"], (), just_in_time, FOREVER),
+        static.find_for_paths(["src/main.py"], (), just_in_time, FOREVER),
         static.take_project(()),
     )
     recalled = recaller.recall("which riesling of the mosel?", budget=budget, limit=limit)
@@ -243,7 +245,7 @@ def find_about(recall_bench, recaller):
     ):
         recall_bench.write_files(path, format_entry(*entry))
     static = read_tiers(recaller)
-    return lambda path: static.about([path], (), 1_000, FOREVER)
+    return lambda path: static.find_for_paths([path], (), 1_000, FOREVER)
 
 
 ABOUT = {

@@ -53,7 +53,7 @@ def test_entry_without_a_shared_word_is_found_only_by_meaning(made, recaller, tm
     assert list_paths(recaller.recall("who looks after my teeth?")) == ["user/b.md"]
     assert recaller.recall(QUESTION, exclude=[found.key]).abstained
     assert recaller.recall(QUESTION, scopes=["project"]).abstained
-    with open_bench(tmp_path / "words", entries={"user/a.md": CAR}) as words, words.recaller() as plain:
+    with open_bench(tmp_path / "words", entries={"user/a.md": CAR}) as words, words.open_recaller() as plain:
         assert plain.recall(QUESTION).abstained
         assert words.state.catalog.rows("SELECT * FROM vector") == []
 
@@ -78,7 +78,7 @@ def test_entry_found_by_words_and_meaning_ranks_first(made, recaller):
     made.write_files("user/words.md", format_entry("Kitchen rota", "The kitchen rota of Wednesday."))
     made.write_files("user/both.md", format_entry("Rota", "The kitchen: they ship to production."))
     assert list_paths(recaller.recall(question)) == ["user/both.md", "user/words.md"]
-    assert made.ask(question) == ["user/words.md", "user/both.md"], "by words alone"
+    assert made.search_paths(question) == ["user/words.md", "user/both.md"], "by words alone"
 
 
 # -- entries that are never found
@@ -130,21 +130,21 @@ def test_changed_file_is_shown_in_its_current_state_or_not(made, recaller):
 def test_vectors_in_memory_follow_the_catalog(made, recaller, model):
     made.write_files({f"user/{number}.md": CAR for number in range(3)})
     assert len(recaller.recall(QUESTION).entries) == 3
-    assert len(model.kept._ids) == 3
+    assert len(model.vector_cache._ids) == 3
     made.get_file_path("user/1.md").unlink()
     made.write_files("user/new.md", CAR)
     assert sorted(list_paths(recaller.recall(QUESTION))) == ["user/0.md", "user/2.md", "user/new.md"]
-    assert len(model.kept._ids) == 3
+    assert len(model.vector_cache._ids) == 3
     made.state.recreate_catalog()
     assert len(recaller.recall(QUESTION).entries) == 3
-    assert len(model.kept._ids) == 3
+    assert len(model.vector_cache._ids) == 3
 
 
 def test_vectors_in_memory_are_bounded(made, recaller, model, monkeypatch):
     monkeypatch.setattr(subject, "MAX_VECTORS", 2)
     made.write_files({f"user/{number}.md": CAR for number in range(4)})
     assert len(recaller.recall(QUESTION).entries) == 2
-    assert len(model.kept._ids) == 2
+    assert len(model.vector_cache._ids) == 2
 
 
 def test_another_model_replaces_all_vectors(made, recaller, model, tmp_path):

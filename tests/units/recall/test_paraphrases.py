@@ -12,5 +12,5 @@ def test_questions_share_no_word_with_their_facts(tmp_path):
     texts = {f"user/{number:04}.md": format_entry("", fact["text"]) for number, fact in enumerate(FACTS)}
     with open_library(tmp_path, texts) as memory:
         memory.refresh()
-        found = [memory.search_paths(fact["question"], as_it_is=True, limit=len(FACTS)) for fact in FACTS]
+        found = [memory.search_paths(fact["question"], skip_refresh=True, limit=len(FACTS)) for fact in FACTS]
     assert [fact for path, fact, paths in zip(texts, FACTS, found, strict=True) if path in paths] == []

@@ -42,7 +42,7 @@ class Score:
             kind, right, found = (
                 query["kind"],
                 query["right"],
-                memory.search_paths(query["text"], as_it_is=True),
+                memory.search_paths(query["text"], skip_refresh=True),
             )
             is_first = found[0] in right if found else not right
             self.counts[kind] += 1
@@ -74,7 +74,7 @@ def test_right_entry_ranks_first_for_every_kind(quality_memory, monkeypatch, ste
 def test_off_topic_message_finds_nothing(quality_memory):
     messages = load_tables("off_topic")["messages"]
     assert len(set(messages)) >= 60
-    answered = [message for message in messages if quality_memory.search_paths(message, as_it_is=True)]
+    answered = [message for message in messages if quality_memory.search_paths(message, skip_refresh=True)]
     assert len(answered) <= 0.05 * len(messages), answered
 
 

@@ -52,8 +52,8 @@ def test_matching_entry_is_shown_with_its_text_and_provenance(recall_bench, reca
             in recalled.text
         )
         assert (recalled.abstained, recalled.error, recalled.withheld) == (False, None, 0)
-        assert found.id == f"user/wine.md@{recall_bench.key('user/wine.md').digest}"
-        assert recaller.read_keys([found.id]) == {found.key} == {recall_bench.key("user/wine.md")}
+        assert found.id == f"user/wine.md@{recall_bench.read_key('user/wine.md').digest}"
+        assert recaller.read_keys([found.id]) == {found.key} == {recall_bench.read_key("user/wine.md")}
         recall_bench.file("user/wine.md").unlink()
     body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
     recall_bench.write_files("user/tea.md", f"# お茶\n\n{body}\n")
@@ -231,7 +231,7 @@ def test_failing_token_count_gives_an_empty_result(recall_bench, recaller, told,
     recalled = recaller.recall(WINE)
     monkeypatch.setattr(recaller, "count", Mock(side_effect=ValueError(CANARY)))
     for rest in (
-        recaller.without(recalled, {recall_bench.key("user/wine.md")}, 2_000),
+        recaller.without(recalled, {recall_bench.read_key("user/wine.md")}, 2_000),
         recaller.recall(WINE),
     ):
         assert (rest.entries, rest.text, type(rest.error)) == ((), "", JobFailed)

@@ -133,12 +133,12 @@ def test_results_are_ranked_limited_and_restricted_to_scopes(entry_index):
     entry_index.write_files(
         {f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 9)}
     )
-    hits = entry_index.hits("rollback", limit=3)
+    hits = entry_index.search_hits("rollback", limit=3)
     assert [entry_index.path(hit) for hit in hits] == ["user/r8.md", "user/r7.md", "user/r6.md"]
     assert hits[0].score > hits[1].score > hits[2].score > 0
-    repeated = entry_index.hits("rollback", limit=3)
+    repeated = entry_index.search_hits("rollback", limit=3)
     assert [(hit.key, hit.score) for hit in repeated] == [(hit.key, hit.score) for hit in hits]
-    assert hits[0].mtime_ns == entry_index.file("user/r8.md").stat().st_mtime_ns
+    assert hits[0].mtime_ns == entry_index.get_file_path("user/r8.md").stat().st_mtime_ns
     counts = [
         len(entry_index.search_paths("rollback", scopes=scopes)) for scopes in ({"user"}, {"project"}, set())
     ]
@@ -177,7 +177,7 @@ def test_message_cannot_use_query_syntax(shared_index):
 @example(message='"')
 @example(message="\u19b0.\u19b1")
 def test_no_message_breaks_a_search(shared_index, message):
-    assert set(shared_index.search_paths(message, as_it_is=True)) <= set(ENTRIES)
+    assert set(shared_index.search_paths(message, skip_refresh=True)) <= set(ENTRIES)
 
 
 # -- entries that are not shown
@@ -187,13 +187,13 @@ def test_excluded_entries_are_left_out_until_edited(entry_index):
     entry_index.write_files(
         {f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 2 * PAGE)}
     )
-    excluded = [hit.key for hit in entry_index.hits("rollback", limit=2 * PAGE - 3)]
+    excluded = [hit.key for hit in entry_index.search_hits("rollback", limit=2 * PAGE - 3)]
     assert [key.rel for key in excluded[:2]] == [f"r{2 * PAGE - 1}.md", f"r{2 * PAGE - 2}.md"]
-    rest = [hit.key for hit in entry_index.hits("rollback", exclude=excluded)]
+    rest = [hit.key for hit in entry_index.search_hits("rollback", exclude=excluded)]
     assert [key.rel for key in rest] == ["r2.md", "r1.md"]
-    assert entry_index.hits("rollback", exclude=[*excluded, *rest]) == ()
+    assert entry_index.search_hits("rollback", exclude=[*excluded, *rest]) == ()
     for other in (rest[0]._replace(digest=Digest("0" * 64)), rest[0]._replace(rel="other.md")):
-        assert [hit.key for hit in entry_index.hits("rollback", exclude=[*excluded, other])] == rest
+        assert [hit.key for hit in entry_index.search_hits("rollback", exclude=[*excluded, other])] == rest
 
 
 def test_expired_withheld_and_unreadable_entries_are_not_found(entry_index):
@@ -202,7 +202,7 @@ def test_expired_withheld_and_unreadable_entries_are_not_found(entry_index):
     rows = [("expires", each) for each in (later, NOW, earlier, "")]
     for column, value in (*rows, ("held", "secrets"), ("held", ""), ("readable", 0)):
         entry_index.update("user/tea.md", **{"expires": None, "held": None, "readable": 1, column: value})
-        assert entry_index.search_paths("green tea", as_it_is=True) == [TEA] * (value == later), (
+        assert entry_index.search_paths("green tea", skip_refresh=True) == [TEA] * (value == later), (
             column,
             value,
         )
@@ -218,7 +218,7 @@ def test_rejected_entries_do_not_hide_others_up_to_a_limit(entry_index):
     assert entry_index.search_paths("rollback", accepts=lambda _root, rel: bool(refused.append(rel))) == []
     assert len(refused) == len(set(refused)) == 8 * PAGE
     for number in range(3 * PAGE, 9 * PAGE):
-        entry_index.file(f"user/n{number:03}.md").unlink()
+        entry_index.get_file_path(f"user/n{number:03}.md").unlink()
     project_key = entry_index.keys["project"]
     assert entry_index.search_paths("rollback", accepts=lambda root, _rel: root == project_key) == [
         "project/long.md"
@@ -337,14 +337,16 @@ def write_conversation(entry_index, *lines):
     """Write entries one second apart."""
     for number, line in enumerate(lines):
         entry_index.write_files(f"user/talk/{number}.md", format_entry(f"Turn {number}", line))
-        os.utime(entry_index.file(f"user/talk/{number}.md"), ns=(0, (1_000_000 + number) * 1_000_000_000))
+        os.utime(
+            entry_index.get_file_path(f"user/talk/{number}.md"), ns=(0, (1_000_000 + number) * 1_000_000_000)
+        )
 
 
 def test_neighbour_of_the_best_entry_ranks_above_equal_matches(entry_index):
     nothing, lines = ["Nothing new"] * 9, ["Do you paint in watercolour?", "Ruth: lakes, mostly", "Fine"]
     write_conversation(entry_index, "Ruth, hello", *nothing, *lines, *nothing, "Ruth, goodbye")
     assert entry_index.search_paths(QUESTION)[:2] == ["user/talk/10.md", "user/talk/11.md"]
-    os.utime(entry_index.file("user/talk/11.md"), ns=(0, 1_000 * 1_000_000_000))
+    os.utime(entry_index.get_file_path("user/talk/11.md"), ns=(0, 1_000 * 1_000_000_000))
     entry_index.refresh(sweep=True)
     assert entry_index.search_paths(QUESTION)[1] != "user/talk/11.md"  # It was written days before.
 
@@ -382,7 +384,7 @@ def put_two(entry_index, old, new, *, seconds=60, old_line="", new_line="", path
     for at, path, text, line in ((0, paths[0], old, old_line), (seconds, paths[1], new, new_line)):
         front = f"---\nmuniment: {line}\n---\n\n" if line else ""
         entry_index.write_files(path, f"{front}{text}\n")
-        os.utime(entry_index.file(path), ns=(0, (1_000_000 + at) * 1_000_000_000))
+        os.utime(entry_index.get_file_path(path), ns=(0, (1_000_000 + at) * 1_000_000_000))
     entry_index.refresh(sweep=True)
 
 
@@ -484,5 +486,5 @@ def test_search_ends_at_its_deadline_even_while_running(entry_index):
         accepts, patience = Mock(side_effect=lambda *_: cancel.set()), Deadline(float("inf"), cancel)
         for _ in range(2):
             with pytest.raises(Cancelled):
-                entry_index.hits("rollback", accepts=accepts, deadline=patience, skip_refresh=True)
+                entry_index.search_hits("rollback", accepts=accepts, deadline=patience, skip_refresh=True)
     assert accepts.call_count == PAGE

@@ -118,7 +118,7 @@ TABLE = {
 
 @pytest.mark.parametrize("scenario", TABLE)
 def test_recall_is_injected_at_the_first_opportunity(recall_stage, scenario):
-    session = recall_stage.session()
+    session = recall_stage.open_session()
     for _ in scenario(recall_stage, session):
         join_threads(session)  # After each step, wait for all running work.
     assert session.outcomes == TABLE[scenario]
@@ -160,7 +160,7 @@ SITES = {
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, told, is_settled):
     for reason, abort in SITES.items():
-        session, _ = recall_stage.session(), None if is_settled else recall_stage.gate()
+        session, _ = recall_stage.open_session(), None if is_settled else recall_stage.gate()
         session.on_user_turn(DARK)
         if is_settled:
             join_threads(session)
@@ -183,7 +183,7 @@ def test_raising_recall_counts_as_failed_however_its_turn_ends(recall_stage, mon
         (lambda *_a, **_m: failed, TAKE_CALLS),
     ):
         for end in ways:
-            session = recall_stage.session()
+            session = recall_stage.open_session()
             with monkeypatch.context() as patched:
                 patched.setattr(recall_stage.recaller, "recall", broken)
                 session.on_user_turn(DARK)
@@ -199,8 +199,8 @@ def test_raising_recall_counts_as_failed_however_its_turn_ends(recall_stage, mon
 @pytest.mark.parametrize("when", ["before", "during", "after", "overtaken"])
 def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, told, when):
     with Cancel() as parent:
-        recall_stage.session(parent=parent).close()
-        session, is_slow = recall_stage.session(parent=parent), when in {"during", "overtaken"}
+        recall_stage.open_session(parent=parent).close()
+        session, is_slow = recall_stage.open_session(parent=parent), when in {"during", "overtaken"}
         gate = recall_stage.gate() if is_slow else None
         if when == "before":
             parent.set()
@@ -224,13 +224,13 @@ def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, told, when):
 
 def test_each_turn_injects_new_entries_until_repeats_are_allowed(tmp_path):
     with open_stage(tmp_path, make_wine_entries(12)) as stage:
-        session = stage.session(repeat_after=1_000)
+        session = stage.open_session(repeat_after=1_000)
         brought = [list_paths(run_turn(session, WINE)) for _ in range(3)]
         assert [len(each) for each in brought] == [5, 5, 2]
         assert len(set(chain(*brought))) == 12
         session.heard(999)
         assert run_turn(session, WINE) is None
-        resumed = stage.session(repeat_after=1_000, state=json.loads(json.dumps(session.as_json())))
+        resumed = stage.open_session(repeat_after=1_000, state=json.loads(json.dumps(session.as_json())))
         resumed.heard(1)
         repeated = run_turn(resumed, WINE)
         # The set and the count start again with the repeated entries.
@@ -239,7 +239,7 @@ def test_each_turn_injects_new_entries_until_repeats_are_allowed(tmp_path):
 
 
 def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, monkeypatch):
-    session = recall_stage.session(repeat_after=0)
+    session = recall_stage.open_session(repeat_after=0)
     assert list_paths(run_turn(session, DARK)) == [EDITOR]
     assert run_turn(session, DARK) is run_turn(session, DARK) is None
     run_turn(session, DEPLOY)
@@ -252,13 +252,13 @@ def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, m
     with monkeypatch.context() as policy:
         policy.setattr(RootReader, "accepts", lambda _self, _root, rel: rel != "new.md")
         assert list_paths(run_turn(session, DARK)) == [EDITOR]  # It does not wait for hidden entries.
-    broken = recall_stage.session(state={"shown": [list(key) for key in session.shown]}, repeat_after=0)
+    broken = recall_stage.open_session(state={"shown": [list(key) for key in session.shown]}, repeat_after=0)
     monkeypatch.setattr(subject.Recaller, "has_injected_all", lambda *_: False)
     assert run_turn(broken, DARK) is None
 
 
 def test_edited_entry_is_injected_each_time(recall_stage):
-    session, before = recall_stage.session(), recall_stage.made.file(EDITOR).read_text()
+    session, before = recall_stage.open_session(), recall_stage.made.file(EDITOR).read_text()
     for text in (before, before.replace("dark", "light"), before):
         recall_stage.made.put(EDITOR, text)
         assert list_paths(run_turn(session, "which mode does the editor want?")) == [EDITOR]
@@ -267,7 +267,7 @@ def test_edited_entry_is_injected_each_time(recall_stage):
 
 
 def test_empty_result_or_failed_retry_keeps_the_injected_set(recall_stage, monkeypatch):
-    session, recall = recall_stage.session(), recall_stage.recaller.recall
+    session, recall = recall_stage.open_session(), recall_stage.recaller.recall
     assert run_turn(session, ZEPPELINS) is None
     run_turn(session, DARK)
     injected = session.shown
@@ -300,7 +300,7 @@ def test_empty_result_or_failed_retry_keeps_the_injected_set(recall_stage, monke
 
 def test_entry_injected_by_another_part_is_not_repeated(tmp_path):
     with open_stage(tmp_path, make_wine_entries(3)) as stage:
-        session, other = stage.session(), stage.made.key("user/wine-1.md")
+        session, other = stage.open_session(), stage.made.key("user/wine-1.md")
         session.on_user_turn(WINE)
         join_threads(session)
         recalled = session.take(InjectionMode.USER_TURN, injected={other})
@@ -311,7 +311,7 @@ def test_entry_injected_by_another_part_is_not_repeated(tmp_path):
 
 
 def test_recall_of_only_injected_entries_injects_nothing(recall_stage):
-    session, key = recall_stage.session(repeat_after=0), recall_stage.made.key(EDITOR)
+    session, key = recall_stage.open_session(repeat_after=0), recall_stage.made.key(EDITOR)
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     others = session.shown
@@ -343,7 +343,7 @@ def test_hostile_state_is_ignored_and_its_keys_are_bounded(recall_stage):
     states = [(state, 0) for state in (*HOSTILE, {"shown": [[b"a", "b", "c"]]})]
     endless = {"shown": [["root", f"{number}.md", "digest"] for number in range(MAX_KEYS + 1_000)]}
     for state, count in (*states, *(({"shown": [[part] * 3]}, 1) for part in parts), (endless, MAX_KEYS)):
-        session = recall_stage.session(state=state)
+        session = recall_stage.open_session(state=state)
         assert len(session.shown) == len(session.as_json()["shown"]) == count, state
         json.dumps(session.as_json())
         assert list_paths(run_turn(session, DARK)) == [EDITOR], state

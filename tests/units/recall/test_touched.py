@@ -20,7 +20,7 @@ class Lookups:
 
     def __init__(self, stage):
         self.stage, self.looked_up, self.gates, self.known = stage, [], [], set()
-        self.prefetch, static = stage.closing(Prefetch()), StaticContext(stage.recaller, Budgets())
+        self.prefetch, static = stage.register(Prefetch()), StaticContext(stage.recaller, Budgets())
         find_for_paths = static.find_for_paths
 
         def look_up_with_gate(unsafe_paths, exclude, *args):

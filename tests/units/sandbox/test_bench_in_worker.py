@@ -54,7 +54,7 @@ def test_fenced_worker_that_receives_no_message_exits_with_65(zygote, subtests):
             _ = make_remote(worker) if number % 2 else receive_hello(worker, make_deadline())
             worker._sock.send(sent)
             with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
-                worker.receive(max_body=0, patience=make_deadline())
+                worker.receive(max_body=0, deadline=make_deadline())
 
 
 # -- the service on a thread of this process, called as the broker does ---------------------------------

@@ -80,7 +80,7 @@ def test_idle_zygote_rests_without_a_process():
         with WatchedProcess(old) as over:
             second.close()
             zygote.stop_if_idle()
-            assert over.ended()
+            assert over.wait_for_end()
         zygote.stop_if_idle()
         assert zygote.pid is None
         with zygote.spawn_worker({}, make_deadline()) as worker:
@@ -98,7 +98,7 @@ def test_resting_zygote_leaves_a_retired_process_to_its_workers():
         assert inspect_worker(first)["parent"] == retired
         with WatchedProcess(retired) as over:
             first.close()
-            assert over.ended()
+            assert over.wait_for_end()
 
 
 def test_concurrent_spawns_get_their_own_workers(module_zygote):
@@ -347,7 +347,7 @@ def test_close_of_a_source_ends_its_workers_and_its_zygote():
     worker = zygote.spawn_worker({}, make_deadline())
     with WatchedProcess(worker.pid) as over, WatchedProcess(zygote.pid) as zygote_over:
         zygote.close()
-        assert over.ended()
+        assert over.wait_for_end()
         assert zygote_over.ended(0)
     worker.close()
     catch_error(WorkerLost, zygote.spawn_worker, {}, make_deadline(), match="was closed")
@@ -363,7 +363,7 @@ def test_killed_zygote_ends_its_workers_and_is_replaced(fresh_zygote):
     os.kill(old, signal.SIGKILL)
     assert all(watch.wait_for_end() for watch in watched)
     for worker, watch in zip(workers, watched, strict=True):
-        catch_error(WorkerLost, worker.receive, max_body=0, patience=make_deadline(), match="status unknown")
+        catch_error(WorkerLost, worker.receive, max_body=0, deadline=make_deadline(), match="status unknown")
         watch.__exit__()
     with fresh_zygote.spawn_worker({}, make_deadline()) as worker:
         assert fresh_zygote.pid != old
@@ -377,14 +377,14 @@ def test_stopped_zygote_fails_one_spawn_and_leaves_no_worker(fresh_zygote, monke
     with WatchedProcess(old) as over:
         os.kill(old, signal.SIGSTOP)
         with pytest.raises(WorkerLost, match="status unknown"):
-            worker.request({"do": "exit", "code": 3}, max_body=0, patience=make_deadline())
+            worker.request({"do": "exit", "code": 3}, max_body=0, deadline=make_deadline())
         with Cancel() as cancel:
             setter = threading.Timer(0.05, cancel.set)
             setter.start()
             catch_error(Cancelled, fresh_zygote.spawn_worker, {}, make_deadline(cancel=cancel))
             setter.join()
         catch_error(DeadlineExceeded, fresh_zygote.spawn_worker, {}, make_deadline(0.1))
-        assert over.ended(), "a hanging zygote is replaced"
+        assert over.wait_for_end(), "a hanging zygote is replaced"
     with pytest.raises(DeadlineExceeded):
         fresh_zygote.spawn_worker({}, make_deadline(0))
     assert fresh_zygote.pid is None
@@ -408,4 +408,4 @@ def test_worker_of_a_cancelled_spawn_is_killed(silent_zygote, monkeypatch):
         patch.setattr(Deadline, "wait", wait)
         catch_error(Cancelled, silent_zygote.spawn_worker, {}, make_deadline())
     with abandoned[0] as over:
-        assert over.ended()
+        assert over.wait_for_end()

@@ -115,9 +115,9 @@ def test_old_records_are_removed_per_token_but_not_pending_ones(lane_factory, la
     bot_tasks = [lane.cancel(submit_task(lane, by=BOT).id, BOT).id for _ in range(3)]
     pending = [start_task(lane).id, submit_task(lane).id]
     sent = submit_and_cancel(lane_factory, *[OWNER] * 45)
-    remaining = [task.id for task in lane_factory.tasks()]
+    remaining = [task.id for task in lane_factory.list_tasks()]
     assert (remaining, len(remaining)) == ([*bot_tasks, *pending, *sent[10:]], 40)
-    assert [task.id for task in lane_factory.tasks("other")] == [other_task.id]
+    assert [task.id for task in lane_factory.list_tasks("other")] == [other_task.id]
 
 
 def test_tasks_are_read_page_by_page_newest_first(lane_factory):
@@ -184,14 +184,14 @@ def test_excess_keys_are_removed_from_the_largest_sender_first(lane_factory, mon
     with lane_factory.state.ledger.transaction():
         for number, by in enumerate([OWNER] * 2 + [BOT] * 10):
             sent.append(lane.cancel(submit_task(lane, by=by, repeat=f"k{number}").id, by).id)
-    assert [task.id for task in lane_factory.tasks()] == [*sent[:2], *sent[6:]]
+    assert [task.id for task in lane_factory.list_tasks()] == [*sent[:2], *sent[6:]]
 
 
 def test_oldest_record_is_removed_among_equal_tokens(lane_factory, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 8)
     sent = submit_and_cancel(lane_factory, *[BOT] * 4, *[OWNER] * 4)
     last = submit_task(lane_factory.make_lane(), by=Originator("third"))
-    assert [task.id for task in lane_factory.tasks()] == [*sent[1:], last.id]
+    assert [task.id for task in lane_factory.list_tasks()] == [*sent[1:], last.id]
 
 
 def test_only_accepted_tasks_and_cancellations_are_recorded(lane_factory, lane):
@@ -231,10 +231,10 @@ def test_another_process_sees_the_result_without_the_request(lane_factory, lane,
 def test_abandoned_attempt_changes_nothing(lane_factory, lane):
     zombie = start_task(lane)
     lane.recover()
-    retried, before = lane.claim(), lane_factory.told()
+    retried, before = lane.claim(), lane_factory.read_events()
     assert (lane.finish(zombie, DONE), lane.requeue(zombie)) == (None, None)
-    lane.tell(zombie, {"status": "running", "turn": 7})
-    assert (lane.get(retried.id), lane_factory.told()) == (retried, before)
+    lane.add_event(zombie, {"status": "running", "turn": 7})
+    assert (lane.get(retried.id), lane_factory.read_events()) == (retried, before)
     assert lane.finish(retried, FAILED).error == {"code": "x"}
     assert (lane.finish(retried, DONE), lane.get(retried.id).status) == (None, "failed")
 
@@ -247,7 +247,7 @@ def test_often_interrupted_task_fails_unless_it_committed(lane_factory, lane):
     assert (task.status, task.error, task.arguments) == ("failed", {"code": "interrupted"}, None)
     for interrupt in (lambda _: lane.recover()[0], lane.requeue):
         running = start_task(lane)
-        lane_factory.committed(running)
+        lane_factory.record_commit(running)
         lane.cancel(running.id, OWNER)
         noted = interrupt(running)
         assert (noted.status, noted.cancelled_by, noted.arguments) == ("queued", OWNER, ARGUMENTS)
@@ -263,7 +263,10 @@ def test_idempotency_key_with_another_request_is_rejected(lane_factory, lane):
         make_new_task(ref="r"),
         make_new_task(trust=Trust.EXTERNAL),
     ):
-        assert catch_error(IdempotencyMismatch, lane.submit, replace(other, repeat="k")).task_id == task.id
+        assert (
+            catch_error(IdempotencyMismatch, lane.submit, replace(other, idempotency_key="k")).task_id
+            == task.id
+        )
     assert lane_factory.pending() == 1
     for by in (Originator("bot"), BOT, Originator("bot", "2")):
         assert not lane.submit(make_new_task(by=by, repeat="k")).repeated
@@ -277,10 +280,10 @@ def test_idempotency_key_with_another_request_is_rejected(lane_factory, lane):
 def test_every_transition_is_an_event_and_the_rest_is_recorded(lane_factory, lane):
     submit_task(lane, by=BOT, ref="message 7")
     running = lane.claim()
-    lane.tell(running, {"status": "running", "turn": 1})
+    lane.add_event(running, {"status": "running", "turn": 1})
     lane.cancel(running.id, OWNER)
     lane.finish(running, TaskOutcome("failed", error={"code": "remember_failed"}))
-    events = lane_factory.told()
+    events = lane_factory.read_events()
     assert [each.data["status"] for each in events] == ["queued", "running", "running", "failed"]
     assert (events[2].data["turn"], events[-1].data["code"]) == (1, "remember_failed")
     owners = {(each.type, each.token, each.client, each.task) for each in events}

@@ -247,7 +247,7 @@ def test_task_submitted_before_the_runner_sleeps_wakes_it(make_bench, monkeypatc
 
 def test_task_cancelled_between_claim_and_start_is_cancelled(make_bench, monkeypatch):
     bench = make_bench(starts=False)
-    gate = Gate(monkeypatch, bench.runner, "_begin")
+    gate = Gate(monkeypatch, bench.runner, "_mark_running")
     task = gate.start_and_wait(bench)
     assert bench.runner.cancel(task.id, OWNER).status == "running"
     gate.open()
@@ -356,7 +356,7 @@ def test_stop_does_not_wait_forever_for_a_task(make_bench, monkeypatch):
 
 def test_task_claimed_during_a_stop_is_not_started(make_bench, monkeypatch):
     bench = make_bench(starts=False)
-    gate = Gate(monkeypatch, bench.runner, "_begin")
+    gate = Gate(monkeypatch, bench.runner, "_mark_running")
     task = gate.start_and_wait(bench)
     with stop_in_background(bench, TIMEOUT):
         gate.open()

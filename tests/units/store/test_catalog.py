@@ -50,14 +50,14 @@ def test_entry_contains_its_file_fields_and_its_assessment(root):
     root.write_file(
         "topic/b.md", "---\nname: B\ndescription: D\ntype: user\nkeywords: [k, 'l m']\nother\n---\nbody"
     )
-    root.answers["topic/b.md"] = Assessment(Trust.AGENT, expires="2030-01-01T00:00:00Z")
+    root.assessments["topic/b.md"] = Assessment(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
     (entry,) = view.entries()
     assert (entry.name, entry.keywords, entry.note) == ("B", ("k", "l m"), "line 6 is not `key: value`")
     assert (entry.trust, entry.expires, entry.held) == (Trust.AGENT, "2030-01-01T00:00:00Z", None)
     assert root.find_differences(view) == {}
     assert (view.entry("topic/b.md"), view.entry("b.md")) == (entry, None)
-    assert (view.scope, view.key, view.complete) == ("user", KEY, True)
+    assert (view.scope, view.key, view.is_complete) == ("user", KEY, True)
 
 
 def test_path_that_is_not_an_entry_is_odd_with_a_reason(root, tmp_path):
@@ -75,15 +75,15 @@ def test_path_that_is_not_an_entry_is_odd_with_a_reason(root, tmp_path):
     view = root.refresh()
     assert [entry.rel for entry in view.entries()] == ["ok.md"]
     assert root.find_differences(view) == {}  # It checks the reasons.
-    assert {item.path for item in view.list_odd_names()} >= {
+    assert {item.path for item in view.odd()} >= {
         "new\\u{a}line.md",
         "a\\u{202e}b",
         "Z\\u{dcfc}rich.md",
     }
-    assert len(view.list_odd_names()) == 10
-    assert all(item.path.isprintable() for item in view.list_odd_names())
+    assert len(view.odd()) == 10
+    assert all(item.path.isprintable() for item in view.odd())
     assert "Z\udcfcrich.md" in view.names("")
-    assert view.complete
+    assert view.is_complete
     assert CANARY not in root.dump_tables()
 
 
@@ -108,7 +108,7 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
 def test_withheld_entry_leaves_no_text_in_any_row(root):
     text = f"---\nname: N{CANARY}\ndescription: D{CANARY}\nkeywords: [K{CANARY}]\nx{CANARY}\n---\nB{CANARY}"
     root.write_file("t/held.md", text)
-    root.answers["t/held.md"] = Assessment(Trust.WORKSPACE, held="instructions")
+    root.assessments["t/held.md"] = Assessment(Trust.WORKSPACE, held="instructions")
     withheld = root.refresh().entry("t/held.md")
     assert CANARY not in root.dump_tables()
     assert (withheld.held, withheld.readable, withheld.trust) == ("instructions", True, Trust.WORKSPACE)
@@ -116,11 +116,11 @@ def test_withheld_entry_leaves_no_text_in_any_row(root):
     assert withheld.digest == compute_digest(text.encode())
     assert root.catalog.rows("SELECT * FROM text") == []
     assert root.lines() == {compute_key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
-    withheld, rows = root.answers, "SELECT name, line FROM entry WHERE line || name LIKE ?"
-    for root.basis, root.answers in zip("234", ({}, withheld, {}), strict=True):
+    withheld, rows = root.assessments, "SELECT name, line FROM entry WHERE line || name LIKE ?"
+    for root.basis, root.assessments in zip("234", ({}, withheld, {}), strict=True):
         root.refresh()
-        assert root.found(f"B{CANARY}") == ([] if root.answers else ["t/held.md"])
-        assert bool(root.catalog.rows(rows, (f"%{CANARY}%",))) == (not root.answers)
+        assert root.found(f"B{CANARY}") == ([] if root.assessments else ["t/held.md"])
+        assert bool(root.catalog.rows(rows, (f"%{CANARY}%",))) == (not root.assessments)
 
 
 def test_too_many_names_make_the_view_incomplete(root, monkeypatch):
@@ -132,20 +132,20 @@ def test_too_many_names_make_the_view_incomplete(root, monkeypatch):
         root.write_file(rel)
     for limit, complete in ((4, False), (0, False), (5, True)):
         view = refresh_with_limit(limit)
-        assert (view.complete, view.list_odd_names() == ()) == (complete, complete)
+        assert (view.is_complete, view.odd() == ()) == (complete, complete)
     assert root.find_differences(view) == {}
     root.write_file("a/3.md")
     view = root.refresh()
     assert list_rels(view) == ["b.md", "c.md"]  # A folder that grows above the limit is skipped as a whole.
-    assert view.list_odd_names() == (OddName("a", "the memory contains more than 5 names"),)
+    assert view.odd() == (OddName("a", "the memory contains more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert list_rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
     monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
     (root.top / "b.md").unlink()
     (root.top / "c.md").unlink()
     view = root.refresh()
-    assert view.list_odd_names() == (OddName("a", LONG),)
-    assert (view.complete, view.entries(), view.names("a")) == (False, (), None)
+    assert view.odd() == (OddName("a", LONG),)
+    assert (view.is_complete, view.entries(), view.names("a")) == (False, (), None)
 
 
 def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch):
@@ -185,7 +185,7 @@ def test_two_roots_in_one_catalog_are_separate(root, tmp_path):
         shutil.rmtree(other.top)
         two.refresh("", ScanPlan(sweep=True))
         assert (two.is_complete, two.entries(), two.directories()) == (False, (), ())
-        assert two.list_odd_names() == (OddName(".", LONG),)
+        assert two.odd() == (OddName(".", LONG),)
         assert root.find_differences(root.refresh(sweep=True)) == {}
 
 
@@ -232,13 +232,13 @@ def test_edit_in_place_and_hard_link_are_found_by_a_sweep(settled_root, tmp_path
     for act, name, odd in links:
         act()
         view = refresh_and_compare(settled_root, sweep=True)
-        assert (getattr(view.entry(B), "name", None), view.list_odd_names()) == (name, odd)
+        assert (getattr(view.entry(B), "name", None), view.odd()) == (name, odd)
 
 
 def test_directory_that_replaced_another_is_listed(settled_root):
     topic = settled_root.top / "one"
     old = topic.stat()
-    settled_root.put(".aside/two/c.md", "# Deeper\n")
+    settled_root.write_file(".aside/two/c.md", "# Deeper\n")
     settled_root.refresh()
     exchange_names(topic, settled_root.top / ".aside")
     os.utime(topic, ns=(old.st_atime_ns, old.st_mtime_ns))
@@ -254,8 +254,8 @@ def test_unreadable_directory_hides_its_entries_until_readable(settled_root):
     (settled_root.top / "one").chmod(0)
     with run_as_nobody(settled_root.top):
         view = settled_root.refresh()
-        assert (view.complete, view.names("one")) == (False, None)
-        assert view.list_odd_names() == (OddName("one", LONG),)
+        assert (view.is_complete, view.names("one")) == (False, None)
+        assert view.odd() == (OddName("one", LONG),)
         assert list_rels(view) == ["a.md", "other/e.md"]
         changes = settled_root.catalog.rows("SELECT total_changes()")
         assert not settled_root.refresh().complete
@@ -272,7 +272,7 @@ def test_failed_listing_is_retried_and_not_taken_as_unchanged(settled_root, monk
             raise fails.pop()
         return OpenDirectory(root, path)
 
-    settled_root.put("one/two/new.md")
+    settled_root.write_file("one/two/new.md")
     monkeypatch.setattr(visit, "OpenDirectory", fail_once)
     assert refresh_and_compare(settled_root).entry("one/two/new.md")
     assert not fails
@@ -295,8 +295,8 @@ SYMLINK = "points outside the memory (symlink)"
 def test_path_replaced_during_a_refresh_is_odd_and_no_entry(
     settled_root, tmp_path, what, act, neighbour, odd, complete
 ):
-    settled_root.put(B, "# Changed\n")
-    settled_root.put(neighbour)  # If the root and a topic both changed, the root is listed first.
+    settled_root.write_file(B, "# Changed\n")
+    settled_root.write_file(neighbour)  # If the root and a topic both changed, the root is listed first.
     settled_root.clock = time.time_ns
 
     def replace_path():
@@ -305,7 +305,7 @@ def test_path_replaced_during_a_refresh_is_odd_and_no_entry(
 
     with act_at_call(OpenDirectory, "entries", 1, replace_path, after=True):
         view = settled_root.refresh()
-    assert (view.entry(B), view.list_odd_names(), view.complete) == (None, odd, complete)
+    assert (view.entry(B), view.odd(), view.is_complete) == (None, odd, complete)
     assert {"a.md", "other/e.md", neighbour} <= {*list_rels(view)}
     refresh_and_compare(settled_root)
 
@@ -365,7 +365,7 @@ def test_changed_basis_shows_only_entries_that_were_read_again(batched_root):
     assert len(known) == 6
     batched_root.basis = "second"
     refreshed = batched_root.refresh()
-    assert {*batched_root.asked} == {*FILES} - known
+    assert {*batched_root.assessed_paths} == {*FILES} - known
     assert batched_root.find_differences(refreshed) == {}
     assert batched_root.relisted() == {
         entry for (entry,) in batched_root.catalog.rows("SELECT key FROM entry")
@@ -374,7 +374,10 @@ def test_changed_basis_shows_only_entries_that_were_read_again(batched_root):
 
 def test_concurrent_first_refresh_keeps_the_rows_of_the_other(batched_root):
     query = "SELECT count(*) FROM entry WHERE expires IS NULL OR expires > '2026'"
-    seen, late = [], act_at_call(subject.View, "_of_root", 1, lambda: refresh_until(batched_root), after=True)
+    seen, late = (
+        [],
+        act_at_call(subject.View, "_read_basis", 1, lambda: refresh_until(batched_root), after=True),
+    )
     with late, act_at_call(subject, "_find_stale", 2, lambda: seen.extend(batched_root.catalog.rows(query))):
         refresh_until(batched_root)
     assert seen == [(len(FILES),)]
@@ -390,7 +393,7 @@ def test_overtaken_refresh_restarts_and_then_locks_out_others(batched_root, basi
                 return basis is not None and real()
             real()
             overtaken.append(True)
-            with batched_root.catalog.bare() as connection:
+            with batched_root.catalog.open_outside_transaction() as connection:
                 connection.execute("COMMIT")
                 refresh_until(batched_root, basis=basis, catalog=other)
                 connection.execute("BEGIN IMMEDIATE")

@@ -54,7 +54,7 @@ def is_index_correct(root):
 
 
 def read_entries(ground):
-    return {path: digest for path, digest in ground.contents().items() if not path.endswith("MEMORY.md")}
+    return {path: digest for path, digest in ground.read_contents().items() if not path.endswith("MEMORY.md")}
 
 
 @pytest.fixture
@@ -209,10 +209,10 @@ def test_failed_rollback_is_completed_before_the_next_commit(store_bench):
 @pytest.mark.threat("T-RUN-02", control="late_commit")
 def test_deadline_or_cancel_stops_only_commits_not_yet_begun(store_bench):
     before = store_bench.take_snapshot()
-    catch_error(DeadlineExceeded, store_bench.commit, propose_new("user/n.md"), patience=make_deadline(-1))
+    catch_error(DeadlineExceeded, store_bench.commit, propose_new("user/n.md"), deadline=make_deadline(-1))
     with Cancel() as cancel:
         late = {
-            "patience": make_deadline(cancel=cancel),
+            "deadline": make_deadline(cancel=cancel),
             "stamp": lambda data, *_rest: (cancel.set(), data)[1],
         }
         catch_error(Cancelled, store_bench.commit, propose_new("user/n.md"), **late)

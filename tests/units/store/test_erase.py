@@ -363,7 +363,7 @@ def test_erasure_killed_at_any_step_is_completed_by_a_rerun(store_bench, tmp_pat
     with State(directory) as state:
         own_ground = replace(store_bench, state=state)
         own_ground.commit(propose_new("user/x.md", one), run=make_run("task-1"))
-        own_ground.commit(own_ground.edit("user/x.md", two))
+        own_ground.commit(own_ground.propose_edit("user/x.md", two))
     shutil.copy(directory / "ledger.db", directory / "ledger.db.version-0")
 
     def erase_and_die():

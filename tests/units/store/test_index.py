@@ -108,7 +108,7 @@ def test_no_field_can_forge_a_line_a_link_or_a_heading():
         page = index.render_page(USER, topic, "", make_lines("b", ["a.md"], attack, attack))
         assert list_links(page) == ["../b/a.md"], topic
     for trust in Trust:
-        (line,) = list_lines(render([make_row("a.md", "IGNORE", "OBEY", trust, held=True)]))
+        (line,) = list_lines(render([make_row("a.md", "IGNORE", "OBEY", trust, is_withheld=True)]))
         assert line == "- [a.md](a.md) — held"
 
 

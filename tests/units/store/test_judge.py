@@ -124,7 +124,7 @@ def test_invalid_or_denied_name_is_rejected_and_never_repaired(store_bench):
     rows = {**dict.fromkeys(REFUSED, errors.Refused), **dict.fromkeys(BAD, errors.BadName)}
     for clean in (False, True):
         for path, error in rows.items():
-            expect_error(store_bench, error, propose_new(path), settle_names=clean)
+            expect_error(store_bench, error, propose_new(path), should_resolve_names=clean)
         for name in ("x.txt", "x", "x.MD", ".md", "....md"):  # Independent of the policy.
             expect_error(
                 store_bench,
@@ -153,7 +153,9 @@ def test_new_file_must_be_named_like_an_entry(store_bench):
 def test_duplicate_nested_or_aliased_paths_are_rejected(store_bench):
     x, inner = "user/x.md", "user/x.md/y.md"
     for paths, clean in product([(x, x), (x, "project/x.md", x), (x, inner), (inner, x)], (False, True)):
-        error = expect_error(store_bench, errors.Refused, *map(propose_new, paths), settle_names=clean)
+        error = expect_error(
+            store_bench, errors.Refused, *map(propose_new, paths), should_resolve_names=clean
+        )
         assert (error.rule, error.layer) == ("change-set", "judge")
     for pair in ((x, "user/X.md"), ("user/Straße.md", "user/STRASSE.md"), ("user/new/x.md", "user/New/y.md")):
         assert expect_error(store_bench, errors.Refused, *map(propose_new, pair)).rule == "change-set", pair
@@ -219,7 +221,7 @@ def test_removal_frees_quota_but_not_its_name(store_bench):
 def test_wrong_base_of_a_change_is_a_conflict(store_bench):
     absent = ProposedFile("user/x.md", compute_digest(b"x"), b"y")
     expect_error(store_bench, errors.StoreConflict, absent)
-    expect_error(store_bench, errors.StoreConflict, absent, settle_names=True)
+    expect_error(store_bench, errors.StoreConflict, absent, should_resolve_names=True)
     expect_error(
         store_bench, errors.StoreConflict, ProposedFile("user/none/x.md", compute_digest(b"x"), b"y")
     )
@@ -437,7 +439,9 @@ def test_changes_get_the_content_on_disk_and_empty_sets_pass(store_bench):
 
 
 def commit_settled(ground, *paths, **more):
-    done = ground.commit(*map(propose_new, paths), settle_names=True, policy=make_lax_policy(), **more)
+    done = ground.commit(
+        *map(propose_new, paths), should_resolve_names=True, policy=make_lax_policy(), **more
+    )
     assert [change.kind for change in done.changes] == ["create"] * len(paths)
     return [change.path for change in done.changes]
 
@@ -471,13 +475,13 @@ def test_another_name_bypasses_no_denial_and_replaces_nothing(store_bench):
         (store_bench.base / path).write_bytes(b"")
         before = store_bench.take_snapshot()
         with pytest.raises(Refused):
-            store_bench.commit(propose_new(path), settle_names=True)
+            store_bench.commit(propose_new(path), should_resolve_names=True)
     (layer,) = make_lax_policy().layers
     (rule,) = layer.allow
     creating = replace(layer, allow=(replace(rule, verbs=("create",)),))
     policy = replace(make_lax_policy(), layers=(creating,))
     with pytest.raises(Refused):
-        store_bench.commit(store_bench.propose_edit("user/a.md"), settle_names=True, policy=policy)
+        store_bench.commit(store_bench.propose_edit("user/a.md"), should_resolve_names=True, policy=policy)
     assert store_bench.take_snapshot() == before
     claims = [make_claim("user/a.md", None), make_claim("user/topic/t.md", b"guessed")]  # They are ignored.
     assert commit_settled(store_bench, "user/a.md", claims=claims) == ["user/a-2.md"]

@@ -119,7 +119,7 @@ def test_folder_that_cannot_be_opened_ends_the_watch(made, find_words, monkeypat
 def view_closed_root(made, find_words):
     """Return the view of the root `user` after it was closed."""
     made.write_files("user/b/three.md", "About b three\n")
-    return find_words.looks.view(made.context.roots["user"], made.context.policy, FOREVER)
+    return find_words.looks.open_view(made.context.roots["user"], made.context.policy, FOREVER)
 
 
 def test_closed_root_blocks_nothing(made, find_words):
@@ -162,7 +162,7 @@ def test_new_deep_directories_and_late_files_are_found(made, find_words, monkeyp
             late.pop()()  # After the listing of its directory, before that is watched.
         return real(self, root, directories)
 
-    monkeypatch.setattr(subject.Watch, "follow", follow)
+    monkeypatch.setattr(subject.Watch, "watch", follow)
     assert find_words("walrus") == ["d/e/f/new.md", "d/e/late.md"]
     made.get_file_path("user/d").rename(made.get_file_path("user/g"))
     assert find_words("walrus") == ["g/e/f/new.md", "g/e/late.md"]
@@ -220,7 +220,7 @@ def test_view_ends_while_directories_are_created(made, find_words, monkeypatch):
         return real(self, root, directories)
 
     with monkeypatch.context() as storm:
-        storm.setattr(subject.Watch, "follow", follow)
+        storm.setattr(subject.Watch, "watch", follow)
         made.write_files("user/first/new.md", "A walrus\n")
         assert "first/new.md" in find_words("walrus")
         assert next(number) < 30
@@ -272,7 +272,7 @@ def test_every_file_is_swept_once_a_minute_without_a_watch(made, find_words, clo
         assert (find_words("zebra"), find_words.looks._sweep_thread) == ([], None)
     clock.advance(subject.SWEEP_SECONDS - 1)
     gate, real = threading.Event(), catalog.View.find_edited
-    monkeypatch.setattr(catalog.View, "edited", lambda *it: gate.wait(WAIT) and real(*it))
+    monkeypatch.setattr(catalog.View, "find_edited", lambda *it: gate.wait(WAIT) and real(*it))
     clock.advance(1)
     assert find_words("zebra") == []  # It waits for nothing.
     gate.set()
@@ -291,7 +291,7 @@ def test_closed_sweep_ends_and_a_failed_one_is_logged(find_words, clock, monkeyp
             patience.check()
 
     for edited in (failed, sweep_endlessly):
-        monkeypatch.setattr(catalog.View, "edited", edited)
+        monkeypatch.setattr(catalog.View, "find_edited", edited)
         clock.advance(subject.SWEEP_SECONDS)
         assert len(find_words()) == 6
         if edited is failed:
@@ -337,7 +337,7 @@ def test_link_in_place_of_a_directory_is_not_watched(made, find_words, tmp_path)
     made.get_file_path("user/a").symlink_to(outside)
     assert [rel for rel in find_words() if rel.startswith("a/")] == []
     os.truncate(outside / "one.md", 0)
-    assert find_words.looks._watched[next(iter(find_words.looks._watched))]._watch.changed() == {}
+    assert find_words.looks._watched[next(iter(find_words.looks._watched))]._watch.read_changes() == {}
 
 
 class NotifiedLook(ScanPlan):
@@ -370,7 +370,7 @@ def test_directory_is_listed_if_names_are_not_enough(made, monkeypatch):
     with monkeypatch.context() as few:
         few.setattr(visit, "MAX_NAMES", 5)
         made.write_files("user/b/more.md", "About more\n")
-        assert not view_with({"more.md"}).complete
+        assert not view_with({"more.md"}).is_complete
     assert view_with({"more.md"}).names("b") == {"more.md", "other.md"}
     shutil.rmtree(made.get_file_path("user/b"))
     assert view_with({"more.md"}).names("b") is None
