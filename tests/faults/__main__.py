@@ -53,7 +53,7 @@ def main() -> int:
     results = _read_results(options.out)
     known = {each["name"] for each in results}
     earlier = {each["name"]: each["killed_by"] for each in _read_results(options.earlier)}
-    coverage_index = CoverageIndex(options.may_match_in) if options.may_match_in else None
+    coverage_index = CoverageIndex(options.reach) if options.reach else None
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "copy"
         shutil.copytree(
