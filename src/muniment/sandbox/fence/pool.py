@@ -295,12 +295,7 @@ class Worker:
     """
 
     def __init__(
-        self,
-        pid: int,
-        pidfd: int,
-        sock: socket.socket,
-        report: socket.socket,
-        on_end: Callable[[bool], None],
+        self, pid: int, pidfd: int, sock: socket.socket, report: socket.socket, on_end: Callable[[bool], None]
     ) -> None:
         self.pid = pid
         self._pidfd, self._sock, self._report = pidfd, sock, report
