@@ -285,8 +285,7 @@ class Model(Protocol):
 
 
 def undouble_braces(text: str, start: int) -> str:
-    """Return `text` from `start` on, with single braces where a model doubled them, as some chat templates
-    do.
+    """Return `text` from `start` on, with single braces where a model doubled them, as some templates do.
 
     No object begins with an object, so a brace directly after an opening one is its double, and its closing
     brace is doubled too. Braces in strings stay.

@@ -134,7 +134,8 @@ class _Examination:
         confinement = self.trial.confinement
         missing = f" (missing: {', '.join(confinement.missing)})" if confinement.missing else ""
         met = "met" if self.is_met else "NOT met"
-        line = f"enforcement {confinement.enforcement}{missing}; policy {self.policy} requires {self.required}: {met}"
+        line = f"enforcement {confinement.enforcement}{missing}; "
+        line += f"policy {self.policy} requires {self.required}: {met}"
         tried = len(self.trial.findings)
         if self.failed_attempts:
             line += f"; {len(self.failed_attempts)} of {tried} attempts NOT stopped"
@@ -341,7 +342,8 @@ def _format_model(settings: Settings, found: Probe | None, advice: list[str]) ->
     yield clean_foreign_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
     for each in found.findings:
         speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
-        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{escape_invisible(each.problem)}".rstrip()
+        problem = escape_invisible(each.problem)
+        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{problem}".rstrip()
     if found.will_use is not None:
         decides = " for its decision" if settings.protocol == "decide" else ""
         yield f"a run will use {found.will_use}{decides}"

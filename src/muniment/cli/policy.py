@@ -1,6 +1,4 @@
-"""Implement `muniment policy lint`, `explain_decision`, `test`, `prove` and `compare_policies`: review and
-compare policies.
-"""
+"""Implement `muniment policy lint`, `explain`, `test`, `prove` and `diff`: review and compare policies."""
 
 from __future__ import annotations
 

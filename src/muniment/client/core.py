@@ -633,9 +633,7 @@ class ClientCore:
         return _read_plan_response(self._get_document("audit/head"), AuditHead, "the end of the audit")
 
     def explain(self, verb: str, path: str) -> Plan[Explained]:
-        """Explain how the policy decides `list`, `parse_document`, `create`, `modify` or `delete` on a
-        path.
-        """
+        """Explain how the policy decides `list`, `read`, `create`, `modify` or `delete` on a path."""
         check_texts(verb=verb, path=path)
         return _read_plan_response(
             self._get_document("policy/explain", verb=verb, path=path), Explained, "an explanation"

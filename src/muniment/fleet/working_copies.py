@@ -166,10 +166,10 @@ class WorkingCopy:
 
     @contextmanager
     def open_for_writing(self, deadline: Deadline) -> Iterator[tuple[OpenCopy, JobContext]]:
-        """Provide the copy under the lease of its home, and a `JobContext` for changes (W2); raises as
-        `reading`.
+        """Provide the copy under the lease of its home, and a `JobContext` for changes (W2).
 
         Raises:
+            MunimentError: as `open_for_reading`.
             DeadlineExceeded: another node has the lease for too long.
         """
         opened, epoch = self._join_or_acquire(deadline)

@@ -343,8 +343,9 @@ class MemoriesDirectory:
         if not paths:
             raise _create_missing_problem(displayed_path)
         if len(paths) > maximum:
-            message = f"{displayed_path} contains {len(paths)} files, and one call may {verb} {maximum}; use several calls"
-            raise _create_problem(message)
+            count = len(paths)
+            message = f"{displayed_path} contains {count} files, and one call may {verb} {maximum}; "
+            raise _create_problem(message + "use several calls")
         return found[0], paths
 
     def _list_files(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:

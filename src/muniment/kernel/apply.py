@@ -1,5 +1,4 @@
-"""Write files: only `JudgedChanges`, `GeneratedFiles`, `ReplayedChanges` or `Rollback` objects are written
-to the disk.
+"""Write files to the disk, from `JudgedChanges`, `GeneratedFiles`, `ReplayedChanges` or `Rollback` only.
 
 On success of `lock_roots`, until its block ends:
 

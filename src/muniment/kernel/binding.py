@@ -201,12 +201,12 @@ def _require_private(scope: Scope, configured_path: str, real_path: Path, found:
     displayed_path = printable(str(real_path))
     if Path(configured_path).is_symlink():
         displayed_path = f"{displayed_path} (the target of the link {printable(configured_path)})"
-    effective_user = os.geteuid()
-    if found.st_uid != effective_user:
-        raise ManagedMemoryUnavailable(
-            scope,
-            f"{displayed_path} belongs to user {found.st_uid}, not to user {effective_user}; bind another directory",
+    user = os.geteuid()
+    if found.st_uid != user:
+        problem = (
+            f"{displayed_path} belongs to user {found.st_uid}, not to user {user}; bind another directory"
         )
+        raise ManagedMemoryUnavailable(scope, problem)
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)
         # Others are meant to write to it, like /tmp, so do not suggest chmod.

@@ -119,8 +119,9 @@ class CommitTransaction:
         )
 
     def write(self, judged: JudgedChanges) -> CommitWriter:
-        """Write a judged change set, all or none, in the block of a `with` statement. See
-        `write.CommitWriter`.
+        """Write a judged change set, all or none, in the block of a `with` statement.
+
+        See `write.CommitWriter`.
 
         Raises:
             RuntimeError: interrupted commits were not recovered before, or this transaction has written

@@ -167,8 +167,7 @@ def recover(
 class CommitWriter:
     """A commit that is written inside the block of a `with` statement, all or none.
 
-    The block calls `apply_changes`, updates derived data, and calls `finish`. An error or an interrupt in
-    between
+    The block calls `apply`, updates derived data, and calls `finish`. An error or an interrupt in between
     rolls back, while the locks are held. If that fails now, the next recovery does it.
 
     Attributes:
@@ -350,9 +349,7 @@ def _roll_back(
 def _clear_directory(
     directory: CanonicalPath, locked_roots: LockedRoots, root_info: RootInfo, prefix: str = ""
 ) -> tuple[CanonicalPath, ...]:
-    """Call `clear_temporary_names` for the names that begin with `prefix`; if it is empty, for those of
-    any index write.
-    """
+    """Call `clear_temporary_names` for names that begin with `prefix`, or if empty, of any index write."""
 
     def is_worthless(name: str, content: bytes) -> bool:
         return is_index_temporary_name(name) and root_info.is_index(directory.scope, content)

@@ -77,8 +77,9 @@ class ChangeAllowance:
         return reserved
 
     def reserve_all(self, wanted: int) -> bool:
-        """Reserve all of `wanted` or nothing, and return whether it worked; the first `MIN_STEP_ENTRIES`
-        always work.
+        """Reserve all of `wanted` or nothing, and return whether it worked.
+
+        The first `MIN_STEP_ENTRIES` always work.
         """
         if wanted > (max(self._free, MIN_STEP_ENTRIES) if self._is_unused else self._free):
             self.left += wanted

@@ -434,4 +434,5 @@ def _describe_entry(reading: ReadEntry) -> str:
     """Return the description of an entry for a chooser, without text of other authors than the owner (E5)."""
     if reading.trust is not Trust.OWNER:
         return f"[{reading.trust}] {shorten_path(reading.hit.key.rel)}"
-    return f"{reading.name}: {reading.entry.description or cut_excerpt(reading.entry.body, MAX_DESCRIPTION_CHARS)}"
+    description = reading.entry.description or cut_excerpt(reading.entry.body, MAX_DESCRIPTION_CHARS)
+    return f"{reading.name}: {description}"

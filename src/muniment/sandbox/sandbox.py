@@ -100,8 +100,8 @@ def require_confinement(policy: Policy, confinement: Confinement) -> None:
         remedy = 'run it in a worker, or use a policy with require = "none"'
     else:
         remedy = (
-            f"the kernel does not enforce {', '.join(confinement.missing)}; run 'muniment doctor' for the reason, "
-            'or use a policy with require = "partial"'
+            f"the kernel does not enforce {', '.join(confinement.missing)}; "
+            "run 'muniment doctor' for the reason, or use a policy with require = \"partial\""
         )
     raise ConfinementUnavailable(required, confinement.enforcement, remedy)
 

@@ -307,9 +307,7 @@ T = TypeVar("T")
 
 
 def _find_project_key(home: Path, unsafe_path: str, served_key: str = "") -> str:
-    """Return the key of the project that contains a directory; empty if it is not bound and not
-    `served_key`.
-    """
+    """Return the key of a directory's project; empty if it is neither bound nor `served_key`."""
     try:
         found = find_project(home, Path(unsafe_path))
     except ConfigInvalid:
@@ -426,8 +424,7 @@ class ServedCore:
         can_query_model: bool = False,
         can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task, with the `JobContext` of a workspace; cancelled with its
-        caller.
+        """Run an operation that is not a task, with a workspace's `JobContext`; cancel it with its caller.
 
         Args:
             workspace: the workspace.

@@ -342,7 +342,8 @@ class Lane:
         """Delete finished tasks until at most `most` remain of those without key, unfinished, or old."""
         with self._state.ledger.transaction() as connection:
             ((stored_count,),) = self._state.ledger.rows(
-                f"SELECT count(*) FROM task WHERE workspace = ? AND ({_IS_KEY_EXPIRED} OR NOT {_IS_FINISHED})",  # noqa: S608  constants
+                "SELECT count(*) FROM task "  # noqa: S608  constants
+                f"WHERE workspace = ? AND ({_IS_KEY_EXPIRED} OR NOT {_IS_FINISHED})",
                 (self.workspace, created_before),
             )
             # Repeatedly take the oldest task of the token with the most: the highest row number.

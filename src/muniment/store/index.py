@@ -211,7 +211,8 @@ def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> 
     The lines are in order and in the format of `format_entry_line`; targets are made relative to `index/`
     here.
     """
-    return f"{_format_page_head(scope, _format_page_title(topic, prefix), len(lines))}{_prefix_targets(''.join(lines))}".encode()
+    head = _format_page_head(scope, _format_page_title(topic, prefix), len(lines))
+    return f"{head}{_prefix_targets(''.join(lines))}".encode()
 
 
 def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:

@@ -193,7 +193,8 @@ class IndexPlan:
         except PathEscape as escape:
             if escape.via not in _REPLACED:
                 self.problems.append(
-                    f"{displayed_path} cannot be rebuilt: a special file has its name ({escape.via}); move it away"
+                    f"{displayed_path} cannot be rebuilt: a special file has its name ({escape.via}); "
+                    "move it away"
                 )
                 return
             before = Precondition.LINK

@@ -498,8 +498,9 @@ def drip_response(response: Response, *, size: int = 1, pause_seconds: float = 0
 
 
 def send_endless_body(block: bytes = b" " * (64 << 10), *, pause_seconds: float = 0.0) -> Responder:
-    """Return a responder that sends `block` every `pause_seconds` seconds forever. Spaces may precede any
-    JSON.
+    """Return a responder that sends `block` every `pause_seconds` seconds forever.
+
+    Spaces may precede any JSON.
     """
 
     def respond(connection: Connection) -> None:

@@ -245,7 +245,8 @@ class SavedFile:
 
     @property
     def _stem(self) -> str:
-        return f"{self.tool}-{self.configured_path.name.lstrip('.')}-{digest(os.fsencode(self.configured_path))[:8]}"
+        path = self.configured_path
+        return f"{self.tool}-{path.name.lstrip('.')}-{digest(os.fsencode(path))[:8]}"
 
     def save(self, path: Path, before: bytes | None, after: bytes, created: list[CreatedDirectory]) -> None:
         """Save the previous content of a file, and the digest of the new one, to detect later changes.

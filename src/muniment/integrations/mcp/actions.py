@@ -215,8 +215,7 @@ class CommitsSince:
         self._place, self._number = context, number
 
     def read_changes(self) -> list[str] | None:
-        """Return the paths of entries that changed since the last call, at most `PAGE_ENTRIES`; None: no
-        change.
+        """Return the paths of entries that changed since the last call, at most `PAGE_ENTRIES`, or None.
 
         If a recall may not return a changed entry, its path is omitted (M1).
 

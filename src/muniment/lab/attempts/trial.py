@@ -245,9 +245,7 @@ def judge_outcome(
 def _judge_success(
     attempt: Attempt, expected_layers: Collection[FenceLayer], *, has_openat2: bool
 ) -> tuple[Verdict, str]:
-    """Return the verdict on a success, and why; `expected_layers`: active layers that should have stopped
-    it.
-    """
+    """Return the verdict on a success, and why; `expected_layers`: the active ones that should stop it."""
     if expected_layers:
         return Verdict.NOT_STOPPED, f"{' and '.join(sorted(expected_layers))} should stop it"
     if attempt.is_residual:
