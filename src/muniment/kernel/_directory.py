@@ -391,9 +391,8 @@ def convert_os_errors(scope: Scope) -> Iterator[None]:
 
 def build_unavailable_error(scope: Scope, error: OSError) -> ManagedMemoryUnavailable:
     """Return the error for the person who owns the root."""
-    return ManagedMemoryUnavailable(
-        scope, _REASONS.get(error.errno or 0, f"the system reports {error.strerror}")
-    )
+    reason = _REASONS.get(error.errno or 0, f"the system reports {error.strerror}")
+    return ManagedMemoryUnavailable(scope, reason)
 
 
 def require_temporary_name(name: str) -> str:

@@ -288,9 +288,9 @@ def apply_changes(
 
 
 def _convert_to_files(changes: Sequence[FileChange]) -> list[IndexFile]:
+    absent = Precondition.ABSENT
     return [
-        IndexFile(each.path, Precondition.ABSENT if each.before is None else each.before, each.after)
-        for each in changes
+        IndexFile(each.path, absent if each.before is None else each.before, each.after) for each in changes
     ]
 
 
@@ -444,10 +444,8 @@ def _roll_back_item(item: _PendingFile, *, is_begun: bool) -> bool:
         return _restore_link(item)
     if item.save_target is not None and before is not None and is_begun:
         saved_directory, saved_name = item.save_target
-        if (
-            _read_if_exists(directory, item.name) != before
-            and _read_if_exists(saved_directory, saved_name) == before
-        ):
+        is_present = _read_if_exists(directory, item.name) == before
+        if not is_present and _read_if_exists(saved_directory, saved_name) == before:
             is_restored = _restore(directory, item.name, None, after, item.temporary, is_begun=True)
             saved_directory.move_to(saved_name, directory, item.name, digest(before))
             return is_restored
@@ -459,9 +457,8 @@ def _restore_link(item: _PendingFile) -> bool:
     """Drop the new bytes if they are under the temporary name; a link that was dropped cannot be restored."""
     displaced = _read_if_exists(item.directory, item.temporary)
     if displaced is not None and displaced != item.file.after:
-        _replace_name(
-            item.directory, item.name, StagedFile(item.temporary, digest(displaced)), item.file.after
-        )
+        staged = StagedFile(item.temporary, digest(displaced))
+        _replace_name(item.directory, item.name, staged, item.file.after)
     elif item.staged is not None:
         item.directory.discard(item.staged)
     return displaced is not None

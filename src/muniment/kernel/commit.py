@@ -113,10 +113,8 @@ class CommitTransaction:
 
     def judge(self, final: ChangeSet) -> JudgedChanges:
         """Judge the final bytes, for these locks only; raise as `judge.judge`."""
-        root_info, is_known = self._root_info, self._journal.is_known
-        return judge(
-            final, self._policy, self.locked, gates=self._gates, root_info=root_info, is_known=is_known
-        )
+        info, known = self._root_info, self._journal.is_known
+        return judge(final, self._policy, self.locked, gates=self._gates, root_info=info, is_known=known)
 
     def write(self, judged: JudgedChanges) -> CommitWriter:
         """Write a judged change set, all or none, in the block of a `with` statement.

@@ -215,12 +215,10 @@ def _collect_new_names(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]
     return new_names
 
 
-def _check_alias(
-    path: CanonicalPath, root_info: RootInfo, new_names: Mapping[CanonicalPath, set[str]]
-) -> None:
+def _check_alias(path: CanonicalPath, info: RootInfo, new_names: Mapping[CanonicalPath, set[str]]) -> None:
     """Check that a new path differs from every existing and every proposed one by more than case."""
     for directory, segment in _iterate_steps(path):
-        aliases = root_info.find_aliases(directory, segment)
+        aliases = info.find_aliases(directory, segment)
         if segment in aliases:
             continue
         if aliases:
