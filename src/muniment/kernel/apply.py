@@ -39,32 +39,19 @@ from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Final
 
-from muniment.kernel._directory import (
-    Directory,
-    ReplaceMethod,
-    StagedFile,
-    build_partial_name,
-    build_rollback_name,
-    convert_os_errors,
-    is_temporary,
-    open_directory,
-    remove_empty_directory,
-    require_temporary_name,
-)
+from muniment.kernel._directory import Directory, ReplaceMethod, StagedFile, build_partial_name
+
+# isort: split
+from muniment.kernel._directory import build_rollback_name, convert_os_errors, is_temporary, open_directory
+
+# isort: split
+from muniment.kernel._directory import remove_empty_directory, require_temporary_name
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
-from muniment.kernel.change import (
-    _SEAL,
-    FileChange,
-    GeneratedFiles,
-    IndexFile,
-    JudgedChanges,
-    Precondition,
-    ReplayedChanges,
-    Rollback,
-    Sealed,
-    digest,
-)
+from muniment.kernel.change import _SEAL, FileChange, GeneratedFiles, IndexFile, JudgedChanges, Precondition
+
+# isort: split
+from muniment.kernel.change import ReplayedChanges, Rollback, Sealed, digest
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
@@ -289,9 +276,7 @@ def apply_changes(
 
 def _convert_to_files(changes: Sequence[FileChange]) -> list[IndexFile]:
     absent = Precondition.ABSENT
-    return [
-        IndexFile(each.path, absent if each.before is None else each.before, each.after) for each in changes
-    ]
+    return [IndexFile(one.path, absent if one.before is None else one.before, one.after) for one in changes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,10 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, JudgedChanges, merge
 from muniment.kernel.decide import Policy
-from muniment.kernel.judge import (
-    Gates,
-    RootInfo,
-    check_paths,
-    drop_conflicting,
-    fill_before,
-    judge,
-    read_current,
-)
+from muniment.kernel.judge import Gates, RootInfo
+
+# isort: split
+from muniment.kernel.judge import check_paths, drop_conflicting, fill_before, judge, read_current
 from muniment.kernel.names import Scope
 from muniment.kernel.refusal import StoreConflict
 from muniment.kernel.write import CommitWriter, Journal, Recovery, recover

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Final, Literal, TypeVar
 
@@ -346,9 +346,7 @@ class _RowTree(dict[str, "_RowTree"]):
     def iterate_rules(self, kind: str) -> Iterator[Rule]:
         """Yield the rules of `kind`, by id."""
         for name, found in self[kind].items():
-            yield Rule(
-                name, tuple(map(Verb, found)), tuple(path for paths in found.values() for path in paths)
-            )
+            yield Rule(name, tuple(map(Verb, found)), tuple(chain.from_iterable(found.values())))
 
 
 def parse(text: str, name: str) -> Policy:

@@ -28,15 +28,10 @@ from muniment.kernel.change import _SEAL, ChangeSet, FileChange, JudgedChanges, 
 from muniment.kernel.decide import Policy, PolicyEvaluator, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
-from muniment.kernel.refusal import (
-    NotAFile,
-    NotFound,
-    QuotaExceeded,
-    Refused,
-    StoreConflict,
-    TooLarge,
-    ToolError,
-)
+from muniment.kernel.refusal import NotAFile, NotFound, QuotaExceeded, Refused, StoreConflict, TooLarge
+
+# isort: split
+from muniment.kernel.refusal import ToolError
 
 Gates = Callable[[FileChange], None]
 """Raises a refusal if the new bytes of a change are not allowed at its path."""

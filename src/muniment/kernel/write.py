@@ -30,24 +30,14 @@ from itertools import chain
 from typing import Final, Protocol, Self
 
 from muniment.kernel._directory import build_temporary_name
-from muniment.kernel.apply import (
-    ApplyResult,
-    LockedRoots,
-    apply_changes,
-    clear_temporary_names,
-    remove_directories,
-    require_judged,
-)
-from muniment.kernel.change import (
-    _SEAL,
-    ChangeSet,
-    FileChange,
-    JudgedChanges,
-    ReplayedChanges,
-    Rollback,
-    digest,
-    validated_copy,
-)
+from muniment.kernel.apply import ApplyResult, LockedRoots
+
+# isort: split
+from muniment.kernel.apply import apply_changes, clear_temporary_names, remove_directories, require_judged
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, JudgedChanges, ReplayedChanges, Rollback
+
+# isort: split
+from muniment.kernel.change import digest, validated_copy
 from muniment.kernel.decide import Deny, Policy, PolicyEvaluator
 from muniment.kernel.judge import IsKnown, RootInfo
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
