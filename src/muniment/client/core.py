@@ -217,7 +217,7 @@ class ClientCore:
         new_key: creates a new idempotency key.
         clock: returns monotonic seconds.
         client_id: sent with every request.
-        workspace: its key or real path, see `finding.resolve_workspace`; None: the daemon's only one.
+        workspace: its key or real path, see `discovery.resolve_workspace`; None: the daemon's only one.
         timeout: seconds of a call with all its tries.
 
     Raises:

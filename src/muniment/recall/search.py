@@ -18,7 +18,7 @@
 6. Of two words an entry may contain one, if no entry contains the other, and its name or context has that
    word, and few other entries do: `editor theme` finds entries about editors.
 
-A row only proposes an entry: code that displays one reads its file (`patterns.py`).
+A row only proposes an entry: code that displays one reads its file (`reading.py`).
 
 Not guaranteed: entries after `PAGE * _MAX_PAGES` rows that `accepts` rejects are not found. A word that ends
 inside an ending that stems lack (`configura`) is not found as a prefix.

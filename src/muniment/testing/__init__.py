@@ -1,6 +1,6 @@
 """Public test support: for programs that embed Muniment, for its own tests, and for attacks on memory tools.
 
-`minds.ScriptedModel` is a model without a network that follows a script. `chat_server` is a server of
+`scripted_models.ScriptedModel` is a model without a network that follows a script. `chat_server` is a server of
 language models that responds as a test requires, correctly or not.
 
 The attack kit works against any tool that stores files for a model. It builds throwaway trees and shares no
