@@ -73,7 +73,7 @@ class Memory:
     `PlatformUnsupported`, unless the policy sets `require = "none"`.
 
     Attributes:
-        place: the policy and the bound roots.
+        context: the policy and the bound roots.
     """
 
     def __init__(self, context: JobContext, model: Model, opened: ExitStack) -> None:

@@ -76,7 +76,7 @@ class _Examination:
 
     @property
     def failed_attempts(self) -> list[AttemptFinding]:
-        return self.found("NOT_HELD")
+        return self.found("NOT_STOPPED")
 
     @property
     def untried_attempts(self) -> list[AttemptFinding]:
@@ -214,7 +214,7 @@ def _create_layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
 
 def _create_finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
-        marked = each.verdict.upper() if each.verdict.name == "NOT_HELD" else each.verdict
+        marked = each.verdict.upper() if each.verdict.name == "NOT_STOPPED" else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
         yield marked, clean_foreign_line(each.outcome), clean_foreign_line(what)
 
@@ -238,7 +238,7 @@ def _format_examination(report: _Examination) -> Iterator[str]:
 
 def _draw_tables(report: _Examination) -> None:
     layers = [(row, "bold red" if row[2] == "MISSING" else None) for row in _create_layer_rows(report)]
-    styles = {"NOT_HELD": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
+    styles = {"NOT_STOPPED": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
     verdicts = [styles.get(each.verdict.name) for each in report.trial.findings]
     draw_tables(
         [

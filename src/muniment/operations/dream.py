@@ -66,8 +66,8 @@ class _DreamJob(Job):
     """The state of one request over its attempts, and the findings of the last attempt.
 
     Attributes:
-        files: number of files that a model's merges may still change.
-        bytes: number of bytes that they may still write.
+        files_left: number of files that a model's merges may still change.
+        bytes_left: number of bytes that they may still write.
     """
 
     kind = KIND

@@ -348,7 +348,7 @@ class ServedCore:
         mcp: the MCP sessions; set after the first request for one.
         open_paths: paths that need no token.
         workspaces: the workspaces of this machine, by key.
-        reads: slots for reads of the memory for clients.
+        read_slots: slots for reads of the memory for clients.
     """
 
     recalls: Recalls
@@ -397,7 +397,7 @@ class ServedCore:
         raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageAccess.invite`.
+        """Return the page's URL and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
             HttpProblem: the page is not available.
@@ -539,7 +539,7 @@ class ServingCore(ServedCore, ABC):
 
     Attributes:
         model: the model that files the facts.
-        door: access to the page.
+        page_access: access to the page.
         epoch: id of the series of events, see `Stream`; set once it is open.
     """
 
@@ -688,10 +688,10 @@ class DaemonCore(ServingCore):
         return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageAccess.invite`.
+        """Return the page's URL and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
-            HttpProblem: the packages of the page are not installed; also as `PageAccess.invite`.
+            HttpProblem: the packages of the page are not installed; also as `PageAccess.create_code`.
         """
         if None in map(importlib.util.find_spec, PAGE_PACKAGES):
             raise HttpProblem("ui_not_installed")

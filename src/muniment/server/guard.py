@@ -305,7 +305,7 @@ class Guard:
         open_paths: paths in addition to `HELLO` that need no token for GET.
 
     Attributes:
-        answering, waiting, following: the requests in progress, those that wait, those that follow events.
+        in_progress, waiting, following: the requests in progress, those that wait, those that follow events.
     """
 
     def __init__(

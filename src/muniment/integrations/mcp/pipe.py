@@ -359,7 +359,7 @@ class _NoResponse(Exception):
 
     Attributes:
         error: of JSON-RPC.
-        is_forgotten: the daemon does not know the session.
+        is_unknown_session: the daemon does not know the session.
     """
 
     is_unknown_session = False

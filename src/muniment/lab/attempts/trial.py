@@ -193,7 +193,7 @@ class AttemptFinding:
 
     Attributes:
         outcome: `DONE`, an errno, a signal, or the name of another error; empty without one.
-        why: the reason for any verdict except `HELD`.
+        why: the reason for any verdict except `STOPPED`.
     """
 
     attempt: Attempt

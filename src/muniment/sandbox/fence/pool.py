@@ -76,8 +76,8 @@ class ZygoteProcess:
 
     Attributes:
         pid: process id.
-        hired: number of workers requested.
-        live: number of requested workers that have not ended.
+        requested_count: number of workers requested.
+        live_count: number of requested workers that have not ended.
 
     Raises:
         WorkerLost: it could not be started.

@@ -36,8 +36,8 @@ class PageCall(Call):
 
     Attributes:
         session: session of the browser; None: not signed in.
-        back: the view that contains the submitted form; empty: no form was sent.
-        written: the text that the user wrote in that form.
+        return_url: the view that contains the submitted form; empty: no form was sent.
+        entered_text: the text that the user wrote in that form.
     """
 
     core: DaemonCore
