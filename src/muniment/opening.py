@@ -95,9 +95,8 @@ def open_context(
         in_process: as for `open`.
         create: create missing default directories; otherwise their scopes are omitted.
         is_reader: without `create`, create the state directory if there is a root, so that later reads are
-            fast.
-            If it cannot be created, a temporary one is used, and a note reports that. The same is done if
-            nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
+            fast. If it cannot be created, a temporary one is used, and a note reports that. The same is done
+            if nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
         state: shared with other results; the caller closes it. None: open that of `settings`.
     """
     symlinks = parse_symlinks(settings.symlinks)

@@ -77,8 +77,7 @@ class Settings:
         protocol: one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `Place`.
         embeddings: the directory of a static embedding model, see `recall.semantic_search`; None: only words
-            are
-            matched.
+            are matched.
         policy_signers: the file of allowed policy signers; None: no signature is needed
             (`policy.signatures`).
     """

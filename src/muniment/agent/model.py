@@ -101,8 +101,7 @@ class RelatedEntry:
         statements: its independent statements, see `content.words.list_statements`, if the requester may
             rely on them.
         is_replaceable: whether the fact may replace it: the requester has at least its trust, and the policy
-            lets
-            the run change it.
+            lets the run change it.
         is_visible: whether a language model sees it; text of agents and external authors could manipulate the
             model.
     """

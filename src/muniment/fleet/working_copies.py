@@ -88,8 +88,7 @@ class OpenCopy:
 
     Attributes:
         position: position of the ledger when the copy matched it. A number that is greater than that of the
-            ledger
-            belongs to commits that the ledger has lost.
+            ledger belongs to commits that the ledger has lost.
     """
 
     workspace: Workspace

@@ -13,8 +13,7 @@ On success of `apply_changes`:
   the first file gets its final name, so a full disk is detected before any change is visible. An error or
   interrupt during the renames rolls back the renamed files, unless another process has changed them since.
   After a second interrupt, `write` recovers `JudgedChanges` changes from its journal; other files are
-  derived and
-  can be rebuilt.
+  derived and can be rebuilt.
 - A2 the promises W1 to W5 of `_directory` are true, in locked roots.
 - A3 a rollback touches a file only if it is in the state after the change. Any other state is later work of
   another process and is not touched. A file of another process that the change displaced gets its name back.

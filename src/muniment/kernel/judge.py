@@ -9,8 +9,7 @@
 This module writes nothing. An escape found here is as final as one found by a tool.
 
 The arguments `Gates`, `RootInfo` and `IsKnown` limit texts, similar names and quotas. A wrong gate accepts a
-bad
-text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
+bad text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
 written, and that a replaced file is the one that was read.
 """
 

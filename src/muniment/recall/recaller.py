@@ -4,8 +4,8 @@
   it and in a `memory_retrieval_failed` event.
 - E2. Every returned entry is visible by the policy, not withheld, not expired, not excluded, and has the
   current content of its file (`reading.py`).
-- E3. At most `root_reader.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches keeps
-  no other entry out: an outsider who adds entries can neither fill a result nor empty it.
+- E3. At most `root_reader.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches
+  keeps no other entry out: an outsider who adds entries can neither fill a result nor empty it.
 - E4. With a chooser, its picks come first, in its order, followed by the other search results. If its answer
   contains anything else, or it fails, the search order is used.
 - E5. For entries that are not the owner's, a chooser receives only names that code derived: no other author

@@ -68,14 +68,11 @@ if TYPE_CHECKING:
 # Recalls: search the memory for entries that help with a message, in dedicated threads.
 #
 # R1 A response arrives within `SLOT_WAIT_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk
-# hangs. If
-# a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at once. One
-# client's token gets at most half of them, and all clients together leave `RECALL_RESERVE` to the owner. A
-# recall
-# waits `SLOT_WAIT_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after
-# the
-# ledger has recorded that they are injected, or after that write has failed. R4 When the daemon stops, every
-# recall is cancelled, including later ones.
+# hangs. If a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at
+# once. One client's token gets at most half of them, and all clients together leave `RECALL_RESERVE` to the
+# owner. A recall waits `SLOT_WAIT_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are
+# returned only after the ledger has recorded that they are injected, or after that write has failed. R4 When
+# the daemon stops, every recall is cancelled, including later ones.
 
 MAX_RECALLS: Final = 8
 """Maximum concurrent recalls; each takes a millisecond or two, unless a disk or a mount hangs."""

@@ -6,8 +6,8 @@ V1 A review is bound to the roots of its request, not to the names of their scop
 V2 An approval contains a digest of the final text, the claims, the roots and the trusts, and of the policy in
    force now: exactly the displayed change is committed, or nothing.
 V3 A review is decided once. An approval is recorded as the ledger's commit of `build_approval_task`, which
-   commits
-   at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an approval.
+   commits at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an
+   approval.
 V4 A task waits once, even if a repeated run proposes something else. Number and bytes of pending reviews are
    limited: for one client's token, for all runs of low trust, and in total. Runs of low trust never use up
    the owner's share. A new review that exceeds a limit is rejected; pending ones are never dropped.

@@ -4,10 +4,8 @@
     with ChatServer(through(noise(seed=7))) as server: ...
 
 `remember_fact` remembers a fact as the prompt requires. It keeps no state: any number of runs may use it at
-once.
-`make_random_behavior` responds at random, reproducibly for the same seed and order of requests. A behaviour
-is a function
-from a `ChatRequest` to a `Intent`; `build_answerer` encodes it in a dialect.
+once. `make_random_behavior` responds at random, reproducibly for the same seed and order of requests. A
+behaviour is a function from a `ChatRequest` to a `Intent`; `build_answerer` encodes it in a dialect.
 """
 
 from __future__ import annotations

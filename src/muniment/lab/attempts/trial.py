@@ -69,8 +69,7 @@ def create_targets(parent: Path | None = None) -> Iterator[tuple[int, dict[str, 
 
     Yields:
         The root of the workers, a descriptor; and the fields of `Targets` by name, except the processes of
-        the
-        trial, `root` and `connection`.
+        the trial, `root` and `connection`.
 
     Raises:
         OSError: the targets cannot be created.

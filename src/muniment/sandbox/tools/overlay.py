@@ -165,8 +165,7 @@ class Overlay:
         """Yield every file under `directory`, depth first in order of names.
 
         Skips directories that `may_enter` declines, that cannot be listed, that vanish meanwhile or are a
-        mount
-        or link.
+        mount or link.
         """
         try:
             children = self.list_children(directory)
