@@ -1,6 +1,6 @@
 """The official client of the Model Context Protocol over any transport, and a raw host.
 
-with_client(lambda: server_of(memory), "auto", lambda client: client.call_tool("recall", {"query": "tea"}))
+run_with_client(lambda: make_server(memory), "auto", lambda client: client.call_tool("recall", {"query": "tea"}))
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names 
 
 # -- policy review -----------------------------------------------------------------------------------
 #
-# `muniment policy lint`, `explain_decision`, `test` and `prove`: review one policy.
+# `muniment policy lint`, `explain`, `test` and `prove`: review one policy.
 
 _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
 

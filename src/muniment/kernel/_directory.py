@@ -1,4 +1,4 @@
-"""Operations on the names in one open directory under a root; only `land` uses them, for permitted changes.
+"""Operations on names in one open directory under a root; only `apply` uses them, for permitted changes.
 
 On success:
 

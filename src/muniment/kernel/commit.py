@@ -4,7 +4,7 @@
 2. `recover` rolls back interrupted commits in these roots. Nothing is written before.
 3. `resolve` reads the current files and drops parts whose claims are no longer true.
 4. `judge` checks the final bytes by policy, gates and quotas. Only its result can be written.
-5. `write` checks deadline and cancellation a last time. In its block `land` journals the intent and writes
+5. `write` checks deadline and cancellation a last time. In its block `apply` journals the intent and writes
    all files or none, the caller updates derived data, and `finish` completes the journal.
 
 Promise: only judged changes are written; all of them or, after recovery, none; each file is complete at every

@@ -261,7 +261,7 @@ class _LazyLanguage(Language, Generic[_Content]):
 
     @abstractmethod
     def _compute_relevant_letters(self, state: int) -> frozenset[int]:
-        """Compute `telling` for the first time."""
+        """Compute `get_relevant_letters` for the first time."""
 
 
 @dataclass(slots=True)

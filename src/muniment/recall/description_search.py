@@ -115,7 +115,7 @@ def find_candidates(state: State, view: View, words: Collection[str]) -> frozens
     Args:
         state: has the catalog.
         view: of a root, up to date.
-        words: from `significant`.
+        words: from `find_significant_words`.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

@@ -149,7 +149,7 @@ class SlotPool:
 
     @asynccontextmanager
     async def use_slot(self, token: str) -> AsyncIterator[None]:
-        """Acquire a slot for the duration of the block. Raises as `take`."""
+        """Acquire a slot for the duration of the block. Raises as `acquire`."""
         await self.acquire(token)
         try:
             yield

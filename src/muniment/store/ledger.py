@@ -107,7 +107,7 @@ class Run:
         decided_by: the author of paths and text: `rules`, or a model's name.
         policy: name and short digest, such as `strict@a1f4e0db`.
         kind: `remember`, `forget`, `dream`, `undo`, `approve`, `erase`, or `edit` of a plain sandbox.
-        fact: keyed digest of the request, see `State.keyed`; None if missing or erased.
+        fact: keyed digest of the request, see `State.compute_keyed_digest`; None if missing or erased.
         undoes: the task whose changes are undone.
         answers: the kind of the task whose review this approves.
     """

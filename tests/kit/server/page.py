@@ -1,5 +1,4 @@
-"""Generate `docs/http.md` from the operations, their models and the error codes; the prose is in
-`build_page.md`.
+"""Generate `docs/http.md` from the operations, their models and the error codes; the prose is in `page.md`.
 
 The rows of codes in `docs/acp.md` are generated too.
 

@@ -307,7 +307,7 @@ class PausableModel:
     """A language model on a socket of the loopback; it responds as `behavior`, unless it is paused.
 
     Attributes:
-        behavior: from a request to a reply, see `kit.agent.simulated_models`; may be replaced at any time.
+        behavior: from a request to an intent, see `kit.agent.simulated_models`; may be replaced at any time.
         server: records the requests.
     """
 

@@ -63,7 +63,7 @@ class Overlay:
         return root.read_bytes(path)
 
     def read(self, path: CanonicalPath) -> bytes:
-        """Return the bytes of `path` as the run sees it; raise as `on_disk`."""
+        """Return the bytes of `path` as the run sees it; raise as `read_disk`."""
         pending = self._pending.get(path)
         return pending.after or b"" if pending else self.read_disk(path)
 
@@ -76,7 +76,7 @@ class Overlay:
         """Return the digest that a write of `path` would replace; None for a new file.
 
         Raises:
-            NotAFile, Unreadable, TooLarge, PathEscape: as `on_disk`.
+            NotAFile, Unreadable, TooLarge, PathEscape: as `read_disk`.
         """
         pending = self._pending.get(path)
         if pending:
