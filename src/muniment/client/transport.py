@@ -215,7 +215,7 @@ class ConnectionPool(Generic[C]):
 
 
 class AttemptTimeout:
-    """The time limit of each wait in a try: the remaining seconds or, after `endless`, all of its seconds.
+    """The time limit of each wait in a try: the remaining seconds; all of them after `remove_deadline`.
 
     Args:
         seconds: seconds of the try.

@@ -60,7 +60,7 @@ _STARTS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words of a text, for `holds`.
+    """The words of a text, for `contains_all`.
 
     Attributes:
         words: words of scripts with spaces.

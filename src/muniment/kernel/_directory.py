@@ -17,7 +17,7 @@ Not guaranteed: if another process moves a directory out of the root during a wr
 new place; a process that has a replaced file open may still write to its old bytes.
 
 Order of use: `open_directory`, `Directory.stage`, then `publish_new`, `replace`, `replace_link` or
-`withdraw`, then `Directory.sync`. Temporary names come from `build_temporary_name`, so that a journal can
+`remove`, then `Directory.sync`. Temporary names come from `build_temporary_name`, so that a journal can
 record them before they exist. Each has two companions, so that a recovery can see the state of a file from
 its name:
 
@@ -98,7 +98,7 @@ class StagedFile:
 
 
 def build_temporary_name(random_bytes: Callable[[int], bytes]) -> str:
-    """Return a name for `Directory.stage` or `withdraw`: 64 random bits, which an attacker cannot predict."""
+    """Return a name for `Directory.stage` or `remove`: 64 random bits, which an attacker cannot predict."""
     return f".muniment-{random_bytes(_TOKEN_BYTES).hex()}.tmp"
 
 

@@ -4,7 +4,7 @@ On success of `bind`:
 
 - B1 the descriptor is a directory that belongs to this process's effective user (for root: to root), and no
   other user may write to it. This is read from the descriptor.
-- B2 the directory is not a path of `disjoint_from`, and is neither inside nor around one, by device and inode.
+- B2 the directory is no path of `disjoint_from`, and is neither inside nor around one, by device and inode.
 - B3 a link in the given path was resolved once; changing it later does not move the root.
 
 Not guaranteed: that no other process renames the directory (its parents decide that; `BoundRoot.verify`

@@ -63,7 +63,7 @@ from muniment.policy.tables import SECTIONS, build_quota, meet
 # have the same language object.
 #
 #     `prover = Prover([old, new])`
-#     `prover.find(new.scopes, prover.grant(new, act), ~prover.grant(old, act))`
+#     `prover.find_path(new.scopes, prover.grant(new, act), ~prover.grant(old, act))`
 #
 # Attacked by tests/units/policy/test_diff.py: random paths against every proof, brute force over small path
 # sets for every witness, pathspec for the automata.

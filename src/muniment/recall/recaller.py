@@ -327,7 +327,7 @@ class Recaller:
             return recalled
         try:
             block = self._build_block(left, budget)
-        except Exception as defect:  # noqa: BLE001  as `answer`: the caller's count may be broken
+        except Exception as defect:  # noqa: BLE001  as in `recall`: the caller's count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
             return Recalled(error=build_recall_failure(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)

@@ -254,7 +254,7 @@ class Sandbox:
 
     @property
     def enforcement(self) -> Enforcement:
-        """Return the degree of the confinement; raise as `held`."""
+        """Return the degree of the confinement; raise as `confinement`."""
         return self.confinement.enforcement
 
     def call(self, tool: object, arguments: object) -> Outcome:

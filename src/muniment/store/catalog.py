@@ -275,7 +275,8 @@ class View:
 
     def find_statement(self, statement: str) -> tuple[CatalogEntry, ...]:
         """Return the entries that contain a phrase, compared as by `content.words.build_comparison_key`."""
-        condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`
+        # `+root` as in `find_aliases`.
+        condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"
         return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, digest_statement(statement)))
 
     def read_claimed_ids(self) -> frozenset[str]:

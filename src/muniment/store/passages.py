@@ -142,7 +142,7 @@ class TextTrust:
 class _TextTrustCache:
     """Results of `read_text_trust` until the next commit.
 
-    Threads may share it: `kept` is replaced as one object, and results are only added for its current
+    Threads may share it: `cached` is replaced as one object, and results are only added for its current
     position.
     """
 

@@ -162,7 +162,7 @@ class Watch:
                     moved.add(self._paths[number])
 
     def _unwatch(self, paths: Iterable[str]) -> None:
-        """Stop watching some directories; the next `follow` may watch their paths again."""
+        """Stop watching some directories; the next `watch` may watch their paths again."""
         for path in list(paths):
             number = self._numbers.pop(path)
             del self._paths[number]

@@ -300,7 +300,7 @@ class SavedFile:
         return [CreatedDirectory(*each) for each in found if _is_created_directory(each)]
 
     def list_unused_directories(self) -> list[CreatedDirectory]:
-        """Return the directories that are unused after `drop`; all of them if setup removed the file."""
+        """Return the directories that are unused after a removal; all of them if setup removed the file."""
         return (
             self.list_directories()
             if self._read_record().get("removing") is True

@@ -220,7 +220,7 @@ class CommitsSince:
         If a recall may not return a changed entry, its path is omitted (M1).
 
         Raises:
-            MunimentError: as `place`; or the ledger cannot be read.
+            MunimentError: as `context`; or the ledger cannot be read.
 
         Cost: a query, one for each root, and one more for each commit.
         """

@@ -58,7 +58,7 @@ class PageCall(Call):
         return self.request.query_params.get(name, "")
 
     async def form(self) -> dict[str, str]:
-        """Return the fields of a submitted form, and store the user's text in `written`.
+        """Return the fields of a submitted form, and store the user's text in `entered_text`.
 
         Raises:
             HttpProblem: the body is not a form, or too large.
