@@ -45,14 +45,7 @@ from muniment.content.gates import clean_foreign_line, drop_invisible
 from muniment.content.markdown import Item, build_outline, remove_item
 from muniment.content.negation import has_denial, is_denied, is_ended
 from muniment.content.words import build_vocabulary, find_significant_words
-from muniment.errors import (
-    InvalidContent,
-    JobFailed,
-    MunimentError,
-    PathEscape,
-    Refusal,
-    StoreConflict,
-)
+from muniment.errors import InvalidContent, JobFailed, MunimentError, PathEscape, Refusal, StoreConflict
 from muniment.events import span
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import PolicyEvaluator
