@@ -134,8 +134,10 @@ class _Examination:
         confinement = self.trial.confinement
         missing = f" (missing: {', '.join(confinement.missing)})" if confinement.missing else ""
         met = "met" if self.is_met else "NOT met"
-        line = f"enforcement {confinement.enforcement}{missing}; "
-        line += f"policy {self.policy} requires {self.required}: {met}"
+        line = (
+            f"enforcement {confinement.enforcement}{missing}; "
+            f"policy {self.policy} requires {self.required}: {met}"
+        )
         tried = len(self.trial.findings)
         if self.failed_attempts:
             line += f"; {len(self.failed_attempts)} of {tried} attempts NOT stopped"

@@ -344,8 +344,11 @@ class MemoriesDirectory:
             raise _create_missing_problem(displayed_path)
         if len(paths) > maximum:
             count = len(paths)
-            message = f"{displayed_path} contains {count} files, and one call may {verb} {maximum}; "
-            raise _create_problem(message + "use several calls")
+            message = (
+                f"{displayed_path} contains {count} files, and one call may {verb} {maximum}; "
+                "use several calls"
+            )
+            raise _create_problem(message)
         return found[0], paths
 
     def _list_files(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:

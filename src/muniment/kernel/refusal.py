@@ -109,8 +109,9 @@ class PathEscape(MunimentError):
         problem = "is not a regular file or folder of the memory, or is not inside one"
         if via in {Via.ABSOLUTE, Via.DOTDOT, Via.NUL}:
             problem = "is outside the memory"
-        problem = f"{self.requested!r} {problem} ({via})"
-        super().__init__(f"{problem}; give a scope, folders and a name that ends in .md")
+        super().__init__(
+            f"{self.requested!r} {problem} ({via}); give a scope, folders and a name that ends in .md"
+        )
 
 
 class Refusal(MunimentError):
