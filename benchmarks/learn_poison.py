@@ -136,12 +136,10 @@ def main() -> None:
     ordinary = np.concatenate([each[~author.harmful] for author, each in zip(authors, scores, strict=True)])
     for threshold in (THRESHOLD, float(np.quantile(ordinary, 1 - ORDINARY_SHARE))):
         print(
-            f"threshold {threshold:.1f}: {100 * (ordinary >= threshold).compute_mean():.1f} % of all ordinary texts"
+            f"threshold {threshold:.1f}: {100 * (ordinary >= threshold).mean():.1f} % of all ordinary texts"
         )
         for author, each in zip(authors, scores, strict=True):
-            harmful, others = (
-                (each >= threshold)[author.harmful == kind].compute_mean() for kind in (True, False)
-            )
+            harmful, others = ((each >= threshold)[author.harmful == kind].mean() for kind in (True, False))
             print(f"  {100 * harmful:5.1f} % of harmful, {100 * others:4.1f} % of ordinary: {author.name}")
     if "--write" in sys.argv:
         every = [*always, *authors]

@@ -73,7 +73,7 @@ class Memory:
     `PlatformUnsupported`, unless the policy sets `require = "none"`.
 
     Attributes:
-        place: the policy and the bound roots.
+        context: the policy and the bound roots.
     """
 
     def __init__(self, context: JobContext, model: Model, opened: ExitStack) -> None:
@@ -364,8 +364,9 @@ class Memory:
         return load_origin(self.context, path)
 
     def review(self, review_id: str) -> ReviewShown:
-        """Return a pending review, with the digest that `approve_review` needs; see
-        `operations.review.show_review`.
+        """Return a pending review, with the digest that `approve_review` needs.
+
+        See `operations.review.show_review`.
         """
         from muniment.operations.review import show_review
 
@@ -430,8 +431,9 @@ class Memory:
         dry_run: bool = False,
         cancel: Cancel | None = None,
     ) -> EditResult:
-        """Replace the text of an entry, as its owner; its front matter stays. See
-        `operations.edit.edit_entry`.
+        """Replace the text of an entry, as its owner; its front matter stays.
+
+        See `operations.edit.edit_entry`.
 
         Args:
             path: of the entry, or its address.

@@ -1,8 +1,7 @@
 """Files outside every root: opened by descriptors with a limited lifetime, and written atomically.
 
 F1 A file opened by `open_descriptor` is closed when the block ends, for any reason. Opening a FIFO does not
-   wait, and
-   a link at the last name is not followed unless the caller requests it.
+   wait, and a link at the last name is not followed unless the caller requests it.
 F2 A name refers to the complete new content or to none of it, also if the disk is full or the process dies.
 F3 A new file has its mode from the beginning, and no link is written through.
 
@@ -79,8 +78,7 @@ def write_atomically(
     Args:
         path: its name.
         rename: renames the first path to the second: `os.replace`; or `os.link` if the name must be unused,
-            so
-            that only one of several processes succeeds.
+            so that only one of several processes succeeds.
         mode: of the file.
 
     Raises:

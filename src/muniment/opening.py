@@ -95,9 +95,8 @@ def open_context(
         in_process: as for `open`.
         create: create missing default directories; otherwise their scopes are omitted.
         is_reader: without `create`, create the state directory if there is a root, so that later reads are
-            fast.
-            If it cannot be created, a temporary one is used, and a note reports that. The same is done if
-            nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
+            fast. If it cannot be created, a temporary one is used, and a note reports that. The same is done
+            if nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
         state: shared with other results; the caller closes it. None: open that of `settings`.
     """
     symlinks = parse_symlinks(settings.symlinks)
@@ -252,8 +251,8 @@ def create_recaller(context: JobContext) -> Recaller:
 def create_chooser(context: JobContext, model: Model) -> Chooser | None:
     """Return a function that lets `model` choose entries; None for the embedded rules.
 
-    Each call is one turn. It ends with the seconds that the policy gives a run, or with `patience`. It is
-    about at most `agent.questions.MAX_OPTIONS` entries. An error before `patience` ends returns None.
+    Each call is one turn. It ends with the seconds that the policy gives a run, or with `deadline`. It is
+    about at most `agent.questions.MAX_OPTIONS` entries. An error before `deadline` ends returns None.
     """
     from muniment.agent.filing import RuleWriter
 
@@ -265,7 +264,7 @@ def create_chooser(context: JobContext, model: Model) -> Chooser | None:
     def choose(message: str, about: Sequence[str], limit: int, deadline: Deadline) -> Sequence[int] | None:
         with Cancel() if deadline.cancel is None else nullcontext(deadline.cancel) as cancel:
             budget = Budget(context.policy.limits, cancel, context.clock)
-            remaining = deadline.expires_at - time.monotonic()  # The clock of `place` may be another one.
+            remaining = deadline.expires_at - time.monotonic()  # `context.clock` may be another clock.
             budget.deadline = min(budget.deadline, context.clock() + remaining)
             query = ModelQuery(model, budget)
             try:

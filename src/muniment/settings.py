@@ -75,10 +75,9 @@ class Settings:
         api_key_file: the file with the server's key, absolute or relative to the current directory.
         key_in_variable: the key is the value of `MUNIMENT_API_KEY`; `api_key_file` is ignored.
         protocol: one of `agent.model.PROTOCOLS`.
-        on_model_failure: `rules` or `fail`, see `Place`.
+        on_model_failure: `rules` or `fail`, see `JobContext`.
         embeddings: the directory of a static embedding model, see `recall.semantic_search`; None: only words
-            are
-            matched.
+            are matched.
         policy_signers: the file of allowed policy signers; None: no signature is needed
             (`policy.signatures`).
     """

@@ -1,6 +1,6 @@
 """The official client of the Model Context Protocol over any transport, and a raw host.
 
-with_client(lambda: server_of(memory), "auto", lambda client: client.call_tool("recall", {"query": "tea"}))
+run_with_client(lambda: make_server(memory), "auto", lambda client: client.list_tools())
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class RawHost:
         return response["result"]
 
     def call(self, request_id, tool, **arguments):
-        """Call a tool; read the response with `answer`."""
+        """Call a tool; read the response with `read_message`."""
         params = {"name": tool, "arguments": arguments}
         self.send({"id": request_id, "method": "tools/call", "params": params})
 

@@ -1,6 +1,4 @@
-"""Throwaway memories: roots, policies based on `make_strict_policy`, and a snapshot of everything under
-them.
-"""
+"""Throwaway memories: roots, policies based on a strict one, and a snapshot of everything under them."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ def load_shipped_policy(name):
 def make_strict_policy(
     *, require="partial", on_escape="abort", conflict="retry", deny=(), allow=(), **changes
 ):
-    """Build a variant of the `make_strict_policy` policy. `deny` and `allow` are (verbs, paths) pairs."""
+    """Build a variant of the strict policy. `deny` and `allow` are (verbs, paths) pairs."""
     policy = load_shipped_policy("strict")
     (layer,) = policy.layers
     more = {

@@ -1,8 +1,7 @@
 """All surfaces with one method, each over a new memory: `surface.call("edit", path=…, text=…)`.
 
 The response contains the members that all surfaces have in common. It is `FailedOperation` with the error
-code, or
-`LACKS` if the surface does not have the operation, see `muniment.operations.table`.
+code, or `LACKS` if the surface does not have the operation, see `muniment.operations.table`.
 """
 
 from __future__ import annotations

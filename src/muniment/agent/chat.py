@@ -55,8 +55,7 @@ from muniment.sandbox.tools.calls import TOOLS, check_sizes
 # fence. The prompt contains no secret, no host path and no data about the caller.
 #
 # A model that calls tools reads `create_system_message` and `create_job_message`. One that acts by JSON also
-# reads
-# `create_action_instructions`. One that only decides reads `create_decision_messages` instead.
+# reads `create_action_instructions`. One that only decides reads `create_decision_messages` instead.
 
 MAX_INDEX_BYTES: Final = 8_000
 """UTF-8 bytes of all indexes in a message, about 2 000 tokens: the limit for a model with a context of 8 192.

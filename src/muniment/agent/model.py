@@ -101,8 +101,7 @@ class RelatedEntry:
         statements: its independent statements, see `content.words.list_statements`, if the requester may
             rely on them.
         is_replaceable: whether the fact may replace it: the requester has at least its trust, and the policy
-            lets
-            the run change it.
+            lets the run change it.
         is_visible: whether a language model sees it; text of agents and external authors could manipulate the
             model.
     """
@@ -285,8 +284,7 @@ class Model(Protocol):
 
 
 def undouble_braces(text: str, start: int) -> str:
-    """Return `text` from `start` on, with single braces where a model doubled them, as some chat templates
-    do.
+    """Return `text` from `start` on, with single braces where a model doubled them, as some templates do.
 
     No object begins with an object, so a brace directly after an opening one is its double, and its closing
     brace is doubled too. Braces in strings stay.

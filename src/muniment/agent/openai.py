@@ -197,9 +197,7 @@ class LoopThread:
                 raise _create_closed_error() from None
 
     def close(self, cleanup: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `cleanup`, cancel the remaining work, and end the thread. Without a thread this does
-        nothing.
-        """
+        """Run `cleanup`, cancel the remaining work, and end the thread; do nothing without a thread."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop, self._thread = None, None

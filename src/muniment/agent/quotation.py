@@ -12,7 +12,7 @@ In doubt it is a quotation, except for a reading call without any text, which ha
 covered: if a text talks a model into a call that it writes itself, or if the model expresses the displayed
 text in other words or another notation, this is not a quotation.
 
-Start at `DisplayedTexts`; attacked by `tests/units/agent/test_spoken.py`.
+Start at `DisplayedTexts`; attacked by `tests/units/agent/test_text_calls.py`.
 
 Separate from `text_calls.py`, which reads calls: this module compares texts of any content.
 """

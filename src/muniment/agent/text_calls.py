@@ -25,8 +25,8 @@ Not guaranteed: that every call is found. Unreadable calls are reported (`TextCa
 
 Separate from `response.py`, which reads calls that a model made: these are in its text.
 
-Start at `parse_text_calls`; attacked by `tests/units/agent/test_spoken.py`. Sources of the forms: the chat
-templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and reports of their users.
+Start at `parse_text_calls`; attacked by `tests/units/agent/test_text_calls.py`. Sources of the forms: the
+chat templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and reports of their users.
 """
 
 from __future__ import annotations

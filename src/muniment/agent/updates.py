@@ -537,8 +537,9 @@ def _find_relations(words: Sequence[str]) -> list[str]:
 def _is_marked_change(
     cue: int, new: Sequence[str], start: int, end: int, *, is_value: bool, is_separate_clause: bool
 ) -> bool:
-    """Return whether a word of change after `cue` words applies to the differing part;
-    `is_separate_clause`: to all.
+    """Return whether a word of change after `cue` words applies to the differing part.
+
+    If `is_separate_clause`, it applies to all.
     """
     before, after = new[:start], new[end:]
     if not _extract_content([*before, *after]) or not before or start < cue < end:

@@ -103,8 +103,7 @@ def command(
 
     Args:
         failure_prefix: prefix of the line that reports a failure, such as "not saved"; or a function that
-            returns it,
-            given the options.
+            returns it, given the options.
         interrupt_message: the message after Ctrl-C; None: print no message.
         default_keys: the other keys of the document of a failure.
         indent: of that document; None: one line.

@@ -76,7 +76,7 @@ class _Examination:
 
     @property
     def failed_attempts(self) -> list[AttemptFinding]:
-        return self.found("NOT_HELD")
+        return self.found("NOT_STOPPED")
 
     @property
     def untried_attempts(self) -> list[AttemptFinding]:
@@ -134,7 +134,10 @@ class _Examination:
         confinement = self.trial.confinement
         missing = f" (missing: {', '.join(confinement.missing)})" if confinement.missing else ""
         met = "met" if self.is_met else "NOT met"
-        line = f"enforcement {confinement.enforcement}{missing}; policy {self.policy} requires {self.required}: {met}"
+        line = (
+            f"enforcement {confinement.enforcement}{missing}; "
+            f"policy {self.policy} requires {self.required}: {met}"
+        )
         tried = len(self.trial.findings)
         if self.failed_attempts:
             line += f"; {len(self.failed_attempts)} of {tried} attempts NOT stopped"
@@ -213,7 +216,7 @@ def _create_layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
 
 def _create_finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
-        marked = each.verdict.upper() if each.verdict.name == "NOT_HELD" else each.verdict
+        marked = each.verdict.upper() if each.verdict.name == "NOT_STOPPED" else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
         yield marked, clean_foreign_line(each.outcome), clean_foreign_line(what)
 
@@ -237,7 +240,7 @@ def _format_examination(report: _Examination) -> Iterator[str]:
 
 def _draw_tables(report: _Examination) -> None:
     layers = [(row, "bold red" if row[2] == "MISSING" else None) for row in _create_layer_rows(report)]
-    styles = {"NOT_HELD": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
+    styles = {"NOT_STOPPED": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
     verdicts = [styles.get(each.verdict.name) for each in report.trial.findings]
     draw_tables(
         [
@@ -341,7 +344,8 @@ def _format_model(settings: Settings, found: Probe | None, advice: list[str]) ->
     yield clean_foreign_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
     for each in found.findings:
         speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
-        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{escape_invisible(each.problem)}".rstrip()
+        problem = escape_invisible(each.problem)
+        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{problem}".rstrip()
     if found.will_use is not None:
         decides = " for its decision" if settings.protocol == "decide" else ""
         yield f"a run will use {found.will_use}{decides}"

@@ -1,4 +1,4 @@
-"""Implement `muniment ls`, `show`, `rebuild_indexes`, `edit` and `pin`."""
+"""Implement `muniment ls`, `show`, `index`, `edit` and `pin`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Implement `muniment policy lint`, `explain_decision`, `test`, `prove` and `compare_policies`: review and
-compare policies.
-"""
+"""Implement `muniment policy lint`, `explain`, `test`, `prove` and `diff`: review and compare policies."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names 
 
 # -- policy review -----------------------------------------------------------------------------------
 #
-# `muniment policy lint`, `explain_decision`, `test` and `prove`: review one policy.
+# `muniment policy lint`, `explain`, `test` and `prove`: review one policy.
 
 _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
 

@@ -61,7 +61,8 @@ def format_policy(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
         yield f"layer {layer['name']}: every layer must allow a request"
         for kind in ("allow", "deny"):
             for rule in layer[kind]:
-                yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{_format_location(layer['name'], rule['line'])}"
+                location = _format_location(layer["name"], rule["line"])
+                yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{location}"
                 yield f"         {'  '.join(rule['paths'])}"
                 if rule["why"]:
                     yield f"         # {clean_line(rule['why'])}"

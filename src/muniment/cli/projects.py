@@ -258,8 +258,8 @@ def _check_nothing_left(home: Path, before: Binding, inside: str | None, *, leav
         return
     new = build_memory_path(home, before.id) if inside is None else before.checkout.path / inside
     raise ConfigInvalid(
-        f"{format_count(count)} in {memory} would no longer be found; to copy them: {_format_copy_command(memory, new)}; "
-        "then, or to leave them there, use --leave"
+        f"{format_count(count)} in {memory} would no longer be found; "
+        f"to copy them: {_format_copy_command(memory, new)}; then, or to leave them there, use --leave"
     )
 
 
@@ -287,7 +287,8 @@ def _format_previous_memory(home: Path, before: Binding, now: Binding) -> Iterat
     count = count_entries(memory)
     if count:
         yield "  " + clean_foreign_line(f"previous memory: {format_count(count)} in {memory}")
-        yield f"  to copy them here: {_format_copy_command(memory, now.build_memory_path(home))} && muniment index rebuild"
+        command = _format_copy_command(memory, now.build_memory_path(home))
+        yield f"  to copy them here: {command} && muniment index rebuild"
 
 
 def _format_copy_command(old: Path, new: Path) -> str:

@@ -45,8 +45,7 @@ def open_transcript(path: Path | None, memory_roots: Iterable[Path]) -> Iterator
     Args:
         path: the file to create.
         memory_roots: directories that must not contain it: a run that reads its own transcript would know
-            every
-            fact.
+            every fact.
 
     Raises:
         ConfigInvalid: `path` exists, is inside one of `memory_roots`, or cannot be created.

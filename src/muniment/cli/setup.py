@@ -582,7 +582,8 @@ def find_installation() -> Installation:
             continue
         tools += [(setting, files)] if files else []
     notes += [
-        f"{each.configured_path} was set up with other variables; set these, then: {NAME} setup {each.tool} --remove"
+        f"{each.configured_path} was set up with other variables; "
+        f"set these, then: {NAME} setup {each.tool} --remove"
         for each in list_saved_files(settings.home / "setup")
         if each.configured_path not in default_files and each.configured_path.exists()
     ]

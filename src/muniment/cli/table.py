@@ -28,10 +28,8 @@ class CommandRow(NamedTuple):
     core: str = ""
 
     def load_core(self) -> Any:
-        """Return the function `create_core` of the module `core`, which creates the core of a fleet's
-        node.
-        """
-        return import_module(f"muniment.cli.{self.core}").core_of
+        """Return the function `create_core` of the module `core`: it creates the core of a fleet's node."""
+        return import_module(f"muniment.cli.{self.core}").create_core
 
 
 PROGRAM: Final = "Long-term memory for AI agents as plain markdown."

@@ -119,7 +119,8 @@ def _format_dream_result(result: DreamResult) -> Iterator[str]:
     for group in result.alike[:MAX_LISTED_GROUPS]:
         yield f"similar: {', '.join(map(clean_foreign_line, group))}"
     if len(result.alike) > MAX_LISTED_GROUPS:
-        yield f"  and {len(result.alike) - MAX_LISTED_GROUPS} more groups of similar entries; --json lists them"
+        count = len(result.alike) - MAX_LISTED_GROUPS
+        yield f"  and {count} more groups of similar entries; --json lists them"
     yield clean_foreign_line(result.summary)
     yield from _format_counts(result.counts)
     yield from _format_decision(result)

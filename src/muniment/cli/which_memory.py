@@ -47,12 +47,8 @@ def ask_for_binding(home: Path, workspace: Path | None) -> None:
     print_line(
         clean_foreign_line(f"{found.checkout.memory_path} is {description} that already has a memory:")
     )
-    print_line(
-        "  "
-        + clean_foreign_line(
-            f"{project.name}, {format_count(count_project_entries(project_id, project, home))}, used by {paths}"
-        )
-    )
+    count = format_count(count_project_entries(project_id, project, home))
+    print_line("  " + clean_foreign_line(f"{project.name}, {count}, used by {paths}"))
     choice = _read_choice("Use the same memory here, or a separate one? [same/own] ")
     if choice is None:
         return

@@ -149,9 +149,8 @@ def _get_kind(task: Mapping[str, Any]) -> str:
 
 def read_event(frame_id: str, document: object) -> Event:
     """Return an event, read from the data of a frame."""
-    return read_response(
-        Event, {**document, "id": frame_id} if isinstance(document, dict) else document, "an event"
-    )
+    event = {**document, "id": frame_id} if isinstance(document, dict) else document
+    return read_response(Event, event, "an event")
 
 
 # -- core --------------------------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class ClientCore:
         new_key: creates a new idempotency key.
         clock: returns monotonic seconds.
         client_id: sent with every request.
-        workspace: its key or real path, see `finding.resolve_workspace`; None: the daemon's only one.
+        workspace: its key or real path, see `discovery.resolve_workspace`; None: the daemon's only one.
         timeout: seconds of a call with all its tries.
 
     Raises:
@@ -338,11 +337,9 @@ class ClientCore:
         deadline = None if timeout is None else self.clock() + timeout
         status, pause = None, 0.0
         while True:
-            left = (
-                LONG_POLL_SECONDS
-                if deadline is None
-                else min(deadline - self.clock() - pause, LONG_POLL_SECONDS)
-            )
+            left: float = LONG_POLL_SECONDS
+            if deadline is not None:
+                left = min(deadline - self.clock() - pause, LONG_POLL_SECONDS)
             long_poll = max(int(left), 0)
             request = self._build_task_request("GET", task_id, long_poll=long_poll)
             requested_at = self.clock() + pause
@@ -402,21 +399,18 @@ class ClientCore:
 
     def get_workspace_memory_remember_task(self, task_id: str) -> Plan[Task]:
         """Return the current state of a remember task."""
-        return map_result(
-            self._request_document(self._build_task_request("GET", task_id, "remember")), read_task
-        )
+        request = self._build_task_request("GET", task_id, "remember")
+        return map_result(self._request_document(request), read_task)
 
     def get_workspace_memory_forget_task(self, task_id: str) -> Plan[Task]:
         """Return the current state of a forget task."""
-        return map_result(
-            self._request_document(self._build_task_request("GET", task_id, "forget")), read_task
-        )
+        request = self._build_task_request("GET", task_id, "forget")
+        return map_result(self._request_document(request), read_task)
 
     def get_workspace_memory_dream_task(self, task_id: str) -> Plan[Task]:
         """Return the current state of a dream task."""
-        return map_result(
-            self._request_document(self._build_task_request("GET", task_id, "dream")), read_task
-        )
+        request = self._build_task_request("GET", task_id, "dream")
+        return map_result(self._request_document(request), read_task)
 
     # -- the rest ------------------------------------------------------------------------------------------
 
@@ -444,10 +438,8 @@ class ClientCore:
         check_optional_texts(scope=scope)
         if limit is not None:
             limit = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
-        body = {
-            "query": query,
-            **_drop_missing(exclude=list(exclude or ()) or None, scope=scope, limit=limit),
-        }
+        excluded = list(exclude or ()) or None
+        body = {"query": query, **_drop_missing(exclude=excluded, scope=scope, limit=limit)}
         # Safe to repeat: it changes nothing.
         response = self._request_document(self._build_request("POST", f"{self._base}/recall", body))
         return _read_plan_response(response, Recalled, "a recall")
@@ -520,9 +512,8 @@ class ClientCore:
 
     def open_ui(self) -> Plan[UiOpened]:
         """Open the page of the daemon, and return its URL with a sign-in code."""
-        response = self._request_document(
-            self._build_request("POST", "/ui", {})
-        )  # Safe to repeat: each code works once.
+        # Safe to repeat: each code works once.
+        response = self._request_document(self._build_request("POST", "/ui", {}))
         return _read_plan_response(response, UiOpened, "the page")
 
     def build_follow_request(self, last_id: str) -> HttpRequest:
@@ -566,16 +557,14 @@ class ClientCore:
         Args:
             dry_run: only verify the indexes.
         """
-        return _read_plan_response(
-            self._post_document("index", dryRun=dry_run), IndexResult, "the state of the indexes"
-        )
+        response = self._post_document("index", dryRun=dry_run)
+        return _read_plan_response(response, IndexResult, "the state of the indexes")
 
     def history(self, path: str | None = None) -> Plan[tuple[CommittedStep, ...]]:
         """List the committed changes of an entry, folder or scope, newest first; None: all."""
         check_optional_texts(path=path)
-        response = _read_plan_response(
-            self._get_document("history", **_drop_missing(path=path)), HistoryList, "a history"
-        )
+        document = self._get_document("history", **_drop_missing(path=path))
+        response = _read_plan_response(document, HistoryList, "a history")
         return map_result(response, lambda listed: listed.steps)
 
     def why(self, path: str) -> Plan[Origin]:
@@ -591,9 +580,8 @@ class ClientCore:
     def review(self, review_id: str) -> Plan[ReviewShown]:
         """Return a pending review as it would be approved now, with its digest."""
         check_texts(review_id=review_id)
-        return _read_plan_response(
-            self._get_document(f"review/{encode_segment(review_id)}"), ReviewShown, "a review"
-        )
+        response = self._get_document(f"review/{encode_segment(review_id)}")
+        return _read_plan_response(response, ReviewShown, "a review")
 
     def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
         """Commit a change set exactly as `review` showed it."""
@@ -633,13 +621,10 @@ class ClientCore:
         return _read_plan_response(self._get_document("audit/head"), AuditHead, "the end of the audit")
 
     def explain(self, verb: str, path: str) -> Plan[Explained]:
-        """Explain how the policy decides `list`, `parse_document`, `create`, `modify` or `delete` on a
-        path.
-        """
+        """Explain how the policy decides `list`, `read`, `create`, `modify` or `delete` on a path."""
         check_texts(verb=verb, path=path)
-        return _read_plan_response(
-            self._get_document("policy/explain", verb=verb, path=path), Explained, "an explanation"
-        )
+        response = self._get_document("policy/explain", verb=verb, path=path)
+        return _read_plan_response(response, Explained, "an explanation")
 
     # -- helpers ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ F1 The token and the daemon's address are read only from files that belong to th
 F2 A socket is preferred to an address: only a user who may write its directory can listen there, but any
    user of this machine may use a free port.
 F3 A token is sent only to its daemon: with an address or a socket from the caller, only the caller's token.
-   `Greeting` verifies that the server is the daemon, and not a program that took its port after it ended.
+   `ServerProof` verifies that the server is the daemon, and not a program that took its port after it ended.
 F4 `http://localhost` is `127.0.0.1`: at the other addresses of that name any user may listen.
 """
 

@@ -44,9 +44,9 @@ class Unreachable(ClientError):
         text = f"the daemon did not respond: {reason}"
         if is_unverified:
             text = (
-                f"the server did not prove that it knows this token ({reason}), and did not receive it: either "
-                "it is not the daemon, which may have ended, or the token was revoked or created by an older "
-                "version"
+                f"the server did not prove that it knows this token ({reason}), and did not receive it: "
+                "either it is not the daemon, which may have ended, or the token was revoked or created by "
+                "an older version"
             )
         elif may_have_arrived:
             text += "; the request may have been processed anyway"

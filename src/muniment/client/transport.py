@@ -8,8 +8,7 @@ H3 A response is read up to `MAX_RESPONSE_BYTES`, as it was sent, without decomp
 H4 A server receives the token only after it has proved, on the same connection, that it knows it
    (`ServerProof`). On a Unix socket without a token, the listener must be this user.
 H5 A thread reads or writes only for the remaining time of its `AttemptTimeout`, and only while the transport
-   is
-   open.
+   is open.
 
 Not guaranteed: the time limit of a connection, if the host name has many addresses, each of which has
 `CONNECT_SECONDS`, or if its lookup is slow. An application that makes `httpcore2` log at DEBUG gets response
@@ -61,8 +60,7 @@ from muniment.portable import IS_LINUX
 #
 # E1 Each connection that will carry a token begins with a new nonce. The token is sent only after the server
 #    returns the proof of `names.compute_hello_proof` for that nonce and the dialled address. So a recorded
-# proof is
-#    useless, and so is a proof of a daemon at another address.
+#    proof is useless, and so is a proof of a daemon at another address.
 # E2 A server learns only the token's name, from which the token cannot be computed.
 #
 # Not guaranteed: protection against an attacker between client and daemon, without TLS: it can read the
@@ -217,7 +215,7 @@ class ConnectionPool(Generic[C]):
 
 
 class AttemptTimeout:
-    """The time limit of each wait in a try: the remaining seconds or, after `endless`, all of its seconds.
+    """The time limit of each wait in a try: the remaining seconds; all of them after `remove_deadline`.
 
     Args:
         seconds: seconds of the try.

@@ -11,8 +11,7 @@
   same order. A description with a piece of a script without spaces never matches strictly.
 
 `DescribedWords.is_contained_in` is strict: the text contains every word. `DescribedWords.compute_share` only
-ranks near
-texts. The tables are in `function_words.toml`. Not guaranteed: a synonym is not found.
+ranks near texts. The tables are in `function_words.toml`. Not guaranteed: a synonym is not found.
 """
 
 from __future__ import annotations

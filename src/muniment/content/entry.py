@@ -6,8 +6,7 @@ Guarantees:
 - C2. The body cannot change the keys. Of two equal keys the first counts: a line that is added below never
   changes the meaning of the lines above it. (YAML readers use the last one or reject the file.)
 - C3. `complete_front_matter` adds or removes complete lines of front matter and changes no other character:
-  byte order
-  mark, line breaks, comments, order and spelling of keys stay.
+  byte order mark, line breaks, comments, order and spelling of keys stay.
 - C4. With provenance there is exactly one `muniment` key, for this reader and for YAML readers, even if the
   text had one before. A line that this reader does not understand but another may read as that key (`?
   muniment`, `&x muniment: …`, an alias) is rejected.

@@ -753,9 +753,7 @@ def fence_text(text: str, kind: str, token: str) -> str:
 
 
 def remove_fences(text: str, token: str) -> str:
-    """Return `text` without the marks of `fence_text` for this token, and without lines of only such
-    marks.
-    """
+    """Return `text` without the marks of `fence_text` for this token, and without lines of only marks."""
     if token not in text:
         return text
     marks = re.compile(rf"<<\w{{1,20}}+ {re.escape(token)}>>")

@@ -11,8 +11,7 @@ differences are ones that a formatter, an editor or a spelling corrector makes:
   other scripts are compared exactly. In scripts without spaces each character is a word.
 - K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
   compared, but do not count as written by a person if they are new (`ComparedWord.is_counted`). Nor do words
-  of
-  one or two letters from a to z next to known words (`ComparedWord.is_small`), except `no`.
+  of one or two letters from a to z next to known words (`ComparedWord.is_small`), except `no`.
 - K4. A sentence ends at its punctuation or at the end of its line, if that is earlier.
 
 A gram is a sequence of adjacent words. `list_known_grams` returns the grams that are stored for a text with a

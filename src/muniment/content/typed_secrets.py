@@ -289,7 +289,8 @@ def _load_words() -> _SecretWords:
     fillers = _build_spaced_source(every["still"], r"[\s:：]+")  # noqa: RUF001
     gap = rf"(?:\s*\([^)\n]{{1,40}}\)|\s+(?:{after_name})[^\n.!?;:=|]{{1,48}}?)?"
     link_words = _build_spaced_source(every["is"], r"\s*[:：]?\s+", before=r",?\s+")  # noqa: RUF001
-    link = rf"(?:\s*(?:{fillers}))?(?:\s*{_MARK}[*_]{{0,2}}\s*|['’]s\s+|{link_words}|\s+[-–—]\s+)\s*(?:{fillers}){{0,3}}"  # noqa: RUF001
+    link = rf"(?:\s*(?:{fillers}))?(?:\s*{_MARK}[*_]{{0,2}}\s*|['’]s\s+|{link_words}|\s+[-–—]\s+)"  # noqa: RUF001
+    link += rf"\s*(?:{fillers}){{0,3}}"
     near = r"(?:[\s'’-][\pL\s'’-]{0,30}?)?"  # noqa: RUF001
     reversed_links = _build_spaced_source(every["as"], near, before=r"\s+", between=r"[\pL\s]{0,12}?")
     ends = rf"(?:$|\s*[.,;!?)\n。，]|です|だ|\s+(?:{after_name}))"  # noqa: RUF001

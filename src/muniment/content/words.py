@@ -6,8 +6,7 @@
   particles are written at the end of words. For these scripts a query word is a run of at least two
   characters. It matches wherever the same characters are adjacent.
 - W3. `find_significant_words` drops stop words and words of one character. A match needs all the remaining
-  words. A
-  dropped word may be present or missing in the text.
+  words. A dropped word may be present or missing in the text.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _STARTS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words of a text, for `holds`.
+    """The words of a text, for `contains_all`.
 
     Attributes:
         words: words of scripts with spaces.

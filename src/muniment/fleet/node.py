@@ -108,9 +108,8 @@ class FleetNode(ServingCore):
 
     Attributes:
         metrics, model, recalls, queue: shared by all homes.
-        terms: options of all working copies.
         problem: code of the problem that prevents work, or None.
-        door: unused, because a node has no page.
+        page_access: unused, because a node has no page.
     """
 
     queue: TurnQueue

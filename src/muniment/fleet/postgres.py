@@ -210,7 +210,7 @@ class HomeLedger(Ledger):
 
     @property
     def failures(self) -> int:
-        """Return the number of failures, including those of the ledgers that `at` returned; see `Ledger`."""
+        """Return the number of failures, including those of the ledgers of `with_epoch`; see `Ledger`."""
         return self._failure_counts.total()
 
     @contextmanager

@@ -224,7 +224,8 @@ def _check_version(connection: psycopg.Connection[Any]) -> None:
         raise StateTooNew("the database", found, get_newest_version())
     if found < get_newest_version():
         raise ConfigInvalid(
-            f"the database has version {found}, this node needs {get_newest_version()}; run: muniment fleet migrate"
+            f"the database has version {found}, this node needs {get_newest_version()}; "
+            "run: muniment fleet migrate"
         )
 
 

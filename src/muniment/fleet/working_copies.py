@@ -88,8 +88,7 @@ class OpenCopy:
 
     Attributes:
         position: position of the ledger when the copy matched it. A number that is greater than that of the
-            ledger
-            belongs to commits that the ledger has lost.
+            ledger belongs to commits that the ledger has lost.
     """
 
     workspace: Workspace
@@ -166,10 +165,10 @@ class WorkingCopy:
 
     @contextmanager
     def open_for_writing(self, deadline: Deadline) -> Iterator[tuple[OpenCopy, JobContext]]:
-        """Provide the copy under the lease of its home, and a `JobContext` for changes (W2); raises as
-        `reading`.
+        """Provide the copy under the lease of its home, and a `JobContext` for changes (W2).
 
         Raises:
+            MunimentError: as `open_for_reading`.
             DeadlineExceeded: another node has the lease for too long.
         """
         opened, epoch = self._join_or_acquire(deadline)

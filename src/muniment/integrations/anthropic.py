@@ -343,7 +343,11 @@ class MemoriesDirectory:
         if not paths:
             raise _create_missing_problem(displayed_path)
         if len(paths) > maximum:
-            message = f"{displayed_path} contains {len(paths)} files, and one call may {verb} {maximum}; use several calls"
+            count = len(paths)
+            message = (
+                f"{displayed_path} contains {count} files, and one call may {verb} {maximum}; "
+                "use several calls"
+            )
             raise _create_problem(message)
         return found[0], paths
 

@@ -1,7 +1,7 @@
 """Convert namespaces, keys and values of a store to folders, names and entries. Separate: needs no SDK. Pure.
 
-V1 `decode_name(name_of(text)) == text` for every text; different texts have different names, also if case is
-   ignored.
+V1 `decode_name(encode_name(text)) == text` for every text; different texts have different names, also if case
+   is ignored.
 V2 A value is returned exactly as it was stored. The entry is markdown that a user can read and search finds:
    the text in one of `TEXT_KEYS` is the body, and all other members follow in a block of JSON.
 V3 An entry that no store wrote is also a value: `{"content": its text}`. The same applies to an entry whose

@@ -1,5 +1,4 @@
-"""Write files: only `JudgedChanges`, `GeneratedFiles`, `ReplayedChanges` or `Rollback` objects are written
-to the disk.
+"""Write files to the disk, from `JudgedChanges`, `GeneratedFiles`, `ReplayedChanges` or `Rollback` only.
 
 On success of `lock_roots`, until its block ends:
 
@@ -14,8 +13,7 @@ On success of `apply_changes`:
   the first file gets its final name, so a full disk is detected before any change is visible. An error or
   interrupt during the renames rolls back the renamed files, unless another process has changed them since.
   After a second interrupt, `write` recovers `JudgedChanges` changes from its journal; other files are
-  derived and
-  can be rebuilt.
+  derived and can be rebuilt.
 - A2 the promises W1 to W5 of `_directory` are true, in locked roots.
 - A3 a rollback touches a file only if it is in the state after the change. Any other state is later work of
   another process and is not touched. A file of another process that the change displaced gets its name back.
@@ -40,32 +38,19 @@ from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Final
 
-from muniment.kernel._directory import (
-    Directory,
-    ReplaceMethod,
-    StagedFile,
-    build_partial_name,
-    build_rollback_name,
-    convert_os_errors,
-    is_temporary,
-    open_directory,
-    remove_empty_directory,
-    require_temporary_name,
-)
+from muniment.kernel._directory import Directory, ReplaceMethod, StagedFile, build_partial_name
+
+# isort: split
+from muniment.kernel._directory import build_rollback_name, convert_os_errors, is_temporary, open_directory
+
+# isort: split
+from muniment.kernel._directory import remove_empty_directory, require_temporary_name
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
-from muniment.kernel.change import (
-    _SEAL,
-    FileChange,
-    GeneratedFiles,
-    IndexFile,
-    JudgedChanges,
-    Precondition,
-    ReplayedChanges,
-    Rollback,
-    Sealed,
-    digest,
-)
+from muniment.kernel.change import _SEAL, FileChange, GeneratedFiles, IndexFile, JudgedChanges, Precondition
+
+# isort: split
+from muniment.kernel.change import ReplayedChanges, Rollback, Sealed, digest
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
@@ -289,10 +274,8 @@ def apply_changes(
 
 
 def _convert_to_files(changes: Sequence[FileChange]) -> list[IndexFile]:
-    return [
-        IndexFile(each.path, Precondition.ABSENT if each.before is None else each.before, each.after)
-        for each in changes
-    ]
+    absent = Precondition.ABSENT
+    return [IndexFile(one.path, absent if one.before is None else one.before, one.after) for one in changes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,10 +428,8 @@ def _roll_back_item(item: _PendingFile, *, is_begun: bool) -> bool:
         return _restore_link(item)
     if item.save_target is not None and before is not None and is_begun:
         saved_directory, saved_name = item.save_target
-        if (
-            _read_if_exists(directory, item.name) != before
-            and _read_if_exists(saved_directory, saved_name) == before
-        ):
+        is_present = _read_if_exists(directory, item.name) == before
+        if not is_present and _read_if_exists(saved_directory, saved_name) == before:
             is_restored = _restore(directory, item.name, None, after, item.temporary, is_begun=True)
             saved_directory.move_to(saved_name, directory, item.name, digest(before))
             return is_restored
@@ -460,9 +441,8 @@ def _restore_link(item: _PendingFile) -> bool:
     """Drop the new bytes if they are under the temporary name; a link that was dropped cannot be restored."""
     displaced = _read_if_exists(item.directory, item.temporary)
     if displaced is not None and displaced != item.file.after:
-        _replace_name(
-            item.directory, item.name, StagedFile(item.temporary, digest(displaced)), item.file.after
-        )
+        staged = StagedFile(item.temporary, digest(displaced))
+        _replace_name(item.directory, item.name, staged, item.file.after)
     elif item.staged is not None:
         item.directory.discard(item.staged)
     return displaced is not None

@@ -4,7 +4,7 @@ On success of `bind`:
 
 - B1 the descriptor is a directory that belongs to this process's effective user (for root: to root), and no
   other user may write to it. This is read from the descriptor.
-- B2 the directory is not a path of `apart_from`, and is neither inside nor around one, by device and inode.
+- B2 the directory is no path of `disjoint_from`, and is neither inside nor around one, by device and inode.
 - B3 a link in the given path was resolved once; changing it later does not move the root.
 
 Not guaranteed: that no other process renames the directory (its parents decide that; `BoundRoot.verify`
@@ -123,9 +123,8 @@ def bind(
         _require_usable(bound)
         location = _locate(scope, real_path)
         for other in disjoint_from:
-            _require_disjoint(
-                scope, location, _locate(scope, Path(os.path.realpath(other))), printable(os.fspath(other))
-            )
+            other_location = _locate(scope, Path(os.path.realpath(other)))
+            _require_disjoint(scope, location, other_location, printable(os.fspath(other)))
     except BaseException:
         os.close(fd)
         raise
@@ -177,44 +176,37 @@ def _resolve_path(scope: Scope, configured_path: str) -> Path:
     except OSError as error:
         _raise_path_error(scope, configured_path, error)
     except ValueError as error:
-        raise ManagedMemoryUnavailable(
-            scope, f"{printable(configured_path)!r} is not a valid path"
-        ) from error
+        reason = f"{printable(configured_path)!r} is not a valid path"
+        raise ManagedMemoryUnavailable(scope, reason) from error
 
 
 def _raise_path_error(scope: Scope, configured_path: str, error: OSError) -> NoReturn:
-    displayed_path = printable(configured_path)
+    path = printable(configured_path)
     if isinstance(error, FileNotFoundError) and Path(configured_path).is_symlink():
-        reason = f"{displayed_path} is a broken link; create its target or bind another directory"
+        reason = f"{path} is a broken link; create its target or bind another directory"
     elif isinstance(error, FileNotFoundError):
-        reason = f"{displayed_path} not found; create it (mkdir -m 700) or bind another directory"
+        reason = f"{path} not found; create it (mkdir -m 700) or bind another directory"
     elif isinstance(error, NotADirectoryError):
-        reason = f"{displayed_path} is not a directory; bind a directory"
+        reason = f"{path} is not a directory; bind a directory"
     else:
-        reason = (
-            f"{displayed_path} cannot be opened ({error.strerror}); correct its permissions or bind another"
-        )
+        reason = f"{path} cannot be opened ({error.strerror}); correct its permissions or bind another"
     raise ManagedMemoryUnavailable(scope, reason) from error
 
 
 def _require_private(scope: Scope, configured_path: str, real_path: Path, found: os.stat_result) -> None:
-    displayed_path = printable(str(real_path))
+    path = printable(str(real_path))
     if Path(configured_path).is_symlink():
-        displayed_path = f"{displayed_path} (the target of the link {printable(configured_path)})"
-    effective_user = os.geteuid()
-    if found.st_uid != effective_user:
-        raise ManagedMemoryUnavailable(
-            scope,
-            f"{displayed_path} belongs to user {found.st_uid}, not to user {effective_user}; bind another directory",
-        )
+        path = f"{path} (the target of the link {printable(configured_path)})"
+    user = os.geteuid()
+    if found.st_uid != user:
+        reason = f"{path} belongs to user {found.st_uid}, not to user {user}; bind another directory"
+        raise ManagedMemoryUnavailable(scope, reason)
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)
         # Others are meant to write to it, like /tmp, so do not suggest chmod.
         is_shared = mode & stat.S_ISVTX
         remedy = "bind a private directory" if is_shared else f"run: chmod go-w {printable(str(real_path))}"
-        raise ManagedMemoryUnavailable(
-            scope, f"{displayed_path} is writable by others (mode {mode:04o}); {remedy}"
-        )
+        raise ManagedMemoryUnavailable(scope, f"{path} is writable by others (mode {mode:04o}); {remedy}")
 
 
 def _require_usable(bound: BoundRoot) -> None:
@@ -225,16 +217,15 @@ def _require_usable(bound: BoundRoot) -> None:
     Raises:
         ManagedMemoryUnavailable: one of both is not so.
     """
-    root, displayed_path = bound.root, printable(str(bound.trusted_path))
+    root, path = bound.root, printable(str(bound.trusted_path))
     try:
         bound.verify()
         os.close(root.resolver.open(root.fd, b".", LIST))
     except PathEscape as error:
-        raise ManagedMemoryUnavailable(
-            root.scope, f"{displayed_path} changed while it was bound; try again"
-        ) from error
+        reason = f"{path} changed while it was bound; try again"
+        raise ManagedMemoryUnavailable(root.scope, reason) from error
     except OSError as error:
-        reason = f"{displayed_path} cannot be listed ({error.strerror}); run: chmod u+rwx {displayed_path}"
+        reason = f"{path} cannot be listed ({error.strerror}); run: chmod u+rwx {path}"
         raise ManagedMemoryUnavailable(root.scope, reason) from error
 
 

@@ -4,7 +4,7 @@
 2. `recover` rolls back interrupted commits in these roots. Nothing is written before.
 3. `resolve` reads the current files and drops parts whose claims are no longer true.
 4. `judge` checks the final bytes by policy, gates and quotas. Only its result can be written.
-5. `write` checks deadline and cancellation a last time. In its block `land` journals the intent and writes
+5. `write` checks deadline and cancellation a last time. In its block `apply` journals the intent and writes
    all files or none, the caller updates derived data, and `finish` completes the journal.
 
 Promise: only judged changes are written; all of them or, after recovery, none; each file is complete at every
@@ -22,15 +22,10 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, JudgedChanges, merge
 from muniment.kernel.decide import Policy
-from muniment.kernel.judge import (
-    Gates,
-    RootInfo,
-    check_paths,
-    drop_conflicting,
-    fill_before,
-    judge,
-    read_current,
-)
+from muniment.kernel.judge import Gates, RootInfo
+
+# isort: split
+from muniment.kernel.judge import check_paths, drop_conflicting, fill_before, judge, read_current
 from muniment.kernel.names import Scope
 from muniment.kernel.refusal import StoreConflict
 from muniment.kernel.write import CommitWriter, Journal, Recovery, recover
@@ -113,14 +108,13 @@ class CommitTransaction:
 
     def judge(self, final: ChangeSet) -> JudgedChanges:
         """Judge the final bytes, for these locks only; raise as `judge.judge`."""
-        root_info, is_known = self._root_info, self._journal.is_known
-        return judge(
-            final, self._policy, self.locked, gates=self._gates, root_info=root_info, is_known=is_known
-        )
+        info, known = self._root_info, self._journal.is_known
+        return judge(final, self._policy, self.locked, gates=self._gates, root_info=info, is_known=known)
 
     def write(self, judged: JudgedChanges) -> CommitWriter:
-        """Write a judged change set, all or none, in the block of a `with` statement. See
-        `write.CommitWriter`.
+        """Write a judged change set, all or none, in the block of a `with` statement.
+
+        See `write.CommitWriter`.
 
         Raises:
             RuntimeError: interrupted commits were not recovered before, or this transaction has written

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Final, Literal, TypeVar
 
@@ -263,13 +263,11 @@ class Policy:
 
     def get_trust(self, scope: Scope) -> Trust:
         """Return the trust of files in `scope` that Muniment did not write; `external` if undeclared."""
-        return next(
-            (options.trust for options in self.scope_options if options.name == scope), Trust.EXTERNAL
-        )
+        return next((each.trust for each in self.scope_options if each.name == scope), Trust.EXTERNAL)
 
     def get_commit_mode(self, scope: Scope) -> CommitMode:
         """Return `review` if changes of `scope` wait for review, as for undeclared scopes; else `auto`."""
-        return next((options.commit for options in self.scope_options if options.name == scope), "review")
+        return next((each.commit for each in self.scope_options if each.name == scope), "review")
 
     @property
     def digest(self) -> Digest:
@@ -347,12 +345,8 @@ class _RowTree(dict[str, "_RowTree"]):
 
     def iterate_rules(self, kind: str) -> Iterator[Rule]:
         """Yield the rules of `kind`, by id."""
-        for name, paths_by_verb in self[kind].items():
-            yield Rule(
-                name,
-                tuple(map(Verb, paths_by_verb)),
-                tuple(path for paths in paths_by_verb.values() for path in paths),
-            )
+        for name, found in self[kind].items():
+            yield Rule(name, tuple(map(Verb, found)), tuple(chain.from_iterable(found.values())))
 
 
 def parse(text: str, name: str) -> Policy:
@@ -377,10 +371,9 @@ def parse(text: str, name: str) -> Policy:
 
 def _read(found: _RowTree, name: str) -> Policy:
     limits, confinement, changes, content, provenance, retention = (found[each] for each in _SECTIONS)
+    choose, get = _RowTree.choose_value, _RowTree.get_value
     scopes = (
-        ScopeOptions(
-            Scope(scope), node.choose_value("trust", Trust), node.choose_value("commit", ("auto", "review"))
-        )
+        ScopeOptions(Scope(scope), choose(node, "trust", Trust), choose(node, "commit", ("auto", "review")))
         for scope, node in found["scope"].items()
     )
     layers = (
@@ -389,33 +382,22 @@ def _read(found: _RowTree, name: str) -> Policy:
         for node in numbered.values()
     )
     quotas = (
-        Quota(quota, tuple(node["paths"]), *(int(node.get_value(each)) for each in QUOTA_NUMBERS))
+        Quota(quota, tuple(node["paths"]), *(int(get(node, each)) for each in QUOTA_NUMBERS))
         for quota, numbered in found["quota"].items()
         for node in numbered.values()
     )
     gates = tuple(gate for gate in GATES if gate in content["reject"])
-    quarantine_options: tuple[Literal["allow", "quarantine"], ...] = ("allow", "quarantine")
-    secrets: Literal["reject", "redact"] = content.choose_value("secrets", ("reject", "redact"))
-    share, days = (
-        float(changes.get_value("max_scope_share")),
-        map(retention.get_value, ("default", "untrusted")),
-    )
+    options: tuple[Literal["allow", "quarantine"], ...] = ("allow", "quarantine")
+    on_escape: Literal["abort", "refuse"] = choose(confinement, "on_escape", ("abort", "refuse"))
+    secrets: Literal["reject", "redact"] = choose(content, "secrets", ("reject", "redact"))
+    share, days = float(get(changes, "max_scope_share")), map(retention.get_value, ("default", "untrusted"))
     return Policy(
         *(name, tuple(scopes), tuple(layers), tuple(quotas)),
-        Limits(*(int(limits.get_value(each.name)) for each in fields(Limits))),
-        ConfinementRequirement(
-            confinement.choose_value("require", Enforcement),
-            confinement.choose_value("on_escape", ("abort", "refuse")),
-        ),
-        Changes(
-            changes.choose_value("conflict", ("retry", "fail")), int(changes.get_value("max_forget")), share
-        ),
-        Content(
-            gates,
-            secrets,
-            *(content.choose_value(each, quarantine_options) for each in ("instructions", "poison")),
-        ),
-        Provenance(provenance.choose_value("untrusted_sources", ("allow", "quarantine", "reject"))),
+        Limits(*(int(get(limits, each.name)) for each in fields(Limits))),
+        ConfinementRequirement(choose(confinement, "require", Enforcement), on_escape),
+        Changes(choose(changes, "conflict", ("retry", "fail")), int(get(changes, "max_forget")), share),
+        Content(gates, secrets, *(choose(content, each, options) for each in ("instructions", "poison"))),
+        Provenance(choose(provenance, "untrusted_sources", ("allow", "quarantine", "reject"))),
         Retention(*(NEVER if each == NEVER else int(each) for each in days)),
     )
 
@@ -478,10 +460,8 @@ class DenyPatterns:
         # `a?b` denies `aßb` as written, but not its folding `assb`, so the written form is also compared.
         if folded != text and _compile_patterns(self._written, tree=True).match(text) is not None:
             return True
-        return (
-            bool(self._single)
-            and _compile_patterns(self._single, tree=True).match(fold_single(text)) is not None
-        )
+        found = self._single and _compile_patterns(self._single, tree=True).match(fold_single(text))
+        return bool(found)
 
 
 @lru_cache(maxsize=64)
@@ -496,17 +476,14 @@ def fold_single(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _compile_patterns(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
     """Return an expression that matches if one of the patterns does; never if there are none. Cached."""
-    each = (
-        _translate_tree_pattern(pattern) if tree else _translate_file_pattern(pattern) for pattern in patterns
-    )
-    return re.compile("|".join(each) if patterns else "(?!)", re.DOTALL)
+    translate = _translate_tree_pattern if tree else _translate_file_pattern
+    return re.compile("|".join(map(translate, patterns)) if patterns else "(?!)", re.DOTALL)
 
 
 def _translate_file_pattern(pattern: str) -> str:
     *folders, last = pattern.removeprefix("/").split("/")
-    return _translate_folders(folders) + (
-        f"{_ANY_FOLDERS}[^/]+" if last == "**" else _translate_segment(last)
-    )
+    end = f"{_ANY_FOLDERS}[^/]+" if last == "**" else _translate_segment(last)
+    return _translate_folders(folders) + end
 
 
 def _translate_tree_pattern(pattern: str) -> str:
@@ -586,18 +563,12 @@ class PolicyEvaluator:
         They may if every layer grants `list` on something in its scope and no deny rule covers the directory.
         Its files are decided one by one.
         """
-        return self._evaluate(
-            Verb.LIST, path, f"{path.text}/", lambda patterns: patterns.may_match_in(path.scope)
-        )
+        return self._evaluate(Verb.LIST, path, f"{path.text}/", lambda each: each.may_match_in(path.scope))
 
     def decide_removal(self, path: CanonicalPath) -> PolicyDecision:
         """Decide whether code may remove the file: `modify` is granted, and no deny rule covers `delete`."""
-        decision = self.decide(Verb.MODIFY, path)
-        return (
-            decision
-            if isinstance(decision, Deny)
-            else self._find_denial(Verb.DELETE, path, path.text) or decision
-        )
+        found = self.decide(Verb.MODIFY, path)
+        return found if isinstance(found, Deny) else self._find_denial(Verb.DELETE, path, path.text) or found
 
     def allows(self, verb: Verb, path: CanonicalPath) -> bool:
         """Return whether `decide` allows, for filtering lists."""
@@ -638,10 +609,8 @@ class PolicyEvaluator:
             return denied
         for layer, patterns, paths in self._grants[verb]:
             if not is_granted(patterns):
-                listed = ", ".join(paths[:MAX_LISTED_PATTERNS]) + (
-                    ", …" if paths[MAX_LISTED_PATTERNS:] else ""
-                )
-                instead = f"only {listed}" if listed else "nothing; continue without it"
+                some = ", ".join(paths[:MAX_LISTED_PATTERNS]) + (", …" if paths[MAX_LISTED_PATTERNS:] else "")
+                instead = f"only {some}" if some else "nothing; continue without it"
                 reason = f"not allowed to {verb} {path.text}; this memory lets you {verb} {instead}"
                 return Deny(NO_GRANT, layer.name, reason)
         return Allow()
@@ -658,10 +627,8 @@ class PolicyEvaluator:
         folded = fold(text)
         for layer, rule, patterns in self._deny_rules[verb]:
             if patterns.match(text, folded):
-                reason = (
-                    f"the rule {rule.id!r} does not let you {verb} {path.text}; use another name or folder"
-                )
-                return Deny(rule.id, layer.name, reason)
+                why = f"the rule {rule.id!r} does not let you {verb} {path.text}; use another name or folder"
+                return Deny(rule.id, layer.name, why)
         return None
 
 

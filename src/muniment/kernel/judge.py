@@ -9,8 +9,7 @@
 This module writes nothing. An escape found here is as final as one found by a tool.
 
 The arguments `Gates`, `RootInfo` and `IsKnown` limit texts, similar names and quotas. A wrong gate accepts a
-bad
-text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
+bad text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
 written, and that a replaced file is the one that was read.
 """
 
@@ -28,15 +27,10 @@ from muniment.kernel.change import _SEAL, ChangeSet, FileChange, JudgedChanges, 
 from muniment.kernel.decide import Policy, PolicyEvaluator, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
-from muniment.kernel.refusal import (
-    NotAFile,
-    NotFound,
-    QuotaExceeded,
-    Refused,
-    StoreConflict,
-    TooLarge,
-    ToolError,
-)
+from muniment.kernel.refusal import NotAFile, NotFound, QuotaExceeded, Refused, StoreConflict, TooLarge
+
+# isort: split
+from muniment.kernel.refusal import ToolError
 
 Gates = Callable[[FileChange], None]
 """Raises a refusal if the new bytes of a change are not allowed at its path."""
@@ -215,12 +209,10 @@ def _collect_new_names(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]
     return new_names
 
 
-def _check_alias(
-    path: CanonicalPath, root_info: RootInfo, new_names: Mapping[CanonicalPath, set[str]]
-) -> None:
+def _check_alias(path: CanonicalPath, info: RootInfo, new_names: Mapping[CanonicalPath, set[str]]) -> None:
     """Check that a new path differs from every existing and every proposed one by more than case."""
     for directory, segment in _iterate_steps(path):
-        aliases = root_info.find_aliases(directory, segment)
+        aliases = info.find_aliases(directory, segment)
         if segment in aliases:
             continue
         if aliases:

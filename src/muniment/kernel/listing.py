@@ -19,16 +19,10 @@ from typing import NamedTuple
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import NotFound, TooLarge, printable
-from muniment.kernel.root import (
-    MAX_ENTRIES,
-    Descriptor,
-    Kind,
-    Root,
-    build_unreadable_error,
-    convert_open_error,
-    encode_name,
-    open_name,
-)
+from muniment.kernel.root import MAX_ENTRIES, Descriptor, Kind, Root
+
+# isort: split
+from muniment.kernel.root import build_unreadable_error, convert_open_error, encode_name, open_name
 from muniment.kernel.syscalls import LIST, os
 
 

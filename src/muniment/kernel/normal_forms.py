@@ -29,9 +29,8 @@ def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
     """
     if text.isascii():
         return text
-    return _LONGEST.join(
-        unicodedata.normalize(form, part) for part in _SUSPECT.sub(_cut_marks, text).split(_LONGEST)
-    )
+    parts = _SUSPECT.sub(_cut_marks, text).split(_LONGEST)
+    return _LONGEST.join(unicodedata.normalize(form, part) for part in parts)
 
 
 def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:

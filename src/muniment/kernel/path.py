@@ -244,14 +244,12 @@ def _require_canonical(scope: str, rel: str) -> None:
             raise refusal
 
 
-def _find_error(
-    displayed_path: str, segments: list[str], *, is_absolute: bool
-) -> PathEscape | BadName | None:
-    """Return the error for a path of such segments, about `displayed_path`; None if it is valid."""
-    if (via := _find_escape(displayed_path, is_absolute=is_absolute and any(segments))) is not None:
-        return PathEscape(via, displayed_path)
+def _find_error(text: str, segments: list[str], *, is_absolute: bool) -> PathEscape | BadName | None:
+    """Return the error for a path of such segments, about `text`; None if it is valid."""
+    if (via := _find_escape(text, is_absolute=is_absolute and any(segments))) is not None:
+        return PathEscape(via, text)
     problem = _find_problem(segments)
-    return None if problem is None else _build_bad_name(displayed_path, problem)
+    return None if problem is None else _build_bad_name(text, problem)
 
 
 def _find_escape(text: str, *, is_absolute: bool) -> Via | None:

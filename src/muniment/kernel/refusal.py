@@ -106,11 +106,9 @@ class PathEscape(MunimentError):
     def __init__(self, via: Via, requested: str, tool: str | None = None) -> None:
         self.via, self.tool = via, tool
         self.requested = printable(requested)
-        problem = (
-            "is outside the memory"
-            if via in {Via.ABSOLUTE, Via.DOTDOT, Via.NUL}
-            else "is not a regular file or folder of the memory, or is not inside one"
-        )
+        problem = "is not a regular file or folder of the memory, or is not inside one"
+        if via in {Via.ABSOLUTE, Via.DOTDOT, Via.NUL}:
+            problem = "is outside the memory"
         super().__init__(
             f"{self.requested!r} {problem} ({via}); give a scope, folders and a name that ends in .md"
         )

@@ -37,19 +37,10 @@ from muniment.kernel.refusal import (
     Unreadable,
     printable,
 )
-from muniment.kernel.syscalls import (
-    EXAMINE,
-    LIST,
-    READ,
-    Openat2Resolver,
-    Purpose,
-    Stat,
-    fstat,
-    is_openat2_available,
-    iterate_entries,
-    os,
-    require_known_machine,
-)
+from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver, Purpose, Stat
+
+# isort: split
+from muniment.kernel.syscalls import fstat, is_openat2_available, iterate_entries, os, require_known_machine
 from muniment.kernel.walk import WalkResolver
 
 Kind = Literal["file", "directory", "other"]

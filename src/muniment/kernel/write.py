@@ -26,27 +26,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol, Self
 
 from muniment.kernel._directory import build_temporary_name
-from muniment.kernel.apply import (
-    ApplyResult,
-    LockedRoots,
-    apply_changes,
-    clear_temporary_names,
-    remove_directories,
-    require_judged,
-)
-from muniment.kernel.change import (
-    _SEAL,
-    ChangeSet,
-    FileChange,
-    JudgedChanges,
-    ReplayedChanges,
-    Rollback,
-    digest,
-    validated_copy,
-)
+from muniment.kernel.apply import ApplyResult, LockedRoots
+
+# isort: split
+from muniment.kernel.apply import apply_changes, clear_temporary_names, remove_directories, require_judged
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, JudgedChanges, ReplayedChanges, Rollback
+
+# isort: split
+from muniment.kernel.change import digest, validated_copy
 from muniment.kernel.decide import Deny, Policy, PolicyEvaluator
 from muniment.kernel.judge import IsKnown, RootInfo
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
@@ -154,10 +145,8 @@ def recover(
             recovery tries again.
         Any error of `journal` and of the block, with the same effect.
     """
-    done = tuple(
-        _recover_intent(each, locked_roots, journal.is_known, policy, root_info)
-        for each in journal.list_unfinished(locked_roots)
-    )
+    found = journal.list_unfinished(locked_roots)
+    done = tuple(_recover_intent(each, locked_roots, journal.is_known, policy, root_info) for each in found)
     yield done
     for each in done:
         journal.abandon(each.intent.number, frozenset(locked_roots), each)
@@ -167,8 +156,7 @@ def recover(
 class CommitWriter:
     """A commit that is written inside the block of a `with` statement, all or none.
 
-    The block calls `apply_changes`, updates derived data, and calls `finish`. An error or an interrupt in
-    between
+    The block calls `apply`, updates derived data, and calls `finish`. An error or an interrupt in between
     rolls back, while the locks are held. If that fails now, the next recovery does it.
 
     Attributes:
@@ -202,9 +190,8 @@ class CommitWriter:
         """
         require_judged(self._judged, self._locked_roots)
         self._number = self._journal.begin(self._judged, self.token)
-        result = apply_changes(
-            self._judged, self._locked_roots, partial(get_temporary_name, self.token), begun=self._begun
-        )
+        name = partial(get_temporary_name, self.token)
+        result = apply_changes(self._judged, self._locked_roots, name, begun=self._begun)
         self._is_applied = True
         return result
 
@@ -226,18 +213,11 @@ class CommitWriter:
             return
         # An interrupt may arrive just before the number is stored here, or just after the journal marked it
         # done.
-        own_intents = [
-            each for each in self._journal.list_unfinished(self._locked_roots) if each.token == self.token
-        ]
-        for each in own_intents:  # R4: no code here may close the intent early.
-            new_directories = tuple(
-                directory for directories in self._judged.new_directories for directory in directories
-            )
-            intent = replace(
-                each,
-                changes=dict(enumerate(self._judged.change_set.changes)),
-                new_directories=new_directories,
-            )
+        own = [each for each in self._journal.list_unfinished(self._locked_roots) if each.token == self.token]
+        for each in own:  # R4: no code here may close the intent early.
+            new = tuple(path for directories in self._judged.new_directories for path in directories)
+            changes = dict(enumerate(self._judged.change_set.changes))
+            intent = replace(each, changes=changes, new_directories=new)
             done = _roll_back(intent, self._begun, self._locked_roots, self._root_info)
             if not self._is_applied and not done.skipped and not done.saved_paths:
                 self._journal.abandon(each.number, frozenset(self._locked_roots))
@@ -267,9 +247,8 @@ def replay(changes: Collection[FileChange], locked_roots: LockedRoots) -> None:
         check_suffix(each.path)
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
             raise Refused("an index is generated from entries", rule="replay", layer="kernel")
-    apply_changes(
-        ReplayedChanges(_SEAL, chosen), locked_roots, partial(get_temporary_name, new_token()), durable=False
-    )
+    name = partial(get_temporary_name, new_token())
+    apply_changes(ReplayedChanges(_SEAL, chosen), locked_roots, name, durable=False)
 
 
 def clear_index_leftovers(
@@ -280,34 +259,23 @@ def clear_index_leftovers(
     An index is written under the lock of its root, which the caller holds: so no living process wrote these.
     """
     directories = [CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)]
-    return tuple(
-        path for directory in directories for path in _clear_directory(directory, locked_roots, root_info)
-    )
+    return tuple(path for each in directories for path in _clear_directory(each, locked_roots, root_info))
 
 
 def _recover_intent(
     intent: Intent, locked_roots: LockedRoots, is_known: IsKnown, policy: Policy, root_info: RootInfo
 ) -> Recovery:
-    numbered = zip(
-        intent.changes, validated_copy(ChangeSet(tuple(intent.changes.values()))).changes, strict=True
-    )
-    local_changes = {number: each for number, each in numbered if each.path.scope in locked_roots}
+    changes = validated_copy(ChangeSet(tuple(intent.changes.values()))).changes
+    numbered = zip(intent.changes, changes, strict=True)
+    local = {number: each for number, each in numbered if each.path.scope in locked_roots}
     evaluator = PolicyEvaluator(policy)
-    permitted = {
-        number for number, each in local_changes.items() if _may_roll_back(each, is_known, evaluator)
-    }
+    permitted = {number for number, each in local.items() if _may_roll_back(each, is_known, evaluator)}
     # Only permitted directories, as new objects: a journal may use objects of other classes.
-    parents = {
-        directory for number in permitted for directory in _iterate_parents(local_changes[number].path)
-    }
-    new_directories = tuple(each for each in parents if each in intent.new_directories)
-    done = _roll_back(
-        replace(intent, changes=local_changes, new_directories=new_directories),
-        permitted,
-        locked_roots,
-        root_info,
-    )
-    refused = tuple(each.path for number, each in local_changes.items() if number not in permitted)
+    parents = {directory for number in permitted for directory in _iterate_parents(local[number].path)}
+    new = tuple(each for each in parents if each in intent.new_directories)
+    changed = replace(intent, changes=local, new_directories=new)
+    done = _roll_back(changed, permitted, locked_roots, root_info)
+    refused = tuple(each.path for number, each in local.items() if number not in permitted)
     return Recovery(intent, (*done.skipped, *refused), done.saved_paths)
 
 
@@ -328,41 +296,29 @@ def _roll_back(
         ManagedMemoryUnavailable: a file or directory cannot be read or written now.
     """
     numbers, changes = tuple(intent.changes), tuple(intent.changes.values())
-    changes_to_roll_back = Rollback(
-        _SEAL, frozenset(at for at, number in enumerate(numbers) if number in begun), changes
-    )
-    result = apply_changes(
-        changes_to_roll_back, locked_roots, lambda at: get_temporary_name(intent.token, numbers[at])
-    )
+    rollback = Rollback(_SEAL, frozenset(at for at, each in enumerate(numbers) if each in begun), changes)
+    result = apply_changes(rollback, locked_roots, lambda at: get_temporary_name(intent.token, numbers[at]))
     remove_directories(intent.new_directories, locked_roots)
     directories = {each.path.parent for number, each in intent.changes.items() if number in begun}
     for scope in {each.path.scope for each in changes}:
         directories |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}
     prefix = get_temporary_name(intent.token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
-    saved_paths = [
-        path
-        for directory in sorted(directories)
-        for path in _clear_directory(directory, locked_roots, root_info, prefix)
-    ]
-    return Recovery(intent, result.skipped, tuple(saved_paths))
+    saved = (_clear_directory(each, locked_roots, root_info, prefix) for each in sorted(directories))
+    return Recovery(intent, result.skipped, tuple(chain.from_iterable(saved)))
 
 
 def _clear_directory(
     directory: CanonicalPath, locked_roots: LockedRoots, root_info: RootInfo, prefix: str = ""
 ) -> tuple[CanonicalPath, ...]:
-    """Call `clear_temporary_names` for the names that begin with `prefix`; if it is empty, for those of
-    any index write.
-    """
+    """Call `clear_temporary_names` for names that begin with `prefix`, or if empty, of any index write."""
+
+    def is_abandoned(name: str) -> bool:
+        return name.startswith(prefix) if prefix else is_index_temporary_name(name)
 
     def is_worthless(name: str, content: bytes) -> bool:
         return is_index_temporary_name(name) and root_info.is_index(directory.scope, content)
 
-    return clear_temporary_names(
-        directory,
-        locked_roots,
-        lambda name: name.startswith(prefix) if prefix else is_index_temporary_name(name),
-        is_worthless,
-    )
+    return clear_temporary_names(directory, locked_roots, is_abandoned, is_worthless)
 
 
 def _may_roll_back(change: FileChange, is_known: IsKnown, evaluator: PolicyEvaluator) -> bool:

@@ -63,7 +63,7 @@ from muniment.policy.tables import SECTIONS, build_quota, meet
 # have the same language object.
 #
 #     `prover = Prover([old, new])`
-#     `prover.find(new.scopes, prover.grant(new, act), ~prover.grant(old, act))`
+#     `prover.find_path(new.scopes, prover.grant(new, act), ~prover.grant(old, act))`
 #
 # Attacked by tests/units/policy/test_diff.py: random paths against every proof, brute force over small path
 # sets for every witness, pathspec for the automata.
@@ -136,16 +136,13 @@ class Prover:
 
     def build_denied_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
         """Return the paths that a deny rule of one of the layers covers."""
-        return self.match_tree(
-            path for layer in layers for path in _list_paths(layer.deny, get_denying_verbs(act))
-        )
+        verbs = get_denying_verbs(act)
+        return self.match_tree(path for layer in layers for path in _list_paths(layer.deny, verbs))
 
     def build_granted_set(self, policy: Policy, act: Act) -> PathSet:
         """Return the paths that the policy grants, in any scope. Equal rules share one language."""
-        requested, denied = (
-            self.build_requested_set(policy.layers, act),
-            self.build_denied_set(policy.layers, act),
-        )
+        requested = self.build_requested_set(policy.layers, act)
+        denied = self.build_denied_set(policy.layers, act)
         language = self._all[requested.language, self._not[denied.language]]
         return PathSet(language, lambda path: is_granted(act, path, self._judges[policy]))
 
@@ -467,16 +464,12 @@ class _MutantGenerator:
             prefix = f"deny[{rule.id}] without"
             for path in rule.paths:
                 left = replace(rule, paths=tuple(each for each in rule.paths if each != path))
-                yield (
-                    Mutant(f"{prefix} pattern {path!r}", "deny", rule.id, path),
-                    self._replace_rule("deny", rule, left),
-                )
+                mutant = Mutant(f"{prefix} pattern {path!r}", "deny", rule.id, path)
+                yield mutant, self._replace_rule("deny", rule, left)
             for verb in rule.verbs:
                 left = replace(rule, verbs=tuple(each for each in rule.verbs if each != verb))
-                yield (
-                    Mutant(f"{prefix} verb {verb}", "deny", rule.id, None),
-                    self._replace_rule("deny", rule, left),
-                )
+                mutant = Mutant(f"{prefix} verb {verb}", "deny", rule.id, None)
+                yield mutant, self._replace_rule("deny", rule, left)
 
     def _widen_allows(self) -> Iterator[tuple[Mutant, Layer]]:
         for rule in self._own.allow:
@@ -489,9 +482,8 @@ class _MutantGenerator:
 
     def _replace_rule(self, kind: Literal["allow", "deny"], rule: Rule, weaker: Rule) -> Layer:
         """Return the file's layer with one rule replaced."""
-        rules: dict[str, Any] = {
-            kind: tuple(weaker if each is rule else each for each in getattr(self._own, kind))
-        }
+        changed = tuple(weaker if each is rule else each for each in getattr(self._own, kind))
+        rules: dict[str, Any] = {kind: changed}
         return replace(self._own, **rules)
 
     def _enlarge_quotas(self) -> Iterator[Mutant]:

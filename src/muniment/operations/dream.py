@@ -66,8 +66,8 @@ class _DreamJob(Job):
     """The state of one request over its attempts, and the findings of the last attempt.
 
     Attributes:
-        files: number of files that a model's merges may still change.
-        bytes: number of bytes that they may still write.
+        files_left: number of files that a model's merges may still change.
+        bytes_left: number of bytes that they may still write.
     """
 
     kind = KIND
@@ -198,9 +198,8 @@ def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
         except ModelError as problem:
             if not problem.has_answered:
                 raise
-            task.notes.append(
-                f"{len(group)} similar entries stay unchanged: {replace_if_rejected(str(problem), 'no response')}"
-            )
+            reason = replace_if_rejected(str(problem), "no response")
+            task.notes.append(f"{len(group)} similar entries stay unchanged: {reason}")
             continue
         for merge in merges:
             step = build_merge_step(merge, group, task.context.policy)

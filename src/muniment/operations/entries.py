@@ -193,7 +193,7 @@ class Entries:
         """Write one file, with `write_file` in a worker, and commit it.
 
         Args:
-            path: without links, as `at` returns it.
+            path: without links, as `resolve` returns it.
             text: the whole file, see `build_file_text` and `StoredEntry.with_body`.
             before: the entry that it replaces; None: the file must not exist.
             trust: of the new text.

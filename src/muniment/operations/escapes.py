@@ -1,6 +1,6 @@
 r"""Distinguish a real path escape of a run from a typo; no other module decides this.
 
-If a run ends without a commit, the rules may store the fact (`Place.on_model_failure`), unless the model
+If a run ends without a commit, the rules may store the fact (`JobContext.on_model_failure`), unless the model
 tried to leave the memory. A denied path is a typo only if one of these holds; any other is an escape:
 
 - E1. The path is relative and stays below its start: a missing or misspelled scope, `./user/x`,

@@ -77,8 +77,9 @@ class ChangeAllowance:
         return reserved
 
     def reserve_all(self, wanted: int) -> bool:
-        """Reserve all of `wanted` or nothing, and return whether it worked; the first `MIN_STEP_ENTRIES`
-        always work.
+        """Reserve all of `wanted` or nothing, and return whether it worked.
+
+        The first `MIN_STEP_ENTRIES` always work.
         """
         if wanted > (max(self._free, MIN_STEP_ENTRIES) if self._is_unused else self._free):
             self.left += wanted
@@ -114,13 +115,13 @@ class Findings:
         unreadable: number of entries that cannot be read.
         broken_links: number of relative links without a target.
         expired: expired entries that may be removed, the oldest first.
-        past: number of expired entries.
-        ended: logical paths of entries that have ended by their own text.
-        same: the groups with entries to remove.
-        repeated: number of entries that duplicate another one.
-        alike: groups of similar entries among those that will be left.
-        kept: entries that would be removed, but may not.
-        room: the number of entries that may still change.
+        expired_count: number of expired entries.
+        ended_paths: logical paths of entries that have ended by their own text.
+        duplicate_groups: the groups with entries to remove.
+        duplicate_count: number of entries that duplicate another one.
+        similar_groups: groups of similar entries among those that will be left.
+        retained: entries that would be removed, but may not.
+        allowance: the number of entries that may still change.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.

@@ -9,14 +9,13 @@
    request below the owner's trust matches only entries that a recall may return (`operations/visibility.py`).
 4. A language model, if configured, sees the remaining matches, and after them near entries, which share a
    word with the query (`recall/description_search.py`). It chooses the ones that the query describes, by ids
-   that code
-   assigned, and cannot choose others (`agent/questions.py`). It has no tools and sees no path, so no confined
-   worker is needed. Withheld and expired entries are not shown to it, and stay. Without a model all remaining
-   matches are removed. If none remains, one entry may be described in other words (`content/description.py`).
-   This is the only entry that has all words of the query in the same form, except for its question words,
-   articles and auxiliary verbs; it is removed if both contain a negation or neither does. Otherwise the
-   result lists near entries. If the model fails, the rules decide, unless the operator prefers an error
-   (`JobContext.on_model_failure`).
+   that code assigned, and cannot choose others (`agent/questions.py`). It has no tools and sees no path, so
+   no confined worker is needed. Withheld and expired entries are not shown to it, and stay. Without a model
+   all remaining matches are removed. If none remains, one entry may be described in other words
+   (`content/description.py`). This is the only entry that has all words of the query in the same form, except
+   for its question words, articles and auxiliary verbs; it is removed if both contain a negation or neither
+   does. Otherwise the result lists near entries. If the model fails, the rules decide, unless the operator
+   prefers an error (`JobContext.on_model_failure`).
 5. If there are more than `max_forget` matches, the query is too broad, and nothing is removed.
 6. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If a
    file changed in the meantime, the job is repeated once. A dry run writes nothing. A request with the digest
@@ -46,14 +45,7 @@ from muniment.content.gates import clean_foreign_line, drop_invisible
 from muniment.content.markdown import Item, build_outline, remove_item
 from muniment.content.negation import has_denial, is_denied, is_ended
 from muniment.content.words import build_vocabulary, find_significant_words
-from muniment.errors import (
-    InvalidContent,
-    JobFailed,
-    MunimentError,
-    PathEscape,
-    Refusal,
-    StoreConflict,
-)
+from muniment.errors import InvalidContent, JobFailed, MunimentError, PathEscape, Refusal, StoreConflict
 from muniment.events import span
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import PolicyEvaluator

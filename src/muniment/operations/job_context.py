@@ -212,9 +212,7 @@ def is_visible(judge: PolicyEvaluator, path: CanonicalPath) -> bool:
 def find_removal_obstacle(
     judge: PolicyEvaluator, path: CanonicalPath, entry_trust: Trust, request_trust: Trust
 ) -> str | None:
-    """Return why a request of trust `request_trust` may not remove an entry of trust `entry_trust`, or
-    None if it may.
-    """
+    """Return why a request of `request_trust` may not remove an entry of `entry_trust`; None if it may."""
     try:
         judge.require_removal(path)
     except Refused as refused:

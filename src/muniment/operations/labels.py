@@ -161,7 +161,7 @@ class FactLabels:
         """Return the final bytes of a file, with links to the entries that it replaces or resembles.
 
         Raises:
-            FallBackToRules, RememberRefused: as `labelled`; or one fact would be stored in several entries.
+            FallBackToRules, RememberRefused: as `add_labels`; or one fact would be stored in several entries.
         """
         labels = self.select_item(after)
         labelled_file = labels.add_labels(after, before)

@@ -76,12 +76,10 @@ def match_entry(entry: Entry, rel: RelPath, words: Sequence[str]) -> ForgetMatch
 
 
 def find_near_parts(entry: Entry, find_words: FindWords) -> tuple[Item, ...] | None:
-    """Return the innermost parts of an entry that contain words of the query, at most `MAX_NEAR_PARTS`, in
-    order.
+    """Return the innermost parts of an entry with words of the query, at most `MAX_NEAR_PARTS`, in order.
 
     The parts with the most words are chosen, among the first `MAX_COMPARED_PARTS`. The result is None if the
-    entry is
-    one part, or if only its name contains the words.
+    entry is one part, or if only its name contains the words.
     """
     parts = build_outline(entry.body).parts
     if is_one_passage(parts):

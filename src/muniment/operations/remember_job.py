@@ -35,7 +35,7 @@ class RememberJob(Job):
 
     Attributes:
         ends: when the fact ends; None: never.
-        held: the confinement of the last run's worker; None: the run did not start a worker.
+        confinement: the confinement of the last run's worker; None: the run did not start a worker.
         similar: entries that the new ones of the last run are linked to, by path.
     """
 

@@ -410,8 +410,8 @@ def _find_scopes(commit_row: CommitRow, context: JobContext) -> list[Scope]:
     unbound_scopes = sorted({item.change.path.scope for item in commit_row.changes if item.root not in names})
     if unbound_scopes:
         raise InvalidScope(
-            f"{commit_row.run.task} changed another directory of scope {', '.join(unbound_scopes)}; undo it in the "
-            "workspace, or with the --root, in which it ran"
+            f"{commit_row.run.task} changed another directory of scope {', '.join(unbound_scopes)}; "
+            "undo it in the workspace, or with the --root, in which it ran"
         )
     return [names[item.root] for item in commit_row.changes]
 

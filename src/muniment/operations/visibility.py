@@ -153,7 +153,7 @@ class Visibility:
         return self._path_results[text]
 
     def filter_steps(self, steps: Collection[CommittedStep]) -> Iterator[CommittedStep]:
-        """Return the visible steps of a history, in their order (V2). Raises as `shows`."""
+        """Return the visible steps of a history, in their order (V2). Raises as `is_path_visible`."""
         return (each for each in steps if self._is_step_visible(each.path, each.task))
 
     def list_commit_paths(self, done: CommitRow) -> list[str]:
@@ -219,7 +219,7 @@ class Visibility:
         return timestamp(touched) <= since
 
     def _is_path_visible_or_error(self, text: str) -> bool:
-        """Return `shows`, or False if it raises an error."""
+        """Return `is_path_visible`, or False if it raises an error."""
         try:
             return self.is_path_visible(text)
         except MunimentError:

@@ -182,7 +182,7 @@ _Value = TypeVar("_Value")
 
 
 class Memo(dict[_Key, _Value]):
-    """A cache of the results of `make`, which is called once for each key."""
+    """A cache of the results of `compute`, which is called once for each key."""
 
     def __init__(self, compute: Callable[[_Key], _Value]) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ class _LazyLanguage(Language, Generic[_Content]):
 
     @abstractmethod
     def _compute_relevant_letters(self, state: int) -> frozenset[int]:
-        """Compute `telling` for the first time."""
+        """Compute `get_relevant_letters` for the first time."""
 
 
 @dataclass(slots=True)
@@ -563,7 +563,7 @@ def find_shortest_path(
 
 
 class _Search:
-    """One breadth-first search. With `care` 1 it tracks the depth, with 2 also the last letter."""
+    """One breadth-first search. With `precision` 1 it tracks the depth, with 2 also the last letter."""
 
     def __init__(
         self,

@@ -398,9 +398,7 @@ def find_pattern_errors(member: FamilyMember) -> list[PolicyInvalid]:
 
 
 def _build_effective(member: FamilyMember, policies_by_name: dict[str, Policy], *, run_tests: bool) -> Policy:
-    """Return the effective policy of a member; `policies_by_name` caches those of its ancestors and its
-    own by name.
-    """
+    """Return the effective policy of a member; `policies_by_name` caches it and those of its ancestors."""
     file = member.file
     if file.name in policies_by_name:
         return policies_by_name[file.name]

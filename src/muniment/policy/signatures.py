@@ -1,9 +1,8 @@
 """Signed policies: `ssh-keygen` checks that a configured signer has signed a policy.
 
     1. The signed text is a line with the name of a policy and its digest (`build_statement`). It is the
-       digest of
-       the effective policy, so every parent is covered, and comments are not. The signature of `X.toml` is in
-       the same folder, in `X.toml.sig`.
+       digest of the effective policy, so every parent is covered, and comments are not. The signature of
+       `X.toml` is in the same folder, in `X.toml.sig`.
     2. If `policy_signers` is set, every policy that is not shipped needs a signature by one of them before
        any run starts (`settings.load_configured_policy`). If not, signatures are not checked.
     3. ssh-keygen is run without a shell and with almost no environment. It reads copies of bounded regular

@@ -10,7 +10,7 @@ Not guaranteed, on both:
   two steps, and a bind mount or volume of the same device is not detected.
 - Worker and fence (`muniment.sandbox.fence`) do not exist: every writer is unconfined, and may write only
   under a policy with `require = "none"`.
-- A file is replaced by a check and a plain rename (`Landing.PLAIN_RENAME`).
+- A file is replaced by a check and a plain rename (`ReplaceMethod.PLAIN_RENAME`).
 
 This code was not run on macOS or Windows: tests/surface/library/test_elsewhere.py simulates both, as
 described in docs/platforms.md.

@@ -94,8 +94,7 @@ def build_system_block(
     count: Count = estimate_tokens,
     weight: Weight = weigh_equally,
 ) -> Recalled:
-    """Return a block as `build_block` does, for a system prompt: without marks, and the same text for each
-    call.
+    """Return a block as `build_block`, for a system prompt: without marks, the same text for each call.
 
     Raises:
         ValueError: the trust of an entry is not `owner`.

@@ -3,8 +3,7 @@
 - M1. `check` never waits: it applies a summary that is ready, and starts one if the conversation takes more
   than `COMPACT_ABOVE` of the model's limit.
 - M2. The last `KEPT_SHARE` of the conversation stays unchanged, or up to `MAX_KEPT_SHARE` if it then begins
-  with a
-  message of the user. It never begins with a result, and a call is never replaced without its result.
+  with a message of the user. It never begins with a result, and a call is never replaced without its result.
 - M3. Messages of the host at the front, as `system` or `developer`, stay there unchanged.
 - M4. A summary replaces exactly the messages that it was created from (the claims of a proposal).
 - M5. Injected entries are in the summary's key knowledge for any output of the model, each on one line,

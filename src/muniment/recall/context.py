@@ -80,7 +80,7 @@ def list_entries(
     Args:
         catalog: up to date.
         roots: the roots to list.
-        trusts: by the rows; code that displays an entry checks the ledger (`patterns.py`).
+        trusts: by the rows; code that displays an entry checks the ledger (`reading.py`).
         now: ISO-8601 UTC; entries that have expired or ended by then are not listed.
         deadline: the time limit.
         mixed: also list entries of any trust that have sentences of the owner.

@@ -185,10 +185,10 @@ def truncate_results(node: ContextNode, limit: int) -> ContextNode:
 def limit_results(
     nodes: Sequence[ContextNode], budget: int, count: Count = estimate_tokens
 ) -> list[ContextNode]:
-    """Return nodes whose tool results take `budget` tokens, plus `MAX_SHORTENED_CHARS` characters of each
-    older one.
+    """Return nodes whose tool results take `budget` tokens.
 
-    The results of the newest node that has any stay complete. Shortened results stay shortened.
+    Each older result adds up to `MAX_SHORTENED_CHARS` characters. The results of the newest node that has
+    any stay complete. Shortened results stay shortened.
 
     Cost: a count of every tool result.
     """

@@ -102,7 +102,7 @@ _SEARCHABLE: Final = re.compile(
     "|[\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003fffd]+"
 )
-"""Words that SQLite's tokenizer (with the tables of Unicode 6.1) and `fulltext` cut as `content.words` does:
+"""Words that SQLite's tokenizer (with the tables of Unicode 6.1) and the catalog cut as `content.words` does:
 words of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul.
 """
 
@@ -115,7 +115,7 @@ def find_candidates(state: State, view: View, words: Collection[str]) -> frozens
     Args:
         state: has the catalog.
         view: of a root, up to date.
-        words: from `significant`.
+        words: from `find_significant_words`.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

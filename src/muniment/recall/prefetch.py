@@ -36,7 +36,7 @@ class Handle(Generic[T]):
 
     Attributes:
         settled_at: clock second at which it finished, failed, or ended after being cancelled; None: it runs.
-        consumed: whether its result was taken.
+        is_consumed: whether its result was taken.
     """
 
     def __init__(self, work: Work[T], cancel: Cancel, parent: Cancel, clock: Callable[[], float]) -> None:

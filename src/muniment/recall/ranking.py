@@ -190,7 +190,7 @@ class Ranking:
     def score_passage(self, folded: str) -> float:
         """Return the score of a passage alone.
 
-        Cost: as `scores`, and 20 µs.
+        Cost: as `score_rows`, and 20 µs.
         """
         return self.score_rows([("", "", folded)])[0].score
 

@@ -3,9 +3,9 @@
 - E1. It never raises, and never waits past its time limit: an error gives an empty result with the reason in
   it and in a `memory_retrieval_failed` event.
 - E2. Every returned entry is visible by the policy, not withheld, not expired, not excluded, and has the
-  current content of its file (`patterns.py`).
-- E3. At most `shelf.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches keeps
-  no other entry out: an outsider who adds entries can neither fill a result nor empty it.
+  current content of its file (`reading.py`).
+- E3. At most `root_reader.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches
+  keeps no other entry out: an outsider who adds entries can neither fill a result nor empty it.
 - E4. With a chooser, its picks come first, in its order, followed by the other search results. If its answer
   contains anything else, or it fails, the search order is used.
 - E5. For entries that are not the owner's, a chooser receives only names that code derived: no other author
@@ -327,7 +327,7 @@ class Recaller:
             return recalled
         try:
             block = self._build_block(left, budget)
-        except Exception as defect:  # noqa: BLE001  as `answer`: the caller's count may be broken
+        except Exception as defect:  # noqa: BLE001  as in `recall`: the caller's count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
             return Recalled(error=build_recall_failure(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
@@ -434,4 +434,5 @@ def _describe_entry(reading: ReadEntry) -> str:
     """Return the description of an entry for a chooser, without text of other authors than the owner (E5)."""
     if reading.trust is not Trust.OWNER:
         return f"[{reading.trust}] {shorten_path(reading.hit.key.rel)}"
-    return f"{reading.name}: {reading.entry.description or cut_excerpt(reading.entry.body, MAX_DESCRIPTION_CHARS)}"
+    description = reading.entry.description or cut_excerpt(reading.entry.body, MAX_DESCRIPTION_CHARS)
+    return f"{reading.name}: {description}"

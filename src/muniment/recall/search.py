@@ -10,15 +10,14 @@
    every second entry. Entries written just before or after the best ones, by file time, are ranked too, and
    get a share of the score of their neighbour: an answer seldom repeats the question. Of two entries about
    the same subject the newer one comes directly before the other (`move_updates_first`); none is dropped for
-   that,
-   and none precedes an entry of higher trust.
+   that, and none precedes an entry of higher trust.
 5. Abstain, once per query: one entry must contain two of the words, or the only one, a share of their total
    weight, and a word that identifies a subject. If one does, all entries with any of the words are returned,
    the best first. No entry is dropped for too few words, so that no result of a plain search is lost.
 6. Of two words an entry may contain one, if no entry contains the other, and its name or context has that
    word, and few other entries do: `editor theme` finds entries about editors.
 
-A row only proposes an entry: code that displays one reads its file (`patterns.py`).
+A row only proposes an entry: code that displays one reads its file (`reading.py`).
 
 Not guaranteed: entries after `PAGE * _MAX_PAGES` rows that `accepts` rejects are not found. A word that ends
 inside an ending that stems lack (`configura`) is not found as a prefix.

@@ -64,7 +64,7 @@ class Stemmer:
     def find_stems(self, words: Iterable[str]) -> dict[str, str]:
         """Return the stems of words, each of which is one word to the tokenizer; others are left out.
 
-        Cost: as `terms` for the words that are not cached.
+        Cost: as `split_terms` for the words that are not cached.
         """
         wanted = set(words)
         with self._lock:

@@ -34,11 +34,11 @@ class TouchedPaths:
         prefetch: runs the lookups; the caller closes it.
         budget: tokens of all injected entries.
         known: returns the entries that the conversation received elsewhere.
-        told: the entries that this tier injected before.
+        injected: the entries that this tier injected before.
         spent: the tokens of these.
 
     Attributes:
-        told: the entries that this tier injected.
+        injected: the entries that this tier injected.
         spent: the tokens of these.
     """
 

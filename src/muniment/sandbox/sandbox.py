@@ -100,8 +100,8 @@ def require_confinement(policy: Policy, confinement: Confinement) -> None:
         remedy = 'run it in a worker, or use a policy with require = "none"'
     else:
         remedy = (
-            f"the kernel does not enforce {', '.join(confinement.missing)}; run 'muniment doctor' for the reason, "
-            'or use a policy with require = "partial"'
+            f"the kernel does not enforce {', '.join(confinement.missing)}; "
+            "run 'muniment doctor' for the reason, or use a policy with require = \"partial\""
         )
     raise ConfinementUnavailable(required, confinement.enforcement, remedy)
 
@@ -129,8 +129,7 @@ class Sandbox:
             resolved. A link that is absolute or leaves its root is an escape in both cases.
         state: directory for ledger and catalog, outside the roots; None: a private temporary one.
         in_process: run the tools in this process; requires a policy with `require_confinement = "none"`.
-            Always so on
-            systems other than Linux.
+            Always so on systems other than Linux.
 
     Raises:
         PolicyInvalid: the policy does not load, or one of its files is in a root.
@@ -196,8 +195,7 @@ class Sandbox:
             context: in `clean` runs the worker gets no root.
             deadline: the deadline of the run; None: each call or commit has `WAIT_SECONDS`.
             injected: entries that are injected before the run begins, with their digests. They count as read
-                if
-                the run replaces them, and its proposal depends on them.
+                if the run replaces them, and its proposal depends on them.
 
         Raises:
             ConfinementUnavailable: as the constructor.
@@ -256,7 +254,7 @@ class Sandbox:
 
     @property
     def enforcement(self) -> Enforcement:
-        """Return the degree of the confinement; raise as `held`."""
+        """Return the degree of the confinement; raise as `confinement`."""
         return self.confinement.enforcement
 
     def call(self, tool: object, arguments: object) -> Outcome:

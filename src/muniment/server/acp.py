@@ -227,9 +227,7 @@ class _LookupThread:
         return future
 
     def close(self) -> bool:
-        """Accept no more lookups; wait at most `LOOKUP_END_SECONDS`, and return whether the thread has
-        ended.
-        """
+        """Accept no more lookups; wait at most `LOOKUP_END_SECONDS`, and return whether the thread ended."""
         self._queue.put(None)
         self._thread.join(LOOKUP_END_SECONDS)
         return not self._thread.is_alive()

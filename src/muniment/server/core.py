@@ -68,14 +68,11 @@ if TYPE_CHECKING:
 # Recalls: search the memory for entries that help with a message, in dedicated threads.
 #
 # R1 A response arrives within `SLOT_WAIT_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk
-# hangs. If
-# a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at once. One
-# client's token gets at most half of them, and all clients together leave `RECALL_RESERVE` to the owner. A
-# recall
-# waits `SLOT_WAIT_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after
-# the
-# ledger has recorded that they are injected, or after that write has failed. R4 When the daemon stops, every
-# recall is cancelled, including later ones.
+# hangs. If a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at
+# once. One client's token gets at most half of them, and all clients together leave `RECALL_RESERVE` to the
+# owner. A recall waits `SLOT_WAIT_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are
+# returned only after the ledger has recorded that they are injected, or after that write has failed. R4 When
+# the daemon stops, every recall is cancelled, including later ones.
 
 MAX_RECALLS: Final = 8
 """Maximum concurrent recalls; each takes a millisecond or two, unless a disk or a mount hangs."""
@@ -152,7 +149,7 @@ class SlotPool:
 
     @asynccontextmanager
     async def use_slot(self, token: str) -> AsyncIterator[None]:
-        """Acquire a slot for the duration of the block. Raises as `take`."""
+        """Acquire a slot for the duration of the block. Raises as `acquire`."""
         await self.acquire(token)
         try:
             yield
@@ -307,9 +304,7 @@ T = TypeVar("T")
 
 
 def _find_project_key(home: Path, unsafe_path: str, served_key: str = "") -> str:
-    """Return the key of the project that contains a directory; empty if it is not bound and not
-    `served_key`.
-    """
+    """Return the key of a directory's project; empty if it is neither bound nor `served_key`."""
     try:
         found = find_project(home, Path(unsafe_path))
     except ConfigInvalid:
@@ -350,7 +345,7 @@ class ServedCore:
         mcp: the MCP sessions; set after the first request for one.
         open_paths: paths that need no token.
         workspaces: the workspaces of this machine, by key.
-        reads: slots for reads of the memory for clients.
+        read_slots: slots for reads of the memory for clients.
     """
 
     recalls: Recalls
@@ -399,7 +394,7 @@ class ServedCore:
         raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageAccess.invite`.
+        """Return the page's URL and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
             HttpProblem: the page is not available.
@@ -426,8 +421,7 @@ class ServedCore:
         can_query_model: bool = False,
         can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task, with the `JobContext` of a workspace; cancelled with its
-        caller.
+        """Run an operation that is not a task, with a workspace's `JobContext`; cancel it with its caller.
 
         Args:
             workspace: the workspace.
@@ -542,7 +536,7 @@ class ServingCore(ServedCore, ABC):
 
     Attributes:
         model: the model that files the facts.
-        door: access to the page.
+        page_access: access to the page.
         epoch: id of the series of events, see `Stream`; set once it is open.
     """
 
@@ -691,10 +685,10 @@ class DaemonCore(ServingCore):
         return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageAccess.invite`.
+        """Return the page's URL and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
-            HttpProblem: the packages of the page are not installed; also as `PageAccess.invite`.
+            HttpProblem: the packages of the page are not installed; also as `PageAccess.create_code`.
         """
         if None in map(importlib.util.find_spec, PAGE_PACKAGES):
             raise HttpProblem("ui_not_installed")

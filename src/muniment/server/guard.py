@@ -17,8 +17,8 @@ G5 At most `MAX_REQUESTS` at once, in addition to `MAX_WAITING` that wait and `M
    owner.
 G6 Every response has the headers of `HEADERS`; each error in a route becomes a problem, without details of
    the exception.
-G7 At the host name of the page, once the page was requested, its door replaces G1, G2 and G4, and the page
-   replaces the routes (`page/door.py`). Not on the Unix socket.
+G7 At the host name of the page, once the page was requested, its sign-in replaces G1, G2 and G4, and the page
+   replaces the routes (`page/access.py`). Not on the Unix socket.
 
 If a response is sent before the whole body was read, the connection is closed.
 """
@@ -305,7 +305,7 @@ class Guard:
         open_paths: paths in addition to `HELLO` that need no token for GET.
 
     Attributes:
-        answering, waiting, following: the requests in progress, those that wait, those that follow events.
+        in_progress, waiting, following: the requests in progress, those that wait, those that follow events.
     """
 
     def __init__(

@@ -256,7 +256,7 @@ class Operation:
             `owner_required`.
         is_open: it needs no token.
         summary: one sentence.
-        of_workspace: it concerns one workspace, which must be known, and also has a long path.
+        is_workspace_operation: it concerns one workspace, which must be known, and also has a long path.
     """
 
     method: str

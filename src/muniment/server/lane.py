@@ -13,7 +13,8 @@ L7 Events: each transition adds an event in the same transaction. An acceptance 
    so is the cancellation of a task that has begun.
 L8 Secrets: if the rules detect a secret in a text to remember or in its reference, it is removed before the
    ledger stores the text, and the task records that (`secret`). The secret is never in the write-ahead log or
-   in a free page. The other arguments of a finished task are not in a free page, nor in the log after `tidy`.
+   in a free page. The other arguments of a finished task are not in a free page, nor in the log after
+   `try_truncate_log`.
 
 A lane starts nothing by itself: the runner does. Methods are transactions of the ledger, so that callers may
 group them (`Writer`). After opening a lane, call `recover` once before any task begins.
@@ -342,7 +343,8 @@ class Lane:
         """Delete finished tasks until at most `most` remain of those without key, unfinished, or old."""
         with self._state.ledger.transaction() as connection:
             ((stored_count,),) = self._state.ledger.rows(
-                f"SELECT count(*) FROM task WHERE workspace = ? AND ({_IS_KEY_EXPIRED} OR NOT {_IS_FINISHED})",  # noqa: S608  constants
+                "SELECT count(*) FROM task "  # noqa: S608  constants
+                f"WHERE workspace = ? AND ({_IS_KEY_EXPIRED} OR NOT {_IS_FINISHED})",
                 (self.workspace, created_before),
             )
             # Repeatedly take the oldest task of the token with the most: the highest row number.

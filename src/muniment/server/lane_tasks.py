@@ -24,8 +24,7 @@ class NewTask:
     Attributes:
         arguments: arguments of the job; JSON. Deleted once the task is over.
         public_arguments: the part of the arguments that everyone who sees the task may see; JSON of fixed
-            words and
-            scopes only, since an erasure does not change it.
+            words and scopes only, since an erasure does not change it.
         trust: trust of the originator.
         ref: origin of the fact, as the originator describes it.
         idempotency_key: idempotency key; the same request, sent twice with it, is one task.

@@ -181,8 +181,9 @@ async def run_in_context(
     *,
     writes: bool = True,
 ) -> T:
-    """Run `operation` in a separate thread, with the `JobContext` of the request's workspace; see
-    `ServedCore.run_in_context`.
+    """Run `operation` in a separate thread, with the `JobContext` of the request's workspace.
+
+    See `ServedCore.run_in_context`.
 
     Raises:
         MunimentError: raised by `operation`.

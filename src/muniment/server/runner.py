@@ -122,8 +122,8 @@ class LaneRunner:
     def interrupt(self, task: QueuedTask) -> None:
         """End the worker of a task that is cancelled while it runs."""
         with self._lock:
-            # The task may not have reached `_begin` yet. Tasks run in the order of `seq`: of two of these,
-            # the later one may still run.
+            # The task may not have reached `_mark_running` yet. Tasks run in the order of `seq`: of two of
+            # these, the later one may still run.
             self._cancelled_seq = max(self._cancelled_seq, task.seq)
             if self._running is not None and self._running.task.seq == task.seq:
                 self._running.interrupt("asked")

@@ -182,9 +182,9 @@ class Workspace:
     def get_recaller(self) -> Recaller:
         """Return the recaller of the current `JobContext`, created once for each; the workspace closes it.
 
-        Raises as `place`.
+        Raises as `open_context`.
 
-        Cost: on the first call the cost of `place`, and about 30 ms to create the recaller.
+        Cost: on the first call the cost of `open_context`, and about 30 ms to create the recaller.
         """
         from muniment.opening import create_recaller
 
@@ -199,7 +199,7 @@ class Workspace:
 
     @contextmanager
     def open_recaller(self, deadline: Deadline) -> Iterator[Recaller]:
-        """Provide the recaller until the block ends; raises as `place`."""
+        """Provide the recaller until the block ends; raises as `open_context`."""
         del deadline
         yield self.get_recaller()
 

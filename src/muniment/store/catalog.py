@@ -13,7 +13,7 @@
   are readable and not withheld, and so do vectors.
 - G5. A refresh commits after every `visit.BATCH` files that it read, and at its end. If it fails or is
   interrupted, the rows that it leaves are correct for their files. The rows of unfinished directories make
-  the next refresh read them, so that each refresh makes progress. `look_again` commits everything or nothing.
+  the next refresh read them, so that each refresh makes progress. `rescan` commits everything or nothing.
 
 `View.is_complete` is False if a part that may contain entries was not read: a directory that could not be
 listed, or more than `MAX_NAMES` names. An index is not rebuilt from such a view, and a collision check on it
@@ -275,7 +275,8 @@ class View:
 
     def find_statement(self, statement: str) -> tuple[CatalogEntry, ...]:
         """Return the entries that contain a phrase, compared as by `content.words.build_comparison_key`."""
-        condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`
+        # `+root` as in `find_aliases`.
+        condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"
         return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, digest_statement(statement)))
 
     def read_claimed_ids(self) -> frozenset[str]:
@@ -322,7 +323,7 @@ class View:
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
 
-        Cost: that of `look_again`; if the system reports changes, proportional to the changed names only.
+        Cost: that of `rescan`; if the system reports changes, proportional to the changed names only.
         """
         if self._last_refresh is not None and self._last_refresh[1].is_notified:
             self.refresh(*self._last_refresh)
@@ -357,7 +358,7 @@ class View:
         return found
 
     def find_edited_among(self, rows: Iterable[tuple[str, Sequence[int]]], deadline: Deadline) -> set[str]:
-        """Return the directories of files that changed, as `edited`.
+        """Return the directories of files that changed, as `find_edited`.
 
         Args:
             rows: path and recorded stamp of each file, see `Stamp`.

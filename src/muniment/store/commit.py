@@ -66,11 +66,9 @@ class CommitOptions:
         stamp: returns the final bytes; None: use the proposed ones.
         rename: returns another path for a new file; None: use the proposed one.
         rename_replaced: returns the path for an entry whose text is replaced; its last argument is whether
-            the new
-            text is trusted more. None: each entry stays.
+            the new text is trusted more. None: each entry stays.
         should_resolve_names: if the name of a new file exists, use another one instead of a conflict; for
-            runs that
-            could not know the existing names.
+            runs that could not know the existing names.
         dry_run: write nothing; a change that would wait for review only adds a note.
         is_reviewed: the owner has approved exactly this commit.
         is_attended: a user is present. If not, removals wait for the owner also.

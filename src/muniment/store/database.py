@@ -566,7 +566,7 @@ class Database(Ledger):
             raise build_unavailable_error(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
 
     def try_truncate_log(self) -> bool:
-        """Empty the log as `drain` does, without waiting for another process.
+        """Empty the log as `truncate_log` does, without waiting for another process.
 
         Returns:
             Whether the log is empty now.

@@ -228,9 +228,7 @@ class _StoredText:
         return any(map(runs.find_runs, (*self.texts, *(text.encode() for _, text in self.strings))))
 
     def refers_to(self, path_patterns: Sequence[re.Pattern[str]], paths: Collection[str]) -> bool:
-        """Return whether the item refers to one of `paths`; `path_patterns` finds them in other strings
-        (E1).
-        """
+        """Return whether the item refers to one of `paths` (E1); `path_patterns`: for other strings."""
         return any(
             text in paths if field in _PATH_FIELDS else any(each.search(text) for each in path_patterns)
             for field, text in self.strings

@@ -211,7 +211,8 @@ def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> 
     The lines are in order and in the format of `format_entry_line`; targets are made relative to `index/`
     here.
     """
-    return f"{_format_page_head(scope, _format_page_title(topic, prefix), len(lines))}{_prefix_targets(''.join(lines))}".encode()
+    head = _format_page_head(scope, _format_page_title(topic, prefix), len(lines))
+    return f"{head}{_prefix_targets(''.join(lines))}".encode()
 
 
 def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:
@@ -268,8 +269,7 @@ def is_replaceable(
         rel: its path inside the scope.
         new_content: the new content.
         list_lines: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if there
-            is
-            no such entry.
+            is no such entry.
     """
     data = _MERGE_MARK.sub(b"", data)
     if not is_generated(data, rel):
@@ -309,8 +309,8 @@ def filter_index(
         is_displayed: called with paths inside the scope, also of missing files. A link to any other target is
             omitted without a call.
         get_lower_trust: returns the trust of an entry that the reader trusts less than themselves, else
-            None. Only
-            trust and `shorten_path` of such an entry are displayed; the same for the folder of a page.
+            None. Only trust and `shorten_path` of such an entry are displayed; the same for the folder of a
+            page.
 
     Raises:
         UnicodeDecodeError: the index is not UTF-8, and so not a generated one.

@@ -2,11 +2,10 @@
 
 - L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
 - L2 Otherwise every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links all pages at
-  its end,
-  and lists entries before them while there is space. If the links would take more than half of it, it links
-  pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, the SHA-256 of a page's file
-  name. A page of links that would exceed a limit links such pages itself, by one digit more. So a reader who
-  follows the links from `MEMORY.md` finds every entry once on a page of entries.
+  its end, and lists entries before them while there is space. If the links would take more than half of it,
+  it links pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, the SHA-256 of a
+  page's file name. A page of links that would exceed a limit links such pages itself, by one digit more. So a
+  reader who follows the links from `MEMORY.md` finds every entry once on a page of entries.
 - L3 If one file lists all entries, and on a page, entries are sorted by their folded paths: one change moves
   one line, so merges stay small and a reader can find a known name. Pages are sorted by topic, then by
   prefix.

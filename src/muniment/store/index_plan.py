@@ -90,11 +90,11 @@ class IndexPlan:
             no index yet: after the writes the view must read the root's directory again, and the index must
             be planned again.
         files: contents of index files after `writes` are carried out, if known.
-        gone: obsolete index files.
+        obsolete: obsolete index files.
         unread: files that the system does not allow to read now; the catalog's record of them stays.
         listed: the files in `index/`, if it was listed.
         upto: the last row of `relisted` that is covered; 0 if there are problems.
-        whole: no file was skipped because of earlier writes.
+        is_complete: no file was skipped because of earlier writes.
 
     Raises:
         QuotaExceeded: as `find_free_name`, for the entry that preserves a user's text.
@@ -193,7 +193,8 @@ class IndexPlan:
         except PathEscape as escape:
             if escape.via not in _REPLACED:
                 self.problems.append(
-                    f"{displayed_path} cannot be rebuilt: a special file has its name ({escape.via}); move it away"
+                    f"{displayed_path} cannot be rebuilt: a special file has its name ({escape.via}); "
+                    "move it away"
                 )
                 return
             before = Precondition.LINK

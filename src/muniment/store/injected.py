@@ -6,8 +6,7 @@ H2 Only paths and digests of entries are stored, never text. For each entry the 
 H3 A record expires `SESSION_DAYS` after the last injection into its session. A time in the future, because
    the clock was set back, counts as expired. A second injection does no harm.
 H4 At most `MAX_SESSIONS` sessions are stored, with at most `MAX_INJECTED` entries each. The oldest are
-   removed
-   first.
+   removed first.
 """
 
 from __future__ import annotations

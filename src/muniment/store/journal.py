@@ -138,15 +138,15 @@ class CatalogRootInfo:
         return self._views[scope]
 
     def find_aliases(self, directory: CanonicalPath, name: str) -> frozenset[str]:
-        """Return the similar names in a directory; see `Facts`."""
+        """Return the similar names in a directory; see `RootInfo`."""
         return self.view(directory.scope).find_aliases(directory.rel, name)
 
     def usage(self, scope: Scope, is_counted: Callable[[RelPath], bool] | None) -> tuple[int, int]:
-        """Return the usage of a scope; see `Facts`."""
+        """Return the usage of a scope; see `RootInfo`."""
         return self.view(scope).usage(is_counted)
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
-        """Return whether content is that of an index file; see `Facts`."""
+        """Return whether content is that of an index file; see `RootInfo`."""
         return self.view(scope).has_written(digest(content))
 
 

@@ -107,7 +107,7 @@ class Run:
         decided_by: the author of paths and text: `rules`, or a model's name.
         policy: name and short digest, such as `strict@a1f4e0db`.
         kind: `remember`, `forget`, `dream`, `undo`, `approve`, `erase`, or `edit` of a plain sandbox.
-        fact: keyed digest of the request, see `State.keyed`; None if missing or erased.
+        fact: keyed digest of the request, see `State.compute_keyed_digest`; None if missing or erased.
         undoes: the task whose changes are undone.
         answers: the kind of the task whose review this approves.
     """
@@ -429,8 +429,7 @@ def read_commits(
 
 
 def find_source(state: State, root: RootKey, rel: RelPath, content_digest: Digest) -> Run | None:
-    """Return the origin of the bytes with the digest `content_digest` at a path; None if no commit wrote
-    them.
+    """Return the origin of the bytes with `content_digest` at a path; None if no commit wrote them.
 
     A commit in progress counts, so that a reader does not treat its files as foreign.
     """
@@ -439,8 +438,7 @@ def find_source(state: State, root: RootKey, rel: RelPath, content_digest: Diges
 
 
 def is_current(state: State, root: RootKey, rel: RelPath, content_digest: Digest) -> bool:
-    """Return whether bytes with the digest `content_digest` belong at a path; True if the roots are not a
-    working copy.
+    """Return whether bytes with `content_digest` belong at a path; True if roots are not a working copy.
 
     In a working copy they must be those of the last commit that the copy has, or of a later commit, done or
     begun: another machine may be ahead, or this one may be writing them.
@@ -548,8 +546,9 @@ def read_content_after(state: State, root: RootKey, path: CanonicalPath, task: s
 
 
 def read_content_before(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
-    """Return the bytes of a file before a task; None if the task created it. Raises as
-    `read_content_after`.
+    """Return the bytes of a file before a task; None if the task created it.
+
+    Raise as `read_content_after`.
     """
     return _read_side(state, root, path, task, "before")
 

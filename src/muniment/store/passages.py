@@ -6,15 +6,14 @@ of its body, and of its grams unless it is the owner's. For bytes that the ledge
 - A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
   last commit with these words, otherwise the lowest of all in this ledger.
 - A2. A sentence has the trust of the scope if it has one new word for every `MAX_KNOWN_PER_NEW_WORD` words
-  of lower
-  trust, and contains no complete sentence of lower trust. A word is new if no commit had it, in any spelling.
+  of lower trust, and contains no complete sentence of lower trust. A word is new if no commit had it, in any
+  spelling.
 - A3. The entry has the lowest trust of its sentences. A text that is too long to be compared has the lowest
   trust that the ledger knows.
 - A4. An edit by a user is not a source of trust: sentences that existed before retain their trust.
 
 Not guaranteed: sentences of fewer than `MIN_SENTENCE_WORDS` words are recognized only at their own path, or
-in a
-body that is otherwise the same. Erased text is unknown.
+in a body that is otherwise the same. Erased text is unknown.
 
 Attacked in tests/attacks/test_formatted_files.py.
 """
@@ -143,7 +142,7 @@ class TextTrust:
 class _TextTrustCache:
     """Results of `read_text_trust` until the next commit.
 
-    Threads may share it: `kept` is replaced as one object, and results are only added for its current
+    Threads may share it: `cached` is replaced as one object, and results are only added for its current
     position.
     """
 

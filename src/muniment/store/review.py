@@ -6,8 +6,8 @@ V1 A review is bound to the roots of its request, not to the names of their scop
 V2 An approval contains a digest of the final text, the claims, the roots and the trusts, and of the policy in
    force now: exactly the displayed change is committed, or nothing.
 V3 A review is decided once. An approval is recorded as the ledger's commit of `build_approval_task`, which
-   commits
-   at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an approval.
+   commits at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an
+   approval.
 V4 A task waits once, even if a repeated run proposes something else. Number and bytes of pending reviews are
    limited: for one client's token, for all runs of low trust, and in total. Runs of low trust never use up
    the owner's share. A new review that exceeds a limit is rejected; pending ones are never dropped.
@@ -194,9 +194,9 @@ def _check_limits(state: State, pending_change: PendingChange, token: str | None
     for limit_name, sizes, max_count, max_bytes in limits:
         if len(sizes) >= max_count or sum(sizes) + size > max_bytes:
             raise QuotaExceeded(
-                f"too many changes wait for review: {len(sizes)} {limit_name} with {sum(sizes)} bytes; this one "
-                f"has {size}; the limits are {max_count} and {max_bytes} bytes; have the owner approve or reject "
-                "some, see: muniment review list"
+                f"too many changes wait for review: {len(sizes)} {limit_name} with {sum(sizes)} bytes; "
+                f"this one has {size}; the limits are {max_count} and {max_bytes} bytes; "
+                "have the owner approve or reject some, see: muniment review list"
             )
 
 
@@ -247,8 +247,8 @@ def check_roots(state: State, pending_change: PendingChange, roots: Mapping[Scop
     for scope, key in pending_change.roots.items():
         if scope not in roots or get_root_key(state, roots[scope]) != key:
             raise InvalidScope(
-                f"review {pending_change.id} is about another directory for scope {scope!r}; decide it in the "
-                "workspace, or with the --root, that was used for the request"
+                f"review {pending_change.id} is about another directory for scope {scope!r}; decide it in "
+                "the workspace, or with the --root, that was used for the request"
             )
 
 

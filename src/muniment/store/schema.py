@@ -135,7 +135,8 @@ def _find_difference(database: Database, scripts: Sequence[str]) -> str | None:
         return None
     found, wanted = _remove_comments(rows), _remove_comments(expected.objects)
     if unexpected := found - wanted:
-        return f"contains an object that no version of Muniment creates ({_format_object(min(unexpected, key=_sort_key))})"
+        first = _format_object(min(unexpected, key=_sort_key))
+        return f"contains an object that no version of Muniment creates ({first})"
     if missing := wanted - found:
         return f"lacks an object that its version has ({_format_object(min(missing, key=_sort_key))})"
     return None
@@ -158,4 +159,4 @@ def _sort_key(each: SchemaObject) -> tuple[str, ...]:
 
 
 def _format_object(each: SchemaObject) -> str:
-    return f"{printable(str(each.type))[:_MAX_DISPLAYED_CHARS]} {printable(str(each.name))[:_MAX_DISPLAYED_CHARS]}"
+    return " ".join(printable(str(part))[:_MAX_DISPLAYED_CHARS] for part in (each.type, each.name))

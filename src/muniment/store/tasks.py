@@ -108,8 +108,9 @@ def read_task_events(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
 
 
 def read_range(ledger: Ledger) -> tuple[str, int, int]:
-    """Return the epoch of the series, and the lowest and highest number after which `read_events` misses no
-    event.
+    """Return the epoch of the series, and the lowest and highest number `read_events` may start after.
+
+    After a number outside these, it misses events.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.

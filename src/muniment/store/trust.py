@@ -316,8 +316,7 @@ def build_fact_rule(
         fact: the text to remember.
         request: its trust.
         find_least_shown_trust: called, if needed, for the lowest trust of the text that the run was shown;
-            None: no
-            text.
+            None: no text.
         can_replace: as for `determine_authorship`.
     """
 
@@ -354,8 +353,7 @@ def find_review_reasons(
         draft: with the trust of its new bytes.
         previous_trust: the highest trust of the sentences that it replaces or removes; None if it creates.
         author_trust: the trust of the run that replaces or removes; the owner's handwritten text is judged
-            as the
-            owner's.
+            as the owner's.
         policy: defines which scopes are reviewed, and how agent-directed and external text is handled.
         is_new_text: False if the text existed before, and is only restored or shortened.
 

@@ -164,8 +164,7 @@ def build_listable_test(state: State, root: BoundRoot) -> Callable[[RelPath], bo
     """Return a test whether the catalog has an entry that is readable and neither withheld nor expired.
 
     Index files pass. `index.FOLDER_PLACEHOLDER` represents its folder: one such entry there is enough. Cost:
-    one or two
-    queries for each path.
+    one or two queries for each path.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read; the test may raise it also.

@@ -162,7 +162,7 @@ class Watch:
                     moved.add(self._paths[number])
 
     def _unwatch(self, paths: Iterable[str]) -> None:
-        """Stop watching some directories; the next `follow` may watch their paths again."""
+        """Stop watching some directories; the next `watch` may watch their paths again."""
         for path in list(paths):
             number = self._numbers.pop(path)
             del self._paths[number]
@@ -192,10 +192,10 @@ class WatchedRoot(ScanPlan):
 
     Attributes:
         lock: held while the root is checked.
-        looks: number of checks.
-        patience: of the current check.
+        check_count: number of checks.
+        deadline: of the current check.
         pending: directories to read (W2).
-        swept: second at which every file was checked last; None: not yet.
+        swept_at: second at which every file was checked last; None: not yet.
     """
 
     def __init__(self) -> None:

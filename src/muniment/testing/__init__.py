@@ -1,7 +1,7 @@
 """Public test support: for programs that embed Muniment, for its own tests, and for attacks on memory tools.
 
-`minds.ScriptedModel` is a model without a network that follows a script. `chat_server` is a server of
-language models that responds as a test requires, correctly or not.
+`scripted_models.ScriptedModel` is a model without a network that follows a script. `chat_server` is a server
+of language models that responds as a test requires, correctly or not.
 
 The attack kit works against any tool that stores files for a model. It builds throwaway trees and shares no
 code with the tool under test:
@@ -11,8 +11,8 @@ code with the tool under test:
 - `conformance`: runs the corpus against memory tools, with adapters, the claims of each tool and one outcome
   per case.
 - `race`: `Swap`, a second process that exchanges a directory or file with a link during a call.
-- `witness`: an independent check. `photograph` and `differences` find changes and reads in trees that must
-  not be touched; `sightings` finds a secret in outputs.
+- `snapshots`: an independent check. `take_snapshot` and `compare_snapshots` find changes and reads in trees
+  that must not be touched; `find_text` finds a secret in outputs.
 
 Only `muniment conformance` imports these modules at run time. The checks of generated indexes need the extra
 `testing`: `pip install 'muniment[testing]'`.

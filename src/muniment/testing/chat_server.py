@@ -1,15 +1,15 @@
 """A Chat Completions server on the loopback that responds as a test requires, correctly or not.
 
     from muniment.agent.openai import OpenAIModel
-    from muniment.testing.chat_server import ChatServer, words
+    from muniment.testing.chat_server import ChatServer, text_response
 
-    with ChatServer([words("Saved to user/editor.md.")]) as server:
+    with ChatServer([text_response("Saved to user/editor.md.")]) as server:
         model = OpenAIModel("scripted", base_url=server.base_url)
         ...
     assert server.requests[0].body["model"] == "scripted"
 
-    ChatServer([failure(429, "slow down", retry_after=1), words("Saved to user/editor.md.")])
-    ChatServer(always(drip(words("Saved."), size=1, every=0.05)))
+    ChatServer([error_response(429, "slow down", retry_after=1), text_response("Saved to user/editor.md.")])
+    ChatServer(repeat_responder(drip_response(text_response("Saved."), size=1, pause_seconds=0.05)))
 
 A `Response` is valid HTTP with any body; the other responders break HTTP or never end.
 
@@ -431,7 +431,7 @@ def text_response(text: str | None, finish_reason: str | None = "stop") -> Respo
 
 
 def make_tool_call(tool: str, arguments: Any, call_id: str = "call-1") -> dict[str, Any]:
-    """Return one item of a message's `tool_calls_response`, in OpenAI's format."""
+    """Return one item of a message's `tool_calls`, in OpenAI's format."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"id": call_id, "type": "function", "function": function}
 
@@ -498,8 +498,9 @@ def drip_response(response: Response, *, size: int = 1, pause_seconds: float = 0
 
 
 def send_endless_body(block: bytes = b" " * (64 << 10), *, pause_seconds: float = 0.0) -> Responder:
-    """Return a responder that sends `block` every `pause_seconds` seconds forever. Spaces may precede any
-    JSON.
+    """Return a responder that sends `block` every `pause_seconds` seconds forever.
+
+    Spaces may precede any JSON.
     """
 
     def respond(connection: Connection) -> None:

@@ -4,10 +4,10 @@ The module shares no code with the program under test: it opens files by path, w
 Use it only for directories that the test created, while no other process works in them.
 
     outside = {"outside": tmp_path / "outside"}
-    before = photograph(outside)
+    before = take_snapshot(outside)
     outcome = box.call("read_file", {"path": "user/link.md"})
-    assert differences(before, photograph(outside)) == []
-    assert sightings(CANARY, {"answer": outcome, "log": log, "state": tmp_path / "state"}) == []
+    assert compare_snapshots(before, take_snapshot(outside)) == []
+    assert find_text(CANARY, {"answer": outcome, "log": log, "state": tmp_path / "state"}) == []
 
 Detected: names that appear or vanish; changes of kind, mode, number of links, size, bytes (by digest), link
 targets and modification times; reads of files and listings of directories.
@@ -67,8 +67,7 @@ def take_snapshot(trees: Mapping[str, Path]) -> Snapshot:
     """Record every name in some trees; links are not followed.
 
     Resets the access time of every file, so that the next photograph shows the reads between the two. Files
-    that this
-    user cannot read are recorded as unreadable.
+    that this user cannot read are recorded as unreadable.
 
     Args:
         trees: directories by their names in the photograph; one name may be empty.

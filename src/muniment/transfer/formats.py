@@ -5,9 +5,8 @@
 | `markdown` | a tree of text files | a file, or a part of it |
 | `claude-code` | the auto memory of Claude Code, `~/.claude/projects/<project>/memory/` | a topic file |
 | `mcp-memory` | `memory.jsonl` of `@modelcontextprotocol/server-memory` | an entity with its observations |
-| `parse_mem0` | the response of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
-| `parse_chatgpt` | `conversations.json` of an export; or saved memories as text, one a line | a saved memory
-|
+| `mem0` | the response of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
+| `chatgpt` | `conversations.json` of an export; or saved memories as text, one a line | a saved memory |
 | `basic-memory` | a vault of Basic Memory | a note |
 | `muniment` | the output of `muniment export` | an entry, byte for byte |
 
@@ -17,7 +16,7 @@ reader of the files (`transfer/sources.py`).
 
 Sources: code.claude.com/docs/en/memory; modelcontextprotocol/servers, src/memory; mem0ai/mem0,
 mem0/memory/main.py and docs/openapi.json; basicmachines-co/basic-memory, docs/NOTE-FORMAT.md. OpenAI
-documents no format: that of `parse_chatgpt` is read from exports of 2025 and 2026.
+documents no format: that of ChatGPT is read from exports of 2025 and 2026.
 """
 
 from __future__ import annotations

@@ -149,9 +149,8 @@ class JobResult(WireDocument):
 
 def create_error_json(error: MunimentError | None) -> dict[str, Any]:
     """Return the part of a document with the failure and the pending review."""
-    document: dict[str, Any] = {
-        "error": None if error is None else {"code": error.code, "message": str(error)}
-    }
+    problem = None if error is None else {"code": error.code, "message": str(error)}
+    document: dict[str, Any] = {"error": problem}
     if isinstance(error, PendingReview):
         document["review_id"] = error.review_id
     return document
@@ -613,10 +612,8 @@ class ErasePlan(WireDocument):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `erase --json` prints without `--yes`."""
-        return select_members(
-            self,
-            "status target files versions others tasks reviews records lane_tasks copies not_covered",
-        )
+        names = "status target files versions others tasks reviews records lane_tasks copies not_covered"
+        return select_members(self, names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

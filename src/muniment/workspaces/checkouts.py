@@ -60,8 +60,7 @@ class Checkout:
         common: git's common directory, shared by all worktrees of its clone; None: no repository, or one that
             is not accepted (K1).
         memory_path: the path that identifies its memory: the main worktree, else the common directory;
-            without a
-            repository the path itself.
+            without a repository the path itself.
         is_rejected: whether it has a `.git` that is not accepted.
     """
 

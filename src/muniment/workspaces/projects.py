@@ -569,8 +569,8 @@ def require_memory_in_checkout(found: Binding, memory: Path) -> None:
     wanted = found.checkout.path / (found.inside or "")
     if memory != wanted:
         raise ConfigInvalid(
-            f"the memory of {_format_project(found)} is in {printable(str(wanted))}, but a link there points to "
-            f"{printable(str(memory))}; find out who created the link, and remove it"
+            f"the memory of {_format_project(found)} is in {printable(str(wanted))}, but a link there points "
+            f"to {printable(str(memory))}; find out who created the link, and remove it"
         )
 
 
@@ -687,7 +687,8 @@ def list_notes(home: Path, found: Binding, *, was_recorded: bool) -> Iterator[st
         )
     match found.kind, found.other_project:
         case BindingKind.MOVED, _ if was_recorded:
-            yield f"the memory of {_format_project(found)} is still used: its repository was moved to {checkout.memory_path}"
+            name = _format_project(found)
+            yield f"the memory of {name} is still used: its repository was moved to {checkout.memory_path}"
         case ((BindingKind.COPY | BindingKind.CLONE | BindingKind.REPLACED), (other, project)):
             what = {
                 BindingKind.COPY: f"this is a copy of the repository of {project.name}",

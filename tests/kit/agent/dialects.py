@@ -1,6 +1,6 @@
 """Formats in which servers and models encode tool calls and actions.
 
-    `ChatServer(through(perfect, DIALECTS["unclosed tag"]))`
+    `ChatServer(build_answerer(remember_fact, DIALECTS["unclosed tag"]))`
 
 A `Dialect` applies if the request offers tools, and partly if the prompt alone asks for a JSON action. If the
 request has a schema, there is only one encoding. `classify_request` reads the kind of a request from its

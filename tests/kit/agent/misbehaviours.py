@@ -1,10 +1,10 @@
 """Invalid behaviour of a Chat Completions server, by name; one function per kind.
 
-    `ANSWERS = misbehaviours()`
+    `ANSWERS = list_misbehaviours()`
 
     @pytest.mark.parametrize("name", ANSWERS)
     def test_bad_response_writes_nothing(name):
-        `with ChatServer(always(ANSWERS[name])) as server: ...`
+        `with ChatServer(repeat_responder(ANSWERS[name])) as server: ...`
 
 Some never end: use `list_stalls()` only with a client that has a short deadline.
 

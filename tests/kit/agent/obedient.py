@@ -88,11 +88,11 @@ class Obedient:
 
     Attributes:
         per_turn: maximum calls in one turn.
-        heard: all texts received.
+        texts: all texts received.
         obeyed: ids of the cases whose text was received, in order.
-        looked: search calls made so far.
-        made: calls made to obey.
-        left: calls still to make.
+        search_calls: search calls made so far.
+        obeying_calls: calls made to obey.
+        pending_calls: calls still to make.
     """
 
     name, _final_text = "obedient", "Nothing to do."

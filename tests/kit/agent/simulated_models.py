@@ -1,13 +1,11 @@
 """Scripted behaviour of a model, computed from the body of a request alone.
 
-    with ChatServer(through(perfect, DIALECTS["tag"])) as server: ...
-    with ChatServer(through(noise(seed=7))) as server: ...
+    with ChatServer(build_answerer(remember_fact, DIALECTS["tag"])) as server: ...
+    with ChatServer(build_answerer(make_random_behavior(seed=7))) as server: ...
 
 `remember_fact` remembers a fact as the prompt requires. It keeps no state: any number of runs may use it at
-once.
-`make_random_behavior` responds at random, reproducibly for the same seed and order of requests. A behaviour
-is a function
-from a `ChatRequest` to a `Intent`; `build_answerer` encodes it in a dialect.
+once. `make_random_behavior` responds at random, reproducibly for the same seed and order of requests. A
+behaviour is a function from a `ChatRequest` to an `Intent`; `build_answerer` encodes it in a dialect.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _LINE_NUMBER: Final = re.compile(r"^\d+\t", re.MULTILINE)
 def build_answerer(
     behavior: Behavior, dialect: Dialect = DIALECTS["native"]
 ) -> Callable[[ChatRequest], Responder]:
-    """Return a responder for a `ChatServer` that encodes the thoughts of `behavior` in `dialect`."""
+    """Return a responder for a `ChatServer` that encodes the intents of `behavior` in `dialect`."""
     return lambda request: encode_response(behavior(request), dialect, request.body)
 
 
@@ -228,7 +226,7 @@ _SPAN: Final = 40
 
 
 def make_random_behavior(seed: int, *, constrained: bool = False) -> Behavior:
-    """Return a mind that answers at random: text, JSON, or calls of tools, which may not exist.
+    """Return a behaviour that responds at random: text, JSON, or calls of tools, which may not exist.
 
     Args:
         seed: of the random numbers.

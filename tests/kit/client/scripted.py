@@ -95,8 +95,8 @@ class ScriptedServer:
     """A server that uses the next step of the script for each request.
 
     Bytes are sent; a list is sent piece by piece, and None in it ends the connection; callables are called.
-    `acted` is set when a step is done or hangs. The server proves that it knows `TOKEN` unless `greet`
-    replaces this; the requests for a proof are in `greeted`.
+    `step_done` is set when a step is done or hangs. The server proves that it knows `TOKEN` unless `prove`
+    replaces this; the requests for a proof are in `proof_requests`.
     """
 
     def __init__(self, *steps, path=None, certificate=None, prove=None, port=0):

@@ -18,7 +18,7 @@ KEY = f"work-{'0' * 32}"
 
 
 class Pauses(list):
-    """The pauses that a client made, without real waiting; `then` is called with each of them."""
+    """The pauses that a client made, without real waiting; `on_pause` is called with each of them."""
 
     on_pause = staticmethod(lambda _seconds: None)
 

@@ -64,7 +64,7 @@ def open_context(roots, policy=None, *, in_process=True, on_model_failure="fail"
 
 @contextlib.contextmanager
 def create_context(base, policy=None, **options):
-    """Open a context over new roots under `get_base`; see `open_context`."""
+    """Open a context over new roots under `base`; see `open_context`."""
     with open_context(make_roots(base), policy, **options) as context:
         yield context
 

@@ -1,9 +1,8 @@
 """Models that obey an injected text, for runs whose effects are checked afterwards.
 
 `HijackedModel` obeys every text that contains its `trigger`, whether it is the fact or the result of a tool:
-calls
-that the text contains, paths that it mentions, wishes to read, delete, append and copy. It also copies the
-text, depending on its `greed`:
+calls that the text contains, paths that it mentions, wishes to read, delete, append and copy. It also copies
+the text, depending on its `write_target`:
 
 - `new`: into new entries, with the text as name and description, and with a forged origin
 - `owners`: into existing entries, or as their replacement

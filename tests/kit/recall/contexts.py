@@ -243,8 +243,8 @@ class EndlessSweep:
     """Sweeps that start with every second check of a root, and end only when cancelled.
 
     Attributes:
-        begun: set when one runs.
-        held: of each sweep, whether its root was still open at the end.
+        started: set when one runs.
+        root_was_open: of each sweep, whether its root was still open at the end.
     """
 
     def __init__(self, monkeypatch):

@@ -1,5 +1,4 @@
-"""Generate `docs/http.md` from the operations, their models and the error codes; the prose is in
-`build_page.md`.
+"""Generate `docs/http.md` from the operations, their models and the error codes; the prose is in `page.md`.
 
 The rows of codes in `docs/acp.md` are generated too.
 
@@ -45,7 +44,8 @@ pending and running tasks of a workspace | {lane.MAX_PENDING}, of which {lane.MA
 retained tasks of a workspace | {lane.MAX_RECORDS}; \
 the oldest of the token with most tasks are removed, except while their Idempotency-Key is valid
 a recall | {core.RECALL_SECONDS:.0f} s from its start
-concurrent recalls | {core.MAX_RECALLS}; half of them per client token; {core.RECALL_RESERVE} reserved for the owner
+concurrent recalls | {core.MAX_RECALLS}; half of them per client token; \
+{core.RECALL_RESERVE} reserved for the owner
 a wait for a free recall slot | {core.SLOT_WAIT_SECONDS:.0f} s, then the response is `busy`
 a task | {runner.BACKSTOP_SECONDS:.0f} s from its start
 concurrent connections | {guard.MAX_CONNECTIONS}, or half of the available descriptors; \

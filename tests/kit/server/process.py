@@ -62,7 +62,7 @@ class EventReader:
 
     Attributes:
         last_id: of the last event that was read, including events without data.
-        seen: every event until now.
+        events: every event until now.
     """
 
     def __init__(self, response):
@@ -304,10 +304,10 @@ class DaemonProcess(DaemonRequests):
 
 
 class PausableModel:
-    """A language model on a socket of the loopback; it behaves as `mind`, unless it is paused.
+    """A language model on a socket of the loopback; it responds as `behavior`, unless it is paused.
 
     Attributes:
-        mind: from a request to a thought, see `kit.agent.simulated_models`; may be replaced at any time.
+        behavior: from a request to an intent, see `kit.agent.simulated_models`; may be replaced at any time.
         server: records the requests.
     """
 

@@ -53,7 +53,7 @@ class CatalogedRoot:
         return self.assessments.get(rel, Assessment(Trust.OWNER))
 
     def refresh(self, *, sweep=False, look=None):
-        """Refresh a view and return it; `asked` then contains only what was read for it."""
+        """Refresh a view and return it; `assessed_paths` then contains only what was read for it."""
         self.assessed_paths.clear()
         view = View(self.catalog, KEY, self.bound, self.assess, clock=self.clock)
         view.refresh(self.basis, look or ScanPlan(sweep=sweep))

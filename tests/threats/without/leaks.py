@@ -43,7 +43,8 @@ add_controls({
         "content.entry:_require_no_hidden_key": do_nothing}),
     "records": ("Events are not logged.", {"events:emit": do_nothing}),
     "own_homes": ("Files in a home are used, whoever wrote them.", {
-        "*policy.ownership:require_trusted": do_nothing, "*policy.ownership:check_owner_and_mode": do_nothing}),
+        "*policy.ownership:require_trusted": do_nothing,
+        "*policy.ownership:check_owner_and_mode": do_nothing}),
     "gated_words": ("Texts of a model are shown without a check.", {
         "*content.admission:find_rejecting_gate": do_nothing}),
     "shapes_of_paths": ("A path that a model requested is logged unchanged.", {

@@ -25,7 +25,8 @@ add_controls({
         "kernel.binding:BoundRoot.verify": do_nothing}),
     "folding": ("Names that differ only in case or normalization are different.", {
         "policy.load:find_failure": do_nothing, "*kernel.path:fold": return_argument}),
-    "lookalike_names": ("A name may look like a reserved one.", {"*policy.grammar:find_lookalike": do_nothing}),
+    "lookalike_names": ("A name may look like a reserved one.", {
+        "*policy.grammar:find_lookalike": do_nothing}),
     "grammar_escapes": ("The grammar detects no escapes: `..`, NUL, drives and absolute paths.", {
         "kernel.path:_find_escape": do_nothing}),
     "grammar_names": ("Any segment is a valid name.", {"*kernel.path:find_segment_problem": do_nothing}),

@@ -14,13 +14,15 @@ add_controls({
     "meaning_policy": ("Search by meaning finds entries that the policy hides.", {
         "recall.root_reader:RootReader.can_display": return_true}),
     "meaning_gates": ("Search by meaning finds withheld entries.", {
-        "*content.admission:find_withholding_gate": do_nothing, "recall.reading:find_display_gate": do_nothing}),
+        "*content.admission:find_withholding_gate": do_nothing,
+        "recall.reading:find_display_gate": do_nothing}),
     "meaning_expiry": ("Search by meaning finds expired entries.", {
         "recall.semantic_search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
     "related_policy": ("A run sees related entries that its policy hides.", {
         "recall.root_reader:RootReader.can_display": return_true}),
     "related_gates": ("A run sees related entries that a gate withholds.", {
-        "*content.admission:find_withholding_gate": do_nothing, "recall.reading:find_display_gate": do_nothing}),
+        "*content.admission:find_withholding_gate": do_nothing,
+        "recall.reading:find_display_gate": do_nothing}),
     "related_trust": ("A run sees related entries of any trust.", {
         "operations.related:_is_visible_to_model": return_true}),
     "related_claims": ("A run makes no claim on the related entries that it saw.", {

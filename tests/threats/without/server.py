@@ -23,7 +23,8 @@ add_controls({
     "redaction": ("Log events are not redacted.", {
         "events:_redact": lambda _logger, _method, event: event}),
     "bare_spans": ("A span contains all given attributes.", {
-        "events:_filter_attributes": lambda fields: [each for each in fields.items() if each[1] is not None]}),
+        "events:_filter_attributes":
+            lambda fields: [each for each in fields.items() if each[1] is not None]}),
     "foreign_logs": ("Log messages of other libraries are passed on.", {
         "server.service:_JsonFormatter.format": logging.Formatter.format}),
     "fresh_nonces": ("A client always sends the same nonce.", {

@@ -33,7 +33,8 @@ add_controls({
         "store.review:PendingChange.compute_digest": lambda *_: ANY}),
     "marked_lines": ("The text of a review is shown unmarked.", {
         "store.review:_format_diff": lambda _before, after: after}),
-    "withheld_text": ("Text of other authors passes no gate.", {"*content.admission:find_withholding_gate": do_nothing}),
+    "withheld_text": ("Text of other authors passes no gate.", {
+        "*content.admission:find_withholding_gate": do_nothing}),
     "overlaps": ("An undo ignores later changes of its files.", {
         "operations.review:_is_unchanged_since": return_true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),

@@ -36,7 +36,8 @@ add_controls({
     "forget_limit": ("A forget may remove any number of entries.", {
         "operations.forget:_find_excess": do_nothing}),
     "answer_between_options": ("A model's answer may be partly invalid.", {
-        "agent.questions:_parse_ids": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
+        "agent.questions:_parse_ids":
+            lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
     "dream_share": ("A dream may change any number of entries.", {
         "operations.findings:ChangeAllowance.reserve": lambda _, wanted: wanted}),
     "words_of_the_entries": ("A model may add words to merged entries.", {

@@ -28,7 +28,8 @@ def roll_back_nothing(intent, *_):
 # fmt: off
 add_controls({
     "names_as_text": ("The name of an entry passes no gate.", {
-        "content.admission:read_name_as_text": lambda _rel: "", "content.admission:_find_path_gate": do_nothing,
+        "content.admission:read_name_as_text": lambda _rel: "",
+        "content.admission:_find_path_gate": do_nothing,
         "*content.admission:find_name_gate": do_nothing}),
 }, in_workers=True)
 add_controls({
@@ -43,7 +44,8 @@ add_controls({
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_DIRECTORY_MODE": 0o777,
         "policy.ownership:_PRIVATE": 0o777}),
     "judged_paths": ("The judge does not validate the paths of a change set.", {
-        "kernel.change:canonicalise": lambda text, _: forge_path(text.split("/")[0], text[text.find("/") + 1:]),
+        "kernel.change:canonicalise":
+            lambda text, _: forge_path(text.split("/")[0], text[text.find("/") + 1:]),
         "*kernel.judge:check_paths": do_nothing}),
     "judged_budgets": ("The judge does not check the budgets of a change set.", {
         "sandbox.sandbox:check_budgets": do_nothing}),

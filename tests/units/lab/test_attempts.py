@@ -253,8 +253,10 @@ def test_outcome_is_judged_by_active_layers():
 def test_without_openat2_seccomp_is_not_expected_to_stop_paths():
     both, seccomp = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP}, {FenceLayer.SECCOMP}
     for name in ("read-outside", "read-dotdot", "read-link", "create"):
-        old, new = ([judge_outcome(ATTEMPTS[name], DONE, each, 5, has_openat2=has) for each in (both, seccomp)]
-                    for has in (False, True))  # fmt: skip
+        old, new = (
+            [judge_outcome(ATTEMPTS[name], DONE, each, 5, has_openat2=has) for each in (both, seccomp)]
+            for has in (False, True)
+        )
         assert [each.why for each in old] == ["landlock should stop it", "only landlock stops it"]
         assert [each.verdict for each in old] == [Verdict.NOT_STOPPED, Verdict.OPEN]
         assert [each.verdict for each in new] == [Verdict.NOT_STOPPED] * 2

@@ -61,9 +61,8 @@ def test_entry_cannot_close_the_fence_or_start_another_bullet(entries, budget):
     lines = [line for line in inside.splitlines() if not line.startswith("  ") and line]
     assert len(lines) == len(displayed.entries)
     for title, one in zip(lines, entries, strict=False):
-        assert title.startswith(
-            f"- {one.path} (trust: {one.trust}, {one.at[:10]}, {format_age(datetime.fromisoformat(one.at), NOW)}): "
-        )
+        age = format_age(datetime.fromisoformat(one.at), NOW)
+        assert title.startswith(f"- {one.path} (trust: {one.trust}, {one.at[:10]}, {age}): ")
 
 
 def test_block_declares_its_content_as_data():

@@ -245,7 +245,8 @@ class SavedFile:
 
     @property
     def _stem(self) -> str:
-        return f"{self.tool}-{self.configured_path.name.lstrip('.')}-{digest(os.fsencode(self.configured_path))[:8]}"
+        path = self.configured_path
+        return f"{self.tool}-{path.name.lstrip('.')}-{digest(os.fsencode(path))[:8]}"
 
     def save(self, path: Path, before: bytes | None, after: bytes, created: list[CreatedDirectory]) -> None:
         """Save the previous content of a file, and the digest of the new one, to detect later changes.
@@ -299,7 +300,7 @@ class SavedFile:
         return [CreatedDirectory(*each) for each in found if _is_created_directory(each)]
 
     def list_unused_directories(self) -> list[CreatedDirectory]:
-        """Return the directories that are unused after `drop`; all of them if setup removed the file."""
+        """Return the directories that are unused after a removal; all of them if setup removed the file."""
         return (
             self.list_directories()
             if self._read_record().get("removing") is True

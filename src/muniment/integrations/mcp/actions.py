@@ -215,13 +215,12 @@ class CommitsSince:
         self._place, self._number = context, number
 
     def read_changes(self) -> list[str] | None:
-        """Return the paths of entries that changed since the last call, at most `PAGE_ENTRIES`; None: no
-        change.
+        """Return the paths of entries that changed since the last call, at most `PAGE_ENTRIES`, or None.
 
         If a recall may not return a changed entry, its path is omitted (M1).
 
         Raises:
-            MunimentError: as `place`; or the ledger cannot be read.
+            MunimentError: as `context`; or the ledger cannot be read.
 
         Cost: a query, one for each root, and one more for each commit.
         """

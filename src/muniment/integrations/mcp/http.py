@@ -68,9 +68,7 @@ BACKEND: Final = "mcp"
 
 
 async def handle_request(core: DaemonCore, call: Call, body: bytes) -> Response:
-    """Handle a request, see `McpSessions.handle_request`; the first one creates the sessions of the
-    daemon.
-    """
+    """Handle a request as `McpSessions.handle_request`; the first one creates the daemon's sessions."""
     if not isinstance(core.mcp, McpSessions):
         core.mcp = McpSessions(core)
     return await core.mcp.handle_request(call, body)

@@ -228,7 +228,7 @@ class McpPipe:
         await self._send_to_host(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
     async def _exchange(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
-        """Send a message as `_sent`, and restart the session if the daemon does not know it (Q3)."""
+        """Send a message as `_send`, and restart the session if the daemon does not know it (Q3)."""
         for is_retry in (False, True):
             session = self._session
             try:
@@ -263,7 +263,7 @@ class McpPipe:
             pause = min(pause * 2, LAST_PAUSE)
 
     async def _send_only(self, method: str, message: Message | None) -> None:
-        """Send a message and ignore its responses; raise as `_sent`."""
+        """Send a message and ignore its responses; raise as `_send`."""
         async with aclosing(self._send(method, message)) as messages:
             async for _ in messages:
                 pass
@@ -359,7 +359,7 @@ class _NoResponse(Exception):
 
     Attributes:
         error: of JSON-RPC.
-        is_forgotten: the daemon does not know the session.
+        is_unknown_session: the daemon does not know the session.
     """
 
     is_unknown_session = False

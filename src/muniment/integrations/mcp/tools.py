@@ -188,8 +188,8 @@ class HistoryCall(McpCall):
 
     tool, title, response_type, is_read_only = "history", "History of an entry", HistoryAnswer, True
     tool_description = (
-        f"List the committed changes, newest first, at most {MAX_HISTORY_STEPS} steps: which task did what to "
-        "which file, and when."
+        f"List the committed changes, newest first, at most {MAX_HISTORY_STEPS} steps: which task did what "
+        "to which file, and when."
     )
 
     path: str = Field(

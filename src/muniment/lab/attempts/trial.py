@@ -69,8 +69,7 @@ def create_targets(parent: Path | None = None) -> Iterator[tuple[int, dict[str, 
 
     Yields:
         The root of the workers, a descriptor; and the fields of `Targets` by name, except the processes of
-        the
-        trial, `root` and `connection`.
+        the trial, `root` and `connection`.
 
     Raises:
         OSError: the targets cannot be created.
@@ -193,7 +192,7 @@ class AttemptFinding:
 
     Attributes:
         outcome: `DONE`, an errno, a signal, or the name of another error; empty without one.
-        why: the reason for any verdict except `HELD`.
+        why: the reason for any verdict except `STOPPED`.
     """
 
     attempt: Attempt
@@ -245,9 +244,7 @@ def judge_outcome(
 def _judge_success(
     attempt: Attempt, expected_layers: Collection[FenceLayer], *, has_openat2: bool
 ) -> tuple[Verdict, str]:
-    """Return the verdict on a success, and why; `expected_layers`: active layers that should have stopped
-    it.
-    """
+    """Return the verdict on a success, and why; `expected_layers`: the active ones that should stop it."""
     if expected_layers:
         return Verdict.NOT_STOPPED, f"{' and '.join(sorted(expected_layers))} should stop it"
     if attempt.is_residual:

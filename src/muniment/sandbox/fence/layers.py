@@ -11,9 +11,8 @@ In this order, since each step removes what the later ones do not need:
 7. `SECCOMP`: only the system calls that serving needs.
 
 - F1 a layer that `set_up_fence` does not report as missing is in force. Each is requested; all but `mdwe`
-  are also
-  tried once, read back, or confirmed from outside (`evidence.py`). So a kernel that accepts a call without
-  effect is detected.
+  are also tried once, read back, or confirmed from outside (`evidence.py`). So a kernel that accepts a call
+  without effect is detected.
 - F2 an unavailable layer is reported with its errno, and the other layers are still set up. A caller that
   requires more ends the worker before it receives any data (`muniment.sandbox.sandbox`).
 - F3 native code cannot remove a layer.

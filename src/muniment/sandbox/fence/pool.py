@@ -76,8 +76,8 @@ class ZygoteProcess:
 
     Attributes:
         pid: process id.
-        hired: number of workers requested.
-        live: number of requested workers that have not ended.
+        requested_count: number of workers requested.
+        live_count: number of requested workers that have not ended.
 
     Raises:
         WorkerLost: it could not be started.
@@ -295,12 +295,7 @@ class Worker:
     """
 
     def __init__(
-        self,
-        pid: int,
-        pidfd: int,
-        sock: socket.socket,
-        report: socket.socket,
-        on_end: Callable[[bool], None],
+        self, pid: int, pidfd: int, sock: socket.socket, report: socket.socket, on_end: Callable[[bool], None]
     ) -> None:
         self.pid = pid
         self._pidfd, self._sock, self._report = pidfd, sock, report

@@ -63,7 +63,7 @@ class Overlay:
         return root.read_bytes(path)
 
     def read(self, path: CanonicalPath) -> bytes:
-        """Return the bytes of `path` as the run sees it; raise as `on_disk`."""
+        """Return the bytes of `path` as the run sees it; raise as `read_disk`."""
         pending = self._pending.get(path)
         return pending.after or b"" if pending else self.read_disk(path)
 
@@ -76,7 +76,7 @@ class Overlay:
         """Return the digest that a write of `path` would replace; None for a new file.
 
         Raises:
-            NotAFile, Unreadable, TooLarge, PathEscape: as `on_disk`.
+            NotAFile, Unreadable, TooLarge, PathEscape: as `read_disk`.
         """
         pending = self._pending.get(path)
         if pending:
@@ -165,8 +165,7 @@ class Overlay:
         """Yield every file under `directory`, depth first in order of names.
 
         Skips directories that `may_enter` declines, that cannot be listed, that vanish meanwhile or are a
-        mount
-        or link.
+        mount or link.
         """
         try:
             children = self.list_children(directory)

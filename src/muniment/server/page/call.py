@@ -36,8 +36,8 @@ class PageCall(Call):
 
     Attributes:
         session: session of the browser; None: not signed in.
-        back: the view that contains the submitted form; empty: no form was sent.
-        written: the text that the user wrote in that form.
+        return_url: the view that contains the submitted form; empty: no form was sent.
+        entered_text: the text that the user wrote in that form.
     """
 
     core: DaemonCore
@@ -58,7 +58,7 @@ class PageCall(Call):
         return self.request.query_params.get(name, "")
 
     async def form(self) -> dict[str, str]:
-        """Return the fields of a submitted form, and store the user's text in `written`.
+        """Return the fields of a submitted form, and store the user's text in `entered_text`.
 
         Raises:
             HttpProblem: the body is not a form, or too large.
