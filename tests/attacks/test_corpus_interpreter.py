@@ -154,7 +154,7 @@ def test_write_of_a_denied_call_or_extra_file_is_found(tmp_path):
     class Untidy(NaiveTools):
         def commit(self):
             (self.stage.get_scope_path("user") / ".a.md.tmp").touch()
-            (self.stage.scope("project") / "MEMORY.md").touch()
+            (self.stage.get_scope_path("project") / "MEMORY.md").touch()
             return super().commit()
 
     assert find_failures(tmp_path / "untidy", CORPUS.cases["ok-edit"], Untidy) == [

@@ -79,7 +79,7 @@ def make_facts():
 
 def judge_changes(roots, *changes, policy=None):
     """Return the judgement of the changes for any caller, with gates that accept everything."""
-    ports = {"gates": lambda _: None, "root_info": make_facts(), "known": lambda *_: False}
+    ports = {"gates": lambda _: None, "root_info": make_facts(), "is_known": lambda *_: False}
     return judge(ChangeSet(changes), policy or parse_rules(), roots, **ports)
 
 
@@ -306,7 +306,7 @@ def test_change_that_varies_between_reads_is_rejected(unchanged_ground):
     with pytest.raises(TypeError):
         seal_index_files([Mock(spec=IndexFile)])
     changes = [FileChange(NEW, None, b"new\n")]
-    ports = {"gates": lambda _: None, "root_info": make_facts(), "known": lambda *_: False}
+    ports = {"gates": lambda _: None, "root_info": make_facts(), "is_known": lambda *_: False}
     honest = judge(ChangeSet(changes), parse_rules(), unchanged_ground.roots, **ports)
     changes[0] = FileChange(TOPIC, None, EVIL)
     assert [each.path for each in honest.change_set.changes] == [NEW]
@@ -677,7 +677,7 @@ def test_change_reinitialized_by_a_caller_has_no_effect(store_bench):
         FileChange(NEW, None, b"new\n"),
         IndexFile(make_path("user", "MEMORY.md"), Precondition.ABSENT, b"x\n"),
     )
-    ports = {"gates": reinitialize, "facts": make_facts(), "known": lambda *_: False}
+    ports = {"gates": reinitialize, "root_info": make_facts(), "known": lambda *_: False}
     with lock_all(store_bench) as locks:
         temporary = partial(get_temporary_name, new_token())
         honest, made = judge(ChangeSet((mine,)), parse_rules(), locks, **ports), seal_index_files([index])

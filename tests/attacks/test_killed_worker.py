@@ -47,9 +47,9 @@ class FragileConnection:
     exchange_begun: bool = False  # the kill came during the commit
     over: list[int] = field(default_factory=list)
 
-    def spawn(self, roots, patience):
+    def spawn_worker(self, roots, patience):
         """Spawn a worker with such a connection, in place of the zygote."""
-        self.worker = worker = self.zygote.spawn(roots, patience)
+        self.worker = worker = self.zygote.spawn_worker(roots, patience)
         self.sock, worker._channel._sock = worker._channel._sock, self
         self.over.append(os.pidfd_open(worker.pid))
         self.kill_if_due()

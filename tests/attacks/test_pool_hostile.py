@@ -35,7 +35,7 @@ def worker(zygote):
 def check_over(worker):
     """Check that every further exchange is rejected."""
     catch_error(WorkerLost, send_command, worker, "echo", match="has ended")
-    catch_error(WorkerLost, worker.receive, max_body=0, patience=make_deadline(), match="has ended")
+    catch_error(WorkerLost, worker.receive, max_body=0, deadline=make_deadline(), match="has ended")
     return True
 
 

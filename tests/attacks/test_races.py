@@ -176,5 +176,5 @@ def test_racing_commit_is_whole_or_absent_and_inside(ground, mode, target_name):
             ground.answers.append(subject.close())
     assert swap.exchanges >= EXCHANGES
     assert ground.find_problems(before, written=True) == []
-    found = (ground.stage.scope("user") / "top" / "mid").glob("new-*.md")
+    found = (ground.stage.get_scope_path("user") / "top" / "mid").glob("new-*.md")
     assert {f"user/top/mid/{path.name}" for path in found} - unknown == committed - unknown

@@ -153,11 +153,11 @@ class LyingJournal:
     def abandon(self, _number, _scopes, _recovered=None):
         return_or_raise(self.errors.get("abandon"))
 
-    def unfinished(self, _scopes):
+    def list_unfinished(self, _scopes):
         return_or_raise(self.errors.get("unfinished"))
         return self.intents
 
-    def knows(self, _path, _of):
+    def is_known(self, _path, _of):
         return return_or_raise(self.known)
 
 
@@ -209,7 +209,7 @@ class HonestJournal:
 
         self.step("abandon", act)
 
-    def unfinished(self, scopes):
+    def list_unfinished(self, scopes):
         def act():
             intents = [
                 Intent(number, *file_content)
@@ -219,7 +219,7 @@ class HonestJournal:
 
         return self.step("unfinished", act)
 
-    def knows(self, path, of):
+    def is_known(self, path, of):
         return self.step("knows", lambda: (path.text, of) in self.known)
 
 

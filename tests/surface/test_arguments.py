@@ -299,7 +299,7 @@ def test_acp_arguments_get_answers_that_name_them(tmp_path):
 def test_library_arguments_get_answers_that_name_them(open_memory):
     library = open_memory()
     (path,) = library.remember(f"{FACT} {HALF}").files_touched
-    assert "\ufffd" in library.context.read_file(library.context.path(path)).decode()
+    assert "\ufffd" in library.context.read_file(library.context.resolve_path(path)).decode()
     for limit in (None, 5, 5.0):
         assert [each.path for each in library.recall(FACT, limit=limit, budget=None).entries] == [path]
     check_argument_errors(library)

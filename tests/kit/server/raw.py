@@ -183,7 +183,7 @@ class LocalDaemon(DaemonRequests):
 
     def count_connections(self):
         """Return the number of open connections."""
-        return len(self.daemon._server.server_state.count_connections)
+        return len(self.daemon._server.server_state.connections)
 
     @cached_property
     def guard(self):

@@ -126,7 +126,7 @@ class CatalogedRoot:
                 {rowid for (rowid,) in self.catalog.rows(f"SELECT {rows}")}
                 for rows in ("rowid FROM text", "id FROM entry WHERE readable")
             ),
-            "complete": (view.complete, True),
+            "complete": (view.is_complete, True),
         }
         return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
 

@@ -152,7 +152,7 @@ class FaultyProcess:
             raise ProcessKilled
         self.calls += 1
         for deed, rel in self.peers.get(self.calls, ()):
-            self.disk.peer(deed, rel)
+            self.disk.act_as_peer(deed, rel)
         kind, what = (
             self.faults.get(self.calls, (None, None)) if self.always is None else ("once", self.always)
         )
@@ -396,7 +396,7 @@ def find_problems(disk):
     yield from (f"a temporary name: {rel}" for rel in files if ".muniment-" in rel)
     wanted = AFTER if disk.done else {rel: BEFORE.get(rel) for rel in AFTER}
     for rel, content in wanted.items():
-        if rel not in disk.edited and files.get(rel) != content:
+        if rel not in disk.edited_paths and files.get(rel) != content:
             yield f"incomplete: {rel}"
     yield from (f"lost: {content!r}" for content in disk.expected_texts if content not in files.values())
     if disk.done:
@@ -404,7 +404,7 @@ def find_problems(disk):
     for (rel, content), (name, text) in itertools.product(files.items(), AFTER.items()):
         if text is not None and content.startswith(text[:8]) and name not in disk.sources:
             yield f"raised: {rel} contains text of an agent without provenance"
-    if "new/deep.md" not in disk.edited and (disk.base / "new").is_dir():
+    if "new/deep.md" not in disk.edited_paths and (disk.base / "new").is_dir():
         yield "a directory remains"
 
 

@@ -101,7 +101,7 @@ def test_doctor_without_layers_reports_all_missing(doctor, fake_findings, cli, m
     assert all(each["advice"] and not each["holds"] for each in document["layers"])
     assert all(each["verdict"] == "open" for each in document["attempts"])
     old = replace(inspect_system(), landlock_abi=3)
-    monkeypatch.setattr("muniment.lab.attempts.offer.look_around", lambda: old)
+    monkeypatch.setattr("muniment.lab.attempts.offer.inspect_system", lambda: old)
     assert "open: Landlock ABI 3 does not support TCP" in doctor()
 
 

@@ -87,7 +87,7 @@ def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     assert cli.run_for_lines("why", "project/hand.md") == [by_hand]
     del roots["project"]
     for line in ("undo task-9", "why user/never.md", "why project/x.md", "show project/x.md@task-1"):
-        assert cli.failure(*line.split()) == "not_found"
+        assert cli.run_for_error_code(*line.split()) == "not_found"
 
 
 def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkeypatch):
@@ -107,7 +107,7 @@ def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkey
     output = {"path": path, "content": before, "task": task}
     assert cli.run_for_document("show", f"{path}@{task}") == output
     for shown, code in ((f"{path}@other", "not_found"), (f"team/x.md@{task}", "refused")):
-        assert cli.failure("show", shown) == code
+        assert cli.run_for_error_code("show", shown) == code
     cli("undo", second_task)
     undone = cli.run_for_document("undo", task)["task_id"]
     output = cli("why", path).stdout
@@ -131,12 +131,12 @@ def test_review_is_listed_shown_and_approved_by_digest(cli, roots, home):
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
     assert cli("review", "show", review).stdout.endswith(f"digest {review_digest}\n")
     assert cli.run_for_document("review", "show", review)["digest"] == review_digest
-    assert cli.failure("review", "approve", review, "--digest", "0" * 64) == "review_changed"
+    assert cli.run_for_error_code("review", "approve", review, "--digest", "0" * 64) == "review_changed"
     undo_line = f"  to undo it: muniment undo approve:{review}"
     lines = cli.run_for_lines("review", "approve", review, "--digest", review_digest)
     assert lines == ["approved (new): user/n.md", undo_line]
     assert (roots["user"] / "n.md").read_text() == "waits\n"
-    assert cli.failure("review", "approve", review, "--yes") == "review_closed"
+    assert cli.run_for_error_code("review", "approve", review, "--yes") == "review_closed"
     assert cli("undo", f"approve:{review}").exit_code == 0
     assert not (roots["user"] / "n.md").exists()
 
@@ -171,8 +171,8 @@ def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_pat
     assert (done["status"], done["changes"]) == ("approved", [{"path": "user/n.md", "kind": "create"}])
     review, _ = make_pending_review(roots, home, "other\n")
     assert cli.run_for_lines("review", "reject", review) == [f"rejected: {review}; nothing was written"]
-    assert cli.failure("review", "reject", review) == "review_closed"
-    assert cli.failure("review", "show", "rzzzzzz") == "not_found"
+    assert cli.run_for_error_code("review", "reject", review) == "review_closed"
+    assert cli.run_for_error_code("review", "show", "rzzzzzz") == "not_found"
 
 
 # -- audit ---------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def test_audit_verifies_chain_and_stored_head(cli, saved_fact, home, tmp_path):
     assert (record["kind"], record["task"]) == ("commit", task)
     for content in (b"", b"no head\n", b"\xff\n", b"x" * 2000):
         bad = write_file(tmp_path, "bad", content)
-        assert cli.failure("audit", "verify", "--head-file", bad) == "config_invalid"
-    assert cli.failure("audit", "verify", "--head-file", tmp_path / "none") == "config_invalid"
+        assert cli.run_for_error_code("audit", "verify", "--head-file", bad) == "config_invalid"
+    assert cli.run_for_error_code("audit", "verify", "--head-file", tmp_path / "none") == "config_invalid"
     with State(home / "state") as state, state.ledger.transaction() as connection:
         connection.execute("UPDATE record SET body = '{}'")
     problem = "record 1: its body was changed"
@@ -234,11 +234,11 @@ def test_erase_shows_plan_and_applies_it_only_with_yes(cli, saved_fact, roots, h
     )
     assert "not covered: " in done
     assert not (roots["user"] / path.removeprefix("user/")).exists()
-    assert cli.failure("show", f"{path}@{task}") == cli.failure("undo", task) == "erased"
+    assert cli.run_for_error_code("show", f"{path}@{task}") == cli.run_for_error_code("undo", task) == "erased"
     assert cli("audit", "verify").exit_code == 0
     assert "(erased)" in cli("audit", "show").stdout
     for more in ((), ("--yes",)):
-        assert cli.failure("erase", "user/none.md", *more) == "not_found"
+        assert cli.run_for_error_code("erase", "user/none.md", *more) == "not_found"
 
 
 def test_erase_lists_reviews_copies_and_older_versions(cli, saved_fact, roots, home):
@@ -268,7 +268,7 @@ def test_erase_verify_lists_remains_until_none_are_left(cli, saved_fact, roots, 
     lines = cli.run_for_lines("erase", "--verify", "-", stdin=FACT)
     assert lines[0] == "no remains found, except in existing entries"
     assert cli.run_for_document("erase", "--verify", text)["left"] == {}
-    assert cli.failure("erase", "--verify", tmp_path / "none") == "config_invalid"
+    assert cli.run_for_error_code("erase", "--verify", tmp_path / "none") == "config_invalid"
 
 
 def test_library_offers_ledger_operations(tmp_path, roots, home, saved_fact):

@@ -326,7 +326,7 @@ def test_interrupted_commits_are_rolled_back_and_repeatable(open_memory, recordi
         assert not [path for each in files.values() for path in each if ".muniment-" in path]
         assert task not in {step.task for step in memory.history()}
         result = memory.remember("The sluice opens at low water", task_id=task)
-        assert (result.is_repeated, memory.history()[0].task) == (False, task)
+        assert (result.repeated, memory.history()[0].task) == (False, task)
     assert not (old.roots["user"] / "brandneu").exists()
     assert not (old.roots["other user"] / "half").exists()
 

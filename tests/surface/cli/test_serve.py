@@ -265,11 +265,11 @@ def test_token_is_created_listed_and_revoked(cli):
         assert cli.run_for_lines("token", "revoke", name) == [f"revoked: {name}"]
     message = "no tokens except the owner's; to create one: muniment token add NAME"
     assert cli.run_for_lines("token", "list") == [message]
-    created = cli.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
+    created = cli.run_for_document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
     assert TOKEN.fullmatch(created.pop("token"))
     assert created == {"name": "editor", "clients": ["ide"], "trust": "external"}
-    assert cli.document("token", "list") == {"tokens": [created]}
-    assert cli.document("token", "revoke", "editor")["status"] == "revoked"
+    assert cli.run_for_document("token", "list") == {"tokens": [created]}
+    assert cli.run_for_document("token", "revoke", "editor")["status"] == "revoked"
     assert cli.failure("token", "revoke", "editor") == "not_found"
 
 
@@ -285,4 +285,4 @@ def test_invalid_token_is_rejected_with_advice(cli):
     ):
         (message,) = cli.run_for_lines("token", "add", name, *flags, code=1)
         assert re.fullmatch(rf"no token was created: {re.escape(reason)}.* \[config_invalid\]", message)
-    assert len(cli.document("token", "list")["tokens"]) == 1
+    assert len(cli.run_for_document("token", "list")["tokens"]) == 1

@@ -185,21 +185,21 @@ def other(reviewing_nodes):
     home = reviewing_nodes.create_home()
     at = home.nodes[0]
     fact = f"The user keeps a {SECRET} in vault 7."
-    task = at.done("remember", {"content": fact, "scope": "user"})
+    task = at.run_task("remember", {"content": fact, "scope": "user"})
     review = at.get(f"{BASE}/review/{task['reviewId']}").json()
     approval = at.post(f"{BASE}/review/{task['reviewId']}/approve", {"digest": review["digest"]})
     assert approval.status_code == 200, approval.text
-    pending_task = at.done(
+    pending_task = at.run_task(
         "remember", {"content": fact.replace("7", "8"), "scope": "user"}, idempotency_key="theirs"
     )
     review = at.get(f"{BASE}/review/{pending_task['reviewId']}").json()
-    forget = at.done("forget", {"query": "no such thing as a wombat", "dryRun": True})
+    forget = at.run_task("forget", {"query": "no such thing as a wombat", "dryRun": True})
     (entry,) = at.post(f"{BASE}/recall", {"query": fact}).json()["entries"]
     names = HomeNames(
         home=home.name,
         remember=task["taskId"],
         forget=forget["taskId"],
-        dream=at.done("dream", {})["taskId"],
+        dream=at.run_task("dream", {})["taskId"],
         review=pending_task["reviewId"],
         digest=review["digest"],
         entry=entry["id"],
@@ -279,7 +279,7 @@ def test_node_token_belongs_to_no_home(reviewing_nodes, other):
 
 def test_metrics_are_for_node_operator_only(reviewing_nodes):
     home = reviewing_nodes.create_home()
-    assert home.nodes[0].problem("GET", "/metrics") == (403, "owner_required")
+    assert home.nodes[0].request_problem("GET", "/metrics") == (403, "owner_required")
 
 
 def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
@@ -287,9 +287,9 @@ def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
     one, other = reviewing_nodes.create_home(), reviewing_nodes.create_home()
     first_token = reviewing_nodes.add_client(one, "editor", "editor-1", trust=Trust.EXTERNAL)
     second_token = reviewing_nodes.add_client(other, "editor", "editor-2")
-    assert one.nodes[0].problem("GET", f"{BASE}/tasks", client="editor-1") == (200, None)
+    assert one.nodes[0].request_problem("GET", f"{BASE}/tasks", client="editor-1") == (200, None)
     for token, client in ((first_token, "editor-2"), (second_token, "editor-1")):
-        assert one.nodes[0].problem("GET", f"{BASE}/tasks", token=token, client=client) == (
+        assert one.nodes[0].request_problem("GET", f"{BASE}/tasks", token=token, client=client) == (
             400,
             "invalid_client_id",
         )
@@ -305,4 +305,4 @@ def test_mcp_is_not_served_for_a_home(reviewing_nodes):
     home = reviewing_nodes.create_home()
     for at in home.nodes:
         for body in ({"jsonrpc": "2.0", "id": 1, "method": "initialize"}, {}):
-            assert at.problem("POST", "/mcp", body) == (404, "not_found")
+            assert at.request_problem("POST", "/mcp", body) == (404, "not_found")

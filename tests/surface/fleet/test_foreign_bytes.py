@@ -19,7 +19,7 @@ class Copy:
     def __init__(self, nodes):
         self.nodes, self.create_home = nodes, nodes.create_home()
         self.writes, self.reads = self.create_home.nodes
-        self.task = self.writes.done("remember", {"content": FACT, "scope": "user"})
+        self.task = self.writes.run_task("remember", {"content": FACT, "scope": "user"})
         self.wait_until_idle()
         assert self.reads.recalled(QUERY)
         self.user = nodes.nodes[1].memory(self.home.name) / "user"

@@ -39,7 +39,7 @@ def busy_home(slow_nodes, model):
     """Create a home with one entry and a task that runs on some node."""
     home = slow_nodes.create_home()
     model.resume()
-    done = home.nodes[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
+    done = home.nodes[0].run_task("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     assert done["status"] == "completed", done
     home.path = done["result"]["filesTouched"][0]
     request_count = len(model.server.requests)
@@ -125,7 +125,7 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
 
 def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
     home = slow_nodes.create_home()
-    home.nodes[0].done("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
+    home.nodes[0].run_task("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     for at in home.nodes:
         assert at.recalled(f"Who has seen a {SECRET_WORD}?")
     homes.remove_home(slow_nodes.base.owner, home.name)
@@ -166,7 +166,7 @@ def test_revoked_token_ends_event_stream(slow_nodes):
     """The home has no activity; otherwise the next event would check the token."""
     home = slow_nodes.create_home()
     token = slow_nodes.add_client(home, "client")
-    at = slow_nodes.at(1, token)
+    at = slow_nodes.open_requests(1, token)
     has_ended = threading.Event()
 
     def follow():
@@ -190,7 +190,7 @@ def test_revoked_token_ends_event_stream(slow_nodes):
 
 def test_revoked_token_ends_long_poll(busy_home, model, slow_nodes):
     token = slow_nodes.add_client(busy_home, "waiting")
-    at = slow_nodes.at(1 - busy_home.runs_on, token)
+    at = slow_nodes.open_requests(1 - busy_home.runs_on, token)
     with ThreadPoolExecutor(1) as threads:
         task_id = at.remember("The user likes walking in the hills.")
         answer = threads.submit(at.get, f"{BASE}/remember/{task_id}", prefer="wait=60")

@@ -34,7 +34,7 @@ def lease_to_other_node(nodes, home):
 
 def test_owner_of_leased_home_leaves_places_to_others(two_nodes):
     home, other = two_nodes.create_home(), two_nodes.create_home()
-    done = home.nodes[0].done("remember", {"content": "The user prefers tea over coffee."})
+    done = home.nodes[0].run_task("remember", {"content": "The user prefers tea over coffee."})
     core = two_nodes.nodes[0].node
 
     def undo():

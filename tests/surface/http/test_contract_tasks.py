@@ -297,7 +297,7 @@ def test_repeated_idempotency_key_returns_same_task(blocked_daemon, model):
         assert second.headers["idempotency-replayed"] == "true"
         assert second.headers["location"] == first.headers["location"]
         model.resume()
-        blocked_daemon.wait(first.json()["taskId"])
+        blocked_daemon.wait_for_task(first.json()["taskId"])
     assert "idempotency-replayed" not in first.headers
     assert len(blocked_daemon.get(f"{BASE}/tasks", token=blocked_daemon.client).json()["tasks"]) == 1
     assert (
@@ -305,7 +305,7 @@ def test_repeated_idempotency_key_returns_same_task(blocked_daemon, model):
         == "idempotency_mismatch"
     )
     assert send().json()["taskId"] != first.json()["taskId"]
-    blocked_daemon.wait(others[-1])
+    blocked_daemon.wait_for_task(others[-1])
     secret = [fill_example("The deploy token is ghp_{a62:36}", seed) for seed in (1, 1, 2)]
     answers = [
         blocked_daemon.post(f"{BASE}/remember", {"content": each}, idempotency_key="k2") for each in secret

@@ -35,7 +35,7 @@ def test_commit_event_is_streamed_once_in_order(model_daemon):
         follower.read_to_start()
         fact = model_daemon.remember("The user prefers to be unheard", scope="user")
         empty_forget = model_daemon.submit("forget", {"query": "rumours nobody heard"})
-        seen = follower.until(until_ended(fact, empty_forget))
+        seen = follower.read_until(until_ended(fact, empty_forget))
     (changed,) = [event for event in seen if event.type == "memory_changed"]
     expected = {"scope": "managed", "source": "workspace_memory_remember", "taskId": fact}
     expected["touchedScopes"] = ["user"]
@@ -48,7 +48,7 @@ def test_commit_event_is_streamed_once_in_order(model_daemon):
     assert turns == [common | {"turn": 1, "tool": "grep"}, common | {"turn": 2, "tool": "write_file"}]
     assert "unheard" not in json.dumps([each.document for each in seen])
     with model_daemon.follow_events(cursor=start) as follower:
-        whole = follower.until(until_ended(empty_forget))
+        whole = follower.read_until(until_ended(empty_forget))
     assert [event.id for event in whole] == [f"{start[:-2]}-{number + 1}" for number in range(len(whole))]
 
 
@@ -59,7 +59,7 @@ def test_task_event_goes_to_its_client_and_change_to_all(daemon):
     marker, client_id = daemon.remember("The user prefers the end to the means"), {"client": "ann-id"}
     for view in {}, {"token": ann}, {"token": ann, **client_id}, client_id, {"token": ben}:
         with daemon.follow_events(cursor=start, **view) as follower:
-            seen = follower.until(lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker))
+            seen = follower.read_until(lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker))
         assert "privacy" not in str([each.document for each in seen])
         task_events = [each for each in seen if each.data["taskId"] == task_id]
         assert any(each.type == "task" for each in task_events) == (view.get("token") != ben)
@@ -81,13 +81,13 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
             task_ids[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
-        second_stream.until(until_ended(*task_ids.values()))
+        second_stream.read_until(until_ended(*task_ids.values()))
         query = {"query": "prefers project files to others"}
         found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (first, memory)]
         assert ["project/" in str(each) for each in found] == [False, True]
         forget = {"query": "user prefers files to others"}
         task_ids["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
-        second_stream.until(until_ended(task_ids["both"]))
+        second_stream.read_until(until_ended(task_ids["both"]))
         fact = {"content": "This project is the first one", "scope": "project"}
         assert daemon.request_problem("POST", f"{BASE}/remember", fact) == (400, "workspace_required")
         second_events, own_task = second_stream.seen, daemon.post(f"{first}/remember", fact).json()["taskId"]
@@ -117,7 +117,7 @@ def test_only_canceller_sees_cancelled_status(model_daemon, model):
     model.release()
     for name, view in views.items():
         with model_daemon.follow_events(cursor=model_daemon.cursor(0), **view) as follower:
-            seen = follower.until(until_ended(*doomed.values()))
+            seen = follower.read_until(until_ended(*doomed.values()))
         for by, task_id in doomed.items():
             (last,) = [
                 each.data for each in seen if each.data["taskId"] == task_id and until_ended(task_id)(each)
@@ -155,7 +155,7 @@ def test_client_text_cannot_forge_an_event(daemon):
         source = {"trust": "owner", "ref": forged}
         task_ids = [daemon.remember(f"The user said {forged}", source=source)]
         task_ids.append(daemon.submit("forget", {"query": forged}))
-        seen = follower.until(until_ended(*task_ids))
+        seen = follower.read_until(until_ended(*task_ids))
     assert {event.data["taskId"] for event in seen} <= set(task_ids)
     assert "forged" not in json.dumps([event.document for event in seen])
     for end in ("\n", "\r", "\r\n", "\n\n", "\u2028", "\x85", "\x0b"):
@@ -195,7 +195,7 @@ def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch
         monkeypatch.setattr(tasks, "_SWEEP", 8)
         submit_forgets(8)
         with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
-            resync, seen = next(follower), follower.until(until_ended(submit_forgets(1)))
+            resync, seen = next(follower), follower.read_until(until_ended(submit_forgets(1)))
     assert (resync.type, resync.number, [event.number for event in seen]) == ("resync", 36, [37, 38, 39])
 
 
@@ -232,6 +232,6 @@ def test_slow_reader_uses_no_memory_and_gets_everything(start_daemon):
         daemon.wait_for_task(accepted[-1])
         assert int(memory_file.read_text().split()[1]) - before < (32 << 20) // resource.getpagesize()
         for follower in slow:
-            seen = follower.until(until_ended(accepted[-1]))
+            seen = follower.read_until(until_ended(accepted[-1]))
             assert set(accepted) <= {each.data["taskId"] for each in seen}
             assert len(seen) >= FACTS - 5

@@ -346,7 +346,7 @@ def test_slow_requests_of_one_token_block_no_one_else(blocked_daemon, model, mon
     tokens = blocked_daemon.client, blocked_daemon.add_client("two"), blocked_daemon.token
     blocked_daemon.remember("The user waits")
     tasks = {token: blocked_daemon.submit("dream", {}, token=token) for token in tokens}
-    build_request, limits = blocked_daemon.request, blocked_daemon.guard
+    build_request, limits = blocked_daemon.build_request, blocked_daemon.guard
     for shares, request in (
         (limits.in_progress, lambda token: build_request("POST", REMEMBER, body={1: "x"}, token=token)[:-5]),
         (limits.following, lambda token: build_request("GET", f"{BASE}/events", token=token)),
@@ -369,10 +369,10 @@ def test_revoked_token_is_unauthorized_on_open_connections(
         [exit_stack.enter_context(blocked_daemon.open_connection()) for _ in range(2)],
     )
     task = blocked_daemon.remember("The user waits", token=token)
-    request_bytes = blocked_daemon.request("GET", "/healthz", token=token)
+    request_bytes = blocked_daemon.build_request("GET", "/healthz", token=token)
     lines[0].send(request_bytes)
     assert lines[0].answer().status == 200
-    lines[1].send(blocked_daemon.request("GET", build_task_path(task), "Prefer: wait=60", token=token))
+    lines[1].send(blocked_daemon.build_request("GET", build_task_path(task), "Prefer: wait=60", token=token))
     waiting, follower = (
         blocked_daemon.guard.waiting,
         exit_stack.enter_context(blocked_daemon.follow(token=token)),
@@ -446,7 +446,7 @@ def test_broken_route_hides_exception_text(separate_daemon, monkeypatch, caplog)
     with separate_daemon.open_connection() as line:
         line.send(separate_daemon.build_request("GET", f"{BASE}/events"))
         assert line.read_answer().status == 200
-        assert [line.line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]
+        assert [line.read_line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]
         assert line.is_closed()
     log = "".join(caplog.messages)
     assert "canary" not in log
@@ -598,7 +598,7 @@ def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):
                 200,
             )
         assert opened.enter_context(checked_daemon.line()).is_closed()
-        assert all(line.line() for line in (newest, lines[2], lines[0]))
+        assert all(line.read_line() for line in (newest, lines[2], lines[0]))
 
 
 def test_data_after_final_answer_closes_connection(checked_daemon):
@@ -606,7 +606,7 @@ def test_data_after_final_answer_closes_connection(checked_daemon):
     with checked_daemon.line() as line:
         assert get_status(checked_daemon, line, f"{BASE}/events", "Connection: close") == 200
         line.send(b"garbage")
-        while b"HTTP/1.1" not in (text := line.line()) and text:
+        while b"HTTP/1.1" not in (text := line.read_line()) and text:
             pass
         assert text == b""
 

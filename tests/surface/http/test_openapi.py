@@ -112,7 +112,7 @@ def find_problems(schema, value, where="$"):
 
 def test_daemon_serves_openapi_document_with_valid_references(checked_daemon):
     answer = checked_daemon.ask("GET", "/openapi.json")
-    assert (answer.values("content-type"), answer.json) == (["application/json"], DOCUMENT)
+    assert (answer.get_header_values("content-type"), answer.json) == (["application/json"], DOCUMENT)
     assert str(checked_daemon.base) not in answer.body.decode()
     references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT)))
     assert references == {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
@@ -307,7 +307,7 @@ class Session:
         if answer.status == 304:
             assert answer.body == b""
             return
-        (media_type,) = answer.values("content-type")
+        (media_type,) = answer.get_header_values("content-type")
         (schema,) = [schema for name, schema in described.items() if media_type.startswith(name)]
         if media_type in {"application/x-tar", "application/jsonl"}:
             self.accepted += 1

@@ -127,7 +127,7 @@ def test_original_client_never_sees_cancelled_status(blocked_daemon, name):
     ]
     ends = {
         blocked_daemon.cancel(task_id, **who).json()["status"],
-        blocked_daemon.look(task_id, **who)["status"],
+        blocked_daemon.read_task(task_id, **who)["status"],
     }
     ends |= {each["status"] for each in blocked_daemon.get(f"{BASE}/tasks", **who).json()["tasks"]}
     headers = {"token": who["token"], name: "window"}

@@ -41,7 +41,7 @@ def test_page_of_allowed_origin_may_call(checked_daemon):
         assert {"authorization", "content-type", "last-event-id"} <= set(allowed)
         assert checked_daemon.ask("GET", "/health", *headers, token="").code == NOBODY
         answer = checked_daemon.ask("GET", "/health", *headers)
-        assert (answer.status, answer.json, answer.values("vary")) == (200, {"status": "ok"}, ["Origin"])
+        assert (answer.status, answer.json, answer.get_header_values("vary")) == (200, {"status": "ok"}, ["Origin"])
         assert read_cors_headers(answer)["access-control-allow-origin"] == origin
 
 
@@ -123,7 +123,7 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
     ):
         answer = checked_daemon.ask("GET", path, header, token=token)
         assert read_cors_headers(answer)["access-control-allow-origin"] == APP  # Problems are also readable.
-        assert answer.values("vary") == ["Origin"]
+        assert answer.get_header_values("vary") == ["Origin"]
         assert "credentials" not in str(answer.headers)
 
 
@@ -135,7 +135,7 @@ def test_page_follows_events_and_reads_epoch(tmp_path):
         answer = line.read_answer()
         assert (answer.status, read_cors_headers(answer)["access-control-allow-origin"]) == (200, APP)
         assert "X-Qwen-Event-Epoch" in read_cors_headers(answer)["access-control-expose-headers"].split(", ")
-        assert answer.values("x-qwen-event-epoch") == [daemon.core.stream.epoch]
+        assert answer.get_header_values("x-qwen-event-epoch") == [daemon.core.stream.epoch]
         while not (sent := line.line()).startswith(b"data: "):
             pass
         assert json.loads(sent.removeprefix(b"data: "))["data"]["taskId"] == task_id

@@ -241,11 +241,11 @@ def test_hanging_recalls_of_one_token_block_no_one_else(separate_daemon, block_r
                     == "completed"
                 )
                 served = separate_daemon.guard  # A request is counted until its answer has been sent.
-                separate_daemon.until(
+                separate_daemon.wait_until(
                     lambda: (len(served.in_progress), len(served.waiting)) == (0, core.MAX_RECALLS)
                 )
     assert send_recall(separate_daemon, one)[0] == 200
-    separate_daemon.until(lambda: not separate_daemon.core.recalls._running)
+    separate_daemon.wait_until(lambda: not separate_daemon.core.recalls._running)
 
 
 def test_recall_past_deadline_is_empty_and_keeps_its_place(separate_daemon, block_recalls, monkeypatch):
@@ -256,10 +256,10 @@ def test_recall_past_deadline_is_empty_and_keeps_its_place(separate_daemon, bloc
         block = block_recalls(heeds=heeds)
         assert recall_entries(separate_daemon) == {**EMPTY, "error": "deadline"}
         if heeds:
-            separate_daemon.until(lambda: not running_recalls)
+            separate_daemon.wait_until(lambda: not running_recalls)
     assert len(running_recalls) == 1
     block.free.set()
-    separate_daemon.until(lambda: not running_recalls)
+    separate_daemon.wait_until(lambda: not running_recalls)
     assert len(separate_daemon.core.recalls._places) == 0
 
 
@@ -349,4 +349,4 @@ def test_read_stops_when_connection_closes(separate_daemon, monkeypatch):
         assert line.send(request)
         assert block.begun.acquire(timeout=STOP_SECONDS)
     assert block.ended.wait(STOP_SECONDS)
-    separate_daemon.until(lambda: len(separate_daemon.core.reads) == 0)
+    separate_daemon.wait_until(lambda: len(separate_daemon.core.reads) == 0)

@@ -186,7 +186,7 @@ def test_undo_of_disconnected_client_is_dropped(daemon):
         for _ in range(MAX_OWNER_OPERATIONS + 2):
             line = lines.enter_context(daemon.open_connection())
             line.send(
-                daemon.request(
+                daemon.build_request(
                     "POST", "/mcp", *MESSAGE, *headers, "Connection: close", body=undo, token=token
                 )
             )
@@ -218,7 +218,7 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
     try:
         for number in range(1, MAX_OWNER_OPERATIONS + 3):
             with daemon.open_connection() as line:
-                line.send(daemon.request("POST", "/mcp", *MESSAGE, *headers, body=request, token=token))
+                line.send(daemon.build_request("POST", "/mcp", *MESSAGE, *headers, body=request, token=token))
                 daemon.until(lambda number=number: len(started) >= number or has_waiting())
             daemon.until(lambda: not has_waiting())  # A disconnected client does not wait.
         assert len(started) == MAX_READS // 2
@@ -413,7 +413,7 @@ def test_revoked_token_receives_nothing_more(daemon):
         == 202
     )
     with daemon.open_connection() as line:
-        line.send(daemon.request("GET", "/mcp", *MESSAGE, session_header, "Connection: close", token=token))
+        line.send(daemon.build_request("GET", "/mcp", *MESSAGE, session_header, "Connection: close", token=token))
         assert line.line().startswith(b"HTTP/1.1 200")
         daemon.core.tokens.revoke("leaver")
         daemon.run_task("remember", {"content": "The user changes a lock"})

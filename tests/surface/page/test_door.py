@@ -217,9 +217,9 @@ def test_similar_host_name_is_rejected(daemon, owner):
         assert VIEW_MARK not in answer.body
     for host in name, f"{name}:1", f"{name.upper()}:{port}":  # Through a tunnel, for example.
         assert owner.get(owner.memory, host=host).status == 200
-    two = daemon.request("GET", owner.memory, f"Host: {owner.host}", SAME, token="", host=owner.host)
+    two = daemon.build_request("GET", owner.memory, f"Host: {owner.host}", SAME, token="", host=owner.host)
     assert daemon.raw(two).code == INVALID_HTTP
-    target = daemon.request("GET", f"{owner.url}{owner.memory}", SAME, token="", host=owner.host)
+    target = daemon.build_request("GET", f"{owner.url}{owner.memory}", SAME, token="", host=owner.host)
     assert daemon.raw(target).code == NOT_FOUND
     assert daemon.raw(target.replace(owner.host.encode(), daemon.host.encode())).code == NOT_FOUND
 
@@ -450,7 +450,7 @@ def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
                 cookie = f"Cookie: muniment={owner.cookie}"
                 path = f"/w/{daemon.key}/events"
                 last = "Connection: close"
-                line.send(daemon.request("GET", path, SAME, cookie, last, token="", host=owner.host))
+                line.send(daemon.build_request("GET", path, SAME, cookie, last, token="", host=owner.host))
                 assert line.read_answer().get_header_values("content-type")[0].startswith("text/event-stream")
                 assert b"retry" in line.line() + line.line()
                 end(owner)

@@ -151,7 +151,7 @@ def test_rejected_form_shows_submitted_text(daemon, owner, monkeypatch):
 
 def test_notice_is_kept_until_view_is_shown(daemon, owner, monkeypatch):
     write_entry(daemon, b"one\n")
-    view = owner.post(f"/w/{daemon.key}/pin", path=PATH).values("location")[0]
+    view = owner.post(f"/w/{daemon.key}/pin", path=PATH).get_header_values("location")[0]
     with monkeypatch.context() as patched:
         patched.setattr(core, "MAX_OWNER_OPERATIONS", 0)
         assert owner.get(view, "Sec-Fetch-Mode: navigate").status == 503

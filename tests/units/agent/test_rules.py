@@ -149,7 +149,7 @@ def test_unusable_path_falls_back_to_other_name():
     # The entry is related, so it is not tried.
     assert file_fact({FIRST: "Something else.\n"}).written_paths == [with_digest]
     not_read = {FIRST: ("error", "not_read")}
-    assert file_fact(stops=not_read).written == [FIRST, with_digest]
+    assert file_fact(stops=not_read).written_paths == [FIRST, with_digest]
     done = file_fact({with_digest: "Else.\n"}, not_read)
     assert done.written_paths == [FIRST, f"project/database/{build_anonymous_slug(FACT)}-2.md"]
     assert file_fact(stops={FIRST: ("error", "not_a_file")}).written == [FIRST, "project/staging.md"]

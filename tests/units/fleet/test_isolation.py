@@ -379,7 +379,7 @@ def test_other_home_task_ids_find_and_change_nothing(own_home, other_home):
         None,
         None,
     )
-    assert other_home.lane.submit(make_new_task(text="the one drinks green tea", repeat="key")).repeated
+    assert other_home.lane.submit(make_new_task(text="the one drinks green tea", repeat="key")).is_repeated
     assert lane_tasks.find_task(own_ledger, "w", other_task.id) is None
     assert [each.id for each in lane_tasks.list_tasks(own_ledger, "w") if each.id == other_task.id] == []
     assert {each.id for each in lane_tasks.list_running(own_ledger, "w")} == {own_home.running.id}

@@ -181,7 +181,7 @@ def test_reader_during_lost_lease_does_not_block_writer(nodes):
                 assert not reading.done()
         # If both waited for each other, the reader's timeout would expire and raise.
         assert reading.result() == {"user/a.md": b"# A\n"}
-    assert one.held is None
+    assert one.leased_ledger is None
 
 
 def test_copy_newer_than_ledger_is_rebuilt(nodes):

@@ -421,7 +421,7 @@ def run_before_rename(monkeypatch, act):
 
 
 @pytest.mark.threat("T-PATH-04", control="claimed_file")
-@pytest.mark.parametrize("change", ["replace", "withdraw", "set_aside"])
+@pytest.mark.parametrize("change", ["replace", "remove", "move_to"])
 def test_file_swapped_in_during_rename_is_restored(topic, trees, monkeypatch, change):
     plant_odd(trees)
     outside = list_inodes(trees.outside)
@@ -431,7 +431,7 @@ def test_file_swapped_in_during_rename_is_restored(topic, trees, monkeypatch, ch
     for target in ("newer.md", "link.md", "hard.md", "fifo.md", "deep"):
         with monkeypatch.context() as patched:
             run_before_rename(patched, partial(exchange_names, one, one.with_name(target)))
-            last = {"remove": (create_temporary_name(),), "set_aside": (topic, "memory-before-muniment.md")}
+            last = {"remove": (create_temporary_name(),), "move_to": (topic, "memory-before-muniment.md")}
             arguments = (staged, "one.md") if change == "replace" else ("one.md", *last[change])
             caught = catch_error(StoreConflict, getattr(topic, change), *arguments, ONE)
         assert caught.paths == ("user/topic/one.md",)

@@ -156,7 +156,7 @@ def test_approval_with_failed_last_step_reports_ledger_state(ground, context):
     """Fail while the decision is recorded, or after the commit became durable."""
     broken = make_raising_step(errors.ManagedMemoryUnavailable("ledger.db", "the disk is full"))
     real = LedgerJournal.finish
-    owners = (review_module, "close", lambda *_: None), (LedgerJournal, "finish", real)
+    owners = (review_module, "record_decision", lambda *_: None), (LedgerJournal, "finish", real)
     for number, (owner, name, first) in enumerate(owners):
         review = propose_pending(ground, propose_new(f"user/n{number}.md", b"new\n"))
         review_digest = show_review(review, context).digest

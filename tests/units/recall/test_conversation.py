@@ -50,7 +50,7 @@ TOUCHED_ONLY = Budgets(system=0, project=0)
 def read_injections(stage, conversation):
     """Return the recorded injections, (where, paths), after the writer is done."""
     conversation.session._records.close()
-    found = stage.made.read_injections()
+    found = stage.bench.read_injections()
     return [(each["where"], [item["path"] for item in each["entries"]]) for each in found]
 
 
@@ -74,7 +74,7 @@ def read_field(events, name, field="reason"):
 
 @pytest.mark.parametrize("finished", [[], [1], [1, 3], [3]])
 def test_memory_follows_the_last_result_when_every_call_has_one(recall_stage, finished):
-    conversation, gate = recall_stage.open_conversation(TOUCHED_ONLY), recall_stage.gate()
+    conversation, gate = recall_stage.open_conversation(TOUCHED_ONLY), recall_stage.add_gate()
     recall_stage.bench.put("project/src/style.md", STYLE)
     conversation.on_user_turn(DEPLOY)
     history = conversation.before_turn([make_user_message(DEPLOY)])
@@ -105,8 +105,8 @@ def test_before_turn_alone_starts_one_recall_per_message(recall_stage):
 def test_hooks_return_while_recall_and_tiers_are_blocked(recall_stage, monkeypatch):
     conversation, reading, gate = (
         recall_stage.open_conversation(),
-        recall_stage.closing(Gate()),
-        recall_stage.gate(),
+        recall_stage.register(Gate()),
+        recall_stage.add_gate(),
     )
     system = conversation.system_part
     monkeypatch.setattr(conversation._static, "refresh", reading.wait)
@@ -143,7 +143,7 @@ def test_entries_return_after_an_edit_a_compaction_or_a_reset(recall_stage):
     conversation = recall_stage.open_conversation()
 
     def edit_entry():
-        recall_stage.bench.put("project/deploy.md", FRIDAYS)
+        recall_stage.bench.write_files("project/deploy.md", FRIDAYS)
 
     for change in (lambda: None, edit_entry, conversation.on_compaction, conversation.on_reset):
         change()
@@ -203,7 +203,7 @@ def test_long_conversation_allows_a_repeated_injection(tmp_path, repeat_after):
 
 
 def test_loaded_ids_are_listed_per_part(recall_stage):
-    recall_stage.bench.put("project/src/style.md", STYLE)
+    recall_stage.bench.write_files("project/src/style.md", STYLE)
     budgets, ids = (
         Budgets(system=200, project=0),
         lambda path: [f"{path}@{recall_stage.bench.key(path).digest}"],
@@ -250,7 +250,7 @@ def test_old_tool_results_are_shortened_to_their_budget(recall_stage):
 
 
 def test_results_are_unchanged_while_a_summary_is_in_progress(recall_stage, told):
-    gate = recall_stage.closing(Gate())
+    gate = recall_stage.register(Gate())
     slow = make_compacting(lambda _messages, patience: gate.wait(patience) or SUMMARY)
     conversation = recall_stage.open_conversation(
         Budgets(system=0, project=0, just_in_time=0, results=0), compacting=slow
@@ -271,7 +271,7 @@ def test_results_are_unchanged_while_a_summary_is_in_progress(recall_stage, told
 
 def test_touched_and_recalled_entry_is_injected_once(recall_stage):
     conversation = recall_stage.open_conversation(TOUCHED_ONLY)
-    recall_stage.bench.put(
+    recall_stage.bench.write_files(
         "project/billing/rounding.md", format_entry("Rounding", "Billing deploys round half to even.")
     )
     conversation.on_path("src/billing/tax.py")
@@ -457,7 +457,7 @@ def test_compaction_injects_the_current_memory_again(recall_stage):
     conversation = recall_stage.open_conversation(Budgets(), compacting=make_compacting(limit=4_000))
     history = run_turn(conversation, STAGING)
     assert "on Tuesdays" in history[0]["content"]
-    recall_stage.bench.put("project/deploy.md", FRIDAYS)
+    recall_stage.bench.write_files("project/deploy.md", FRIDAYS)
     summary, *_, reminders, message = run_compaction(conversation, [*history, *long_history(20)])
     assert message == make_user_message("go on then")
     assert all(text in reminders["content"] for text in ("on Fridays", "pgbouncer"))
@@ -467,7 +467,7 @@ def test_compaction_injects_the_current_memory_again(recall_stage):
 
 
 def test_late_summary_blocks_nothing_and_keeps_host_changes(recall_stage, told):
-    gate = recall_stage.closing(Gate())
+    gate = recall_stage.register(Gate())
     slow = make_compacting(lambda _messages, patience: gate.wait(patience) or SUMMARY)
     conversation, other = (recall_stage.open_conversation(compacting=slow) for _ in range(2))
     history = [*long_history(), make_user_message("go on")]
@@ -571,7 +571,7 @@ def test_exceeded_memory_share_is_logged_once(recall_stage, told):
 
 
 def test_injections_are_recorded_in_order_by_path_and_digest(recall_stage):
-    recall_stage.bench.put("project/src/style.md", STYLE)
+    recall_stage.bench.write_files("project/src/style.md", STYLE)
     for path in ("project/database.md", "project/src/style.md"):  # The project tier has room for the newest.
         os.utime(recall_stage.bench.file(path), (1_000_000_000, 1_000_000_000))
     conversation = recall_stage.open_conversation(Budgets(project=150))

@@ -54,7 +54,7 @@ def test_matching_entry_is_shown_with_its_text_and_provenance(recall_bench, reca
         assert (recalled.abstained, recalled.error, recalled.withheld) == (False, None, 0)
         assert found.id == f"user/wine.md@{recall_bench.read_key('user/wine.md').digest}"
         assert recaller.read_keys([found.id]) == {found.key} == {recall_bench.read_key("user/wine.md")}
-        recall_bench.file("user/wine.md").unlink()
+        recall_bench.get_file_path("user/wine.md").unlink()
     body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
     recall_bench.write_files("user/tea.md", f"# お茶\n\n{body}\n")
     (seen,) = recaller.recall(WINE).entries

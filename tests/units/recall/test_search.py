@@ -134,7 +134,7 @@ def test_results_are_ranked_limited_and_restricted_to_scopes(entry_index):
         {f"user/r{n}.md": format_entry(f"Note {n}", "rollback " * n) for n in range(1, 9)}
     )
     hits = entry_index.search_hits("rollback", limit=3)
-    assert [entry_index.path(hit) for hit in hits] == ["user/r8.md", "user/r7.md", "user/r6.md"]
+    assert [entry_index.get_path(hit) for hit in hits] == ["user/r8.md", "user/r7.md", "user/r6.md"]
     assert hits[0].score > hits[1].score > hits[2].score > 0
     repeated = entry_index.search_hits("rollback", limit=3)
     assert [(hit.key, hit.score) for hit in repeated] == [(hit.key, hit.score) for hit in hits]
@@ -359,7 +359,7 @@ def test_neighbour_without_a_match_is_not_found(entry_index):
     refused = entry_index.search_paths(QUESTION, accepts=lambda _root, rel: rel != "talk/2.md")
     assert refused == ["user/talk/1.md", "user/talk/0.md"]
     entry_index.update("user/talk/2.md", expires=NOW)
-    assert entry_index.search_paths(QUESTION, as_it_is=True) == refused
+    assert entry_index.search_paths(QUESTION, skip_refresh=True) == refused
 
 
 # -- the newer entry first
@@ -390,7 +390,7 @@ def put_two(entry_index, old, new, *, seconds=60, old_line="", new_line="", path
 
 def find_order(entry_index, question):
     """Return those of the two that are found, best first."""
-    found = entry_index.search_paths(question, as_it_is=True)
+    found = entry_index.search_paths(question, skip_refresh=True)
     return [path for path in found if path.rpartition("/")[2] in {"old.md", "new.md"}]
 
 

@@ -39,7 +39,7 @@ def run_turn(session, message, **more):
     """Return the recall that a turn injects."""
     session.on_user_turn(message, **more)
     join_threads(session)
-    return session.take(InjectionMode.USER_TURN)
+    return session.take_result(InjectionMode.USER_TURN)
 
 
 def make_wine_entries(count):
@@ -60,44 +60,44 @@ def run_fast_recall(_stage, session):
     session.on_user_turn(DARK)
     yield
     handle = session._handle
-    assert list_paths(session.take(InjectionMode.USER_TURN)) == [EDITOR]
-    assert session.take(InjectionMode.TOOL_RESULTS) is None
+    assert list_paths(session.take_result(InjectionMode.USER_TURN)) == [EDITOR]
+    assert session.take_result(InjectionMode.TOOL_RESULTS) is None
     assert not handle.is_cancelled
 
 
 def run_slow_recall_with_calls(stage, session):
-    gate = stage.gate()
+    gate = stage.add_gate()
     session.on_user_turn(DARK)
     handle, begun = session._handle, stage.clock()
     assert gate.reached.wait(WAIT)
     assert [
-        session.take(InjectionMode.USER_TURN),
-        *(session.take(InjectionMode.TOOL_RESULTS) for _ in range(5)),
+        session.take_result(InjectionMode.USER_TURN),
+        *(session.take_result(InjectionMode.TOOL_RESULTS) for _ in range(5)),
     ] == [None] * 6
     stage.clock.advance(1.5)
     gate.open()
     yield
     assert handle.settled_at - begun == 1.5
-    assert list_paths(session.take(InjectionMode.TOOL_RESULTS)) == [EDITOR]
+    assert list_paths(session.take_result(InjectionMode.TOOL_RESULTS)) == [EDITOR]
     assert [
-        *(session.take(InjectionMode.TOOL_RESULTS) for _ in range(8)),
-        session.take(InjectionMode.USER_TURN),
+        *(session.take_result(InjectionMode.TOOL_RESULTS) for _ in range(8)),
+        session.take_result(InjectionMode.USER_TURN),
     ] == [None] * 9
     assert not handle.is_cancelled
     assert len(stage.recaller.asked) == 1
 
 
 def run_slow_recall_without_calls(stage, session):
-    gate = stage.gate()
+    gate = stage.add_gate()
     session.on_user_turn(DARK)
-    assert session.take(InjectionMode.USER_TURN) is None
+    assert session.take_result(InjectionMode.USER_TURN) is None
     gate.open()
     yield  # It ends, but no call takes it.
     assert list_paths(run_turn(session, DEPLOY)) == [DAY]
 
 
 def run_superseded_recall(stage, session):
-    gate = stage.gate()
+    gate = stage.add_gate()
     session.on_user_turn(DARK)
     first = session._handle
     assert gate.reached.wait(WAIT)
@@ -105,7 +105,7 @@ def run_superseded_recall(stage, session):
     assert first.is_cancelled
     yield  # The first recall ends although its gate stays closed.
     assert first.settled_at is not None
-    assert list_paths(session.take(InjectionMode.USER_TURN)) == [DAY]
+    assert list_paths(session.take_result(InjectionMode.USER_TURN)) == [DAY]
 
 
 TABLE = {
@@ -169,7 +169,7 @@ def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, told, is_se
             abort(session)
         assert handle.is_cancelled
         join_threads(session)
-        assert session.take(InjectionMode.USER_TURN) is session.take(InjectionMode.TOOL_RESULTS) is None
+        assert session.take_result(InjectionMode.USER_TURN) is session.take_result(InjectionMode.TOOL_RESULTS) is None
         session.close()
         assert session.outcomes == {reason: 1}
     assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == list(SITES)
@@ -213,7 +213,7 @@ def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, told, when):
         join_threads(session)  # Although its gate stays closed.
         assert session._handle.is_cancelled == (when != "after")
         parent.set()
-        assert session.take(InjectionMode.USER_TURN) is session.take(InjectionMode.TOOL_RESULTS) is None
+        assert session.take_result(InjectionMode.USER_TURN) is session.take_result(InjectionMode.TOOL_RESULTS) is None
         session.close()
     assert session.outcomes == {Reason.PARENT_CANCELLED: 1 + (when == "overtaken")}
     assert {each["event"] for each in told()} == {"recall_discarded"}
@@ -245,40 +245,40 @@ def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, m
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     assert list_paths(run_turn(session, DARK)) == [EDITOR]  # Now all three were injected.
-    recall_stage.made.put("user/new.md", format_entry("Tea", "Likes tea."))
+    recall_stage.bench.put("user/new.md", format_entry("Tea", "Likes tea."))
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     assert run_turn(session, DARK) is None
     with monkeypatch.context() as policy:
         policy.setattr(RootReader, "accepts", lambda _self, _root, rel: rel != "new.md")
         assert list_paths(run_turn(session, DARK)) == [EDITOR]  # It does not wait for hidden entries.
-    broken = recall_stage.open_session(state={"shown": [list(key) for key in session.shown]}, repeat_after=0)
+    broken = recall_stage.open_session(state={"shown": [list(key) for key in session.injected]}, repeat_after=0)
     monkeypatch.setattr(subject.Recaller, "has_injected_all", lambda *_: False)
     assert run_turn(broken, DARK) is None
 
 
 def test_edited_entry_is_injected_each_time(recall_stage):
-    session, before = recall_stage.open_session(), recall_stage.made.file(EDITOR).read_text()
+    session, before = recall_stage.open_session(), recall_stage.bench.file(EDITOR).read_text()
     for text in (before, before.replace("dark", "light"), before):
-        recall_stage.made.put(EDITOR, text)
+        recall_stage.bench.put(EDITOR, text)
         assert list_paths(run_turn(session, "which mode does the editor want?")) == [EDITOR]
         assert run_turn(session, "which mode does the editor want?") is None
-    assert len(session.shown) == 1
+    assert len(session.injected) == 1
 
 
 def test_empty_result_or_failed_retry_keeps_the_injected_set(recall_stage, monkeypatch):
     session, recall = recall_stage.open_session(), recall_stage.recaller.recall
     assert run_turn(session, ZEPPELINS) is None
     run_turn(session, DARK)
-    injected = session.shown
-    assert injected == {recall_stage.made.key(EDITOR)}
+    injected = session.injected
+    assert injected == {recall_stage.bench.key(EDITOR)}
     assert run_turn(session, ZEPPELINS) is None
     assert recall_stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, injected)]
     session.heard(REPEAT_AFTER)
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     session.heard(REPEAT_AFTER)
-    injected = session.shown
+    injected = session.injected
     assert run_turn(session, ZEPPELINS) is None
     assert recall_stage.recaller.asked[-2:] == [
         (ZEPPELINS, injected),
@@ -294,32 +294,32 @@ def test_empty_result_or_failed_retry_keeps_the_injected_set(recall_stage, monke
 
     monkeypatch.setattr(recall_stage.recaller, "recall", fail_on_retry)
     assert run_turn(session, DARK) is None
-    assert session.shown == injected
+    assert session.injected == injected
     assert session.outcomes == {InjectionMode.USER_TURN: 3, Reason.NOTHING_FOUND: 4}
 
 
 def test_entry_injected_by_another_part_is_not_repeated(tmp_path):
     with open_stage(tmp_path, make_wine_entries(3)) as stage:
-        session, other = stage.open_session(), stage.made.key("user/wine-1.md")
+        session, other = stage.open_session(), stage.bench.key("user/wine-1.md")
         session.on_user_turn(WINE)
         join_threads(session)
-        recalled = session.take(InjectionMode.USER_TURN, injected={other})
+        recalled = session.take_result(InjectionMode.USER_TURN, injected={other})
         assert sorted(list_paths(recalled)) == ["user/wine-0.md", "user/wine-2.md"]
         assert not any(text in recalled.text for text in ("wine-1", "bottle 1"))
         assert recalled.tokens == stage.recaller.count(recalled.text)
-        assert other not in session.shown
+        assert other not in session.injected
 
 
 def test_recall_of_only_injected_entries_injects_nothing(recall_stage):
-    session, key = recall_stage.open_session(repeat_after=0), recall_stage.made.key(EDITOR)
+    session, key = recall_stage.open_session(repeat_after=0), recall_stage.bench.key(EDITOR)
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
-    others = session.shown
+    others = session.injected
     for injected in (others, {*others, key}):
         session.on_user_turn(DARK)
         join_threads(session)
-        assert session.take(InjectionMode.USER_TURN, injected={key}) is None
-        assert session.shown == injected
+        assert session.take_result(InjectionMode.USER_TURN, injected={key}) is None
+        assert session.injected == injected
         run_turn(session, DARK)  # When it is shown, the result is a repeat.
     assert session.outcomes == {Reason.NOTHING_NEW: 2, InjectionMode.USER_TURN: 4}
     session.on_compaction()
@@ -344,6 +344,6 @@ def test_hostile_state_is_ignored_and_its_keys_are_bounded(recall_stage):
     endless = {"shown": [["root", f"{number}.md", "digest"] for number in range(MAX_KEYS + 1_000)]}
     for state, count in (*states, *(({"shown": [[part] * 3]}, 1) for part in parts), (endless, MAX_KEYS)):
         session = recall_stage.open_session(state=state)
-        assert len(session.shown) == len(session.as_json()["shown"]) == count, state
+        assert len(session.injected) == len(session.as_json()["shown"]) == count, state
         json.dumps(session.as_json())
         assert list_paths(run_turn(session, DARK)) == [EDITOR], state

@@ -34,7 +34,7 @@ class Lookups:
 
     def start_hanging(self, path):
         """Start a lookup and return the gate that blocks it."""
-        self.gates.append(gate := self.stage.closing(Gate()))
+        self.gates.append(gate := self.stage.register(Gate()))
         self.touched.add(path)
         assert gate.reached.wait(WAIT)
         return gate
@@ -56,7 +56,7 @@ def test_entries_about_a_path_are_returned_once(lookups):
     touched.add(names[0])
     recalled = lookups.take()
     assert set(list_paths(recalled)) == BILLING
-    assert touched.take() is None
+    assert touched.take_result() is None
     assert touched.told == recalled.keys
     for path in names:
         touched.add(path)
@@ -79,7 +79,7 @@ def test_hanging_lookup_blocks_nothing_and_new_paths_follow(lookups):
 def test_entry_injected_during_the_lookup_is_not_repeated(lookups):
     lookups.touched.add("billing/a.py")
     join_threads(lookups.prefetch)
-    lookups.known = {lookups.stage.made.key("project/billing/tax.md")}
+    lookups.known = {lookups.stage.bench.key("project/billing/tax.md")}
     assert lookups.touched.take() is None
     assert list_paths(lookups.take()) == ["project/billing/rounding.md"]
     assert [exclude for _, exclude in lookups.looked_up] == [frozenset(), lookups.known]
@@ -100,8 +100,8 @@ def test_failed_lookup_is_logged_and_later_ones_work(lookups, told, monkeypatch)
     with monkeypatch.context() as scarce:
         scarce.setattr(lookups.prefetch, "begin", Mock(side_effect=OSError(errno.EMFILE, "none left")))
         touched.add("deploy/a.py")
-        assert touched.take() is None
-    assert touched.take() is None  # It starts here.
+        assert touched.take_result() is None
+    assert touched.take_result() is None  # It starts here.
     assert list_paths(lookups.take()) == DAY
     assert [each["event"] for each in told()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
 

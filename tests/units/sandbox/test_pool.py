@@ -348,7 +348,7 @@ def test_close_of_a_source_ends_its_workers_and_its_zygote():
     with WatchedProcess(worker.pid) as over, WatchedProcess(zygote.pid) as zygote_over:
         zygote.close()
         assert over.wait_for_end()
-        assert zygote_over.ended(0)
+        assert zygote_over.wait_for_end(0)
     worker.close()
     catch_error(WorkerLost, zygote.spawn_worker, {}, make_deadline(), match="was closed")
 

@@ -267,7 +267,7 @@ def test_idempotency_key_with_another_request_is_rejected(lane_factory, lane):
             catch_error(IdempotencyMismatch, lane.submit, replace(other, idempotency_key="k")).task_id
             == task.id
         )
-    assert lane_factory.pending() == 1
+    assert lane_factory.count_pending() == 1
     for by in (Originator("bot"), BOT, Originator("bot", "2")):
         assert not lane.submit(make_new_task(by=by, repeat="k")).repeated
     assert not lane_factory.make_lane("other").submit(make_new_task(repeat="k")).repeated

@@ -75,13 +75,13 @@ def test_path_that_is_not_an_entry_is_odd_with_a_reason(root, tmp_path):
     view = root.refresh()
     assert [entry.rel for entry in view.entries()] == ["ok.md"]
     assert root.find_differences(view) == {}  # It checks the reasons.
-    assert {item.path for item in view.odd()} >= {
+    assert {item.path for item in view.list_odd_names()} >= {
         "new\\u{a}line.md",
         "a\\u{202e}b",
         "Z\\u{dcfc}rich.md",
     }
-    assert len(view.odd()) == 10
-    assert all(item.path.isprintable() for item in view.odd())
+    assert len(view.list_odd_names()) == 10
+    assert all(item.path.isprintable() for item in view.list_odd_names())
     assert "Z\udcfcrich.md" in view.names("")
     assert view.is_complete
     assert CANARY not in root.dump_tables()
@@ -96,7 +96,7 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
     assert found == [(True, Trust.OWNER), (False, Trust.EXTERNAL)]
     assert root.asked == ["just.md"]
     assert (root.found("large"), root.found("just")) == ([], ["just.md"])
-    assert root.lines()[compute_key("large.md")] == "- [large.md](large.md) — unreadable\n"
+    assert root.read_lines()[compute_key("large.md")] == "- [large.md](large.md) — unreadable\n"
     root.write_file("a/x.md", "# X\n")
     for mode, readable in ((0o400, False), (0o700, True)):  # Listing is possible, entering is not.
         (root.top / "a").chmod(mode)
@@ -115,7 +115,7 @@ def test_withheld_entry_leaves_no_text_in_any_row(root):
     assert (withheld.name, withheld.description, withheld.keywords, withheld.note) == ("held", "", (), "")
     assert withheld.digest == compute_digest(text.encode())
     assert root.catalog.rows("SELECT * FROM text") == []
-    assert root.lines() == {compute_key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
+    assert root.read_lines() == {compute_key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
     withheld, rows = root.assessments, "SELECT name, line FROM entry WHERE line || name LIKE ?"
     for root.basis, root.assessments in zip("234", ({}, withheld, {}), strict=True):
         root.refresh()
@@ -132,19 +132,19 @@ def test_too_many_names_make_the_view_incomplete(root, monkeypatch):
         root.write_file(rel)
     for limit, complete in ((4, False), (0, False), (5, True)):
         view = refresh_with_limit(limit)
-        assert (view.is_complete, view.odd() == ()) == (complete, complete)
+        assert (view.is_complete, view.list_odd_names() == ()) == (complete, complete)
     assert root.find_differences(view) == {}
     root.write_file("a/3.md")
     view = root.refresh()
     assert list_rels(view) == ["b.md", "c.md"]  # A folder that grows above the limit is skipped as a whole.
-    assert view.odd() == (OddName("a", "the memory contains more than 5 names"),)
+    assert view.list_odd_names() == (OddName("a", "the memory contains more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert list_rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
     monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
     (root.top / "b.md").unlink()
     (root.top / "c.md").unlink()
     view = root.refresh()
-    assert view.odd() == (OddName("a", LONG),)
+    assert view.list_odd_names() == (OddName("a", LONG),)
     assert (view.is_complete, view.entries(), view.names("a")) == (False, (), None)
 
 
@@ -159,7 +159,7 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
     (root.top / "t1/1.md").unlink()
     assert root.find_differences(root.refresh()) == {}
     assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
-    before = root.lines()
+    before = root.read_lines()
     root.write_file("t0/0.md", "# Other\n")
     root.write_file("t9/new.md", "# New\n")
 
@@ -170,7 +170,7 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
 
     view = View(root.catalog, KEY, root.bound, fail)
     catch_error(ManagedMemoryUnavailable, view.refresh, root.basis, ScanPlan(), match="is busy")
-    assert root.lines() == before
+    assert root.read_lines() == before
     assert root.find_differences(root.refresh()) == {}
 
 
@@ -185,7 +185,7 @@ def test_two_roots_in_one_catalog_are_separate(root, tmp_path):
         shutil.rmtree(other.top)
         two.refresh("", ScanPlan(sweep=True))
         assert (two.is_complete, two.entries(), two.directories()) == (False, (), ())
-        assert two.odd() == (OddName(".", LONG),)
+        assert two.list_odd_names() == (OddName(".", LONG),)
         assert root.find_differences(root.refresh(sweep=True)) == {}
 
 
@@ -232,7 +232,7 @@ def test_edit_in_place_and_hard_link_are_found_by_a_sweep(settled_root, tmp_path
     for act, name, odd in links:
         act()
         view = refresh_and_compare(settled_root, sweep=True)
-        assert (getattr(view.entry(B), "name", None), view.odd()) == (name, odd)
+        assert (getattr(view.entry(B), "name", None), view.list_odd_names()) == (name, odd)
 
 
 def test_directory_that_replaced_another_is_listed(settled_root):
@@ -255,7 +255,7 @@ def test_unreadable_directory_hides_its_entries_until_readable(settled_root):
     with run_as_nobody(settled_root.top):
         view = settled_root.refresh()
         assert (view.is_complete, view.names("one")) == (False, None)
-        assert view.odd() == (OddName("one", LONG),)
+        assert view.list_odd_names() == (OddName("one", LONG),)
         assert list_rels(view) == ["a.md", "other/e.md"]
         changes = settled_root.catalog.rows("SELECT total_changes()")
         assert not settled_root.refresh().complete
@@ -305,7 +305,7 @@ def test_path_replaced_during_a_refresh_is_odd_and_no_entry(
 
     with act_at_call(OpenDirectory, "entries", 1, replace_path, after=True):
         view = settled_root.refresh()
-    assert (view.entry(B), view.odd(), view.is_complete) == (None, odd, complete)
+    assert (view.entry(B), view.list_odd_names(), view.is_complete) == (None, odd, complete)
     assert {"a.md", "other/e.md", neighbour} <= {*list_rels(view)}
     refresh_and_compare(settled_root)
 

@@ -92,7 +92,7 @@ def test_dry_run_equals_the_commit_and_its_files_are_private(store_bench, commit
 
 MOMENTS = [
     *(("user/a.md", method) for method in ("stage", "replace", "_rename")),
-    *(("user/topic/t.md", method) for method in ("withdraw", "_rename")),
+    *(("user/topic/t.md", method) for method in ("remove", "_rename")),
     ("user/new/n.md", "publish_new"),
 ]
 
@@ -182,7 +182,7 @@ def test_unwritable_ledger_leaves_no_trace_in_the_files(store_bench, commit_chan
     assert store_bench.read_contents() == before
     # The task did not commit: a retry succeeds and updates the index.
     done = commit_changes(**task)
-    assert not done.repeated
+    assert not done.is_repeated
     assert [change.kind for change in done.changes] == ["create", "modify", "create", "delete"]
     assert [is_index_correct(root) for root in (store_bench.user, store_bench.project)] == [True, True]
 
@@ -219,7 +219,7 @@ def test_deadline_or_cancel_stops_only_commits_not_yet_begun(store_bench):
     assert store_bench.take_snapshot() == before
     with Cancel() as cancel, act_at_call(Directory, "stage", 1, cancel.set):
         store_bench.commit(
-            propose_new("user/n.md"), propose_new("project/n.md"), patience=make_deadline(cancel=cancel)
+            propose_new("user/n.md"), propose_new("project/n.md"), deadline=make_deadline(cancel=cancel)
         )
     assert (store_bench.user / "n.md").exists()
     assert "n.md" in (store_bench.project / "MEMORY.md").read_text()
@@ -233,7 +233,7 @@ def test_locked_root_is_waited_for_until_the_deadline(store_bench):
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         catch_error(
-            DeadlineExceeded, store_bench.commit, propose_new("user/n.md"), patience=make_deadline(0.05)
+            DeadlineExceeded, store_bench.commit, propose_new("user/n.md"), deadline=make_deadline(0.05)
         )
         catch_error(
             DeadlineExceeded, recover_roots, store_bench.state, store_bench.roots, STRICT, make_deadline(0.05)
@@ -286,7 +286,7 @@ def test_interrupted_commit_is_rolled_back_and_may_be_retried(store_bench, befor
     assert recover_bench(store_bench) == ()
     assert not store_bench.commit(
         store_bench.propose_edit("user/a.md", b"again\n"), run=make_run("task-1")
-    ).repeated
+    ).is_repeated
     assert find_commit(store_bench.state, "task-1") is not None
 
 
@@ -551,7 +551,7 @@ def test_fault_or_interrupt_at_any_moment_changes_nothing(store_bench, writes):
             )
     for at in range(1, 7):
         expect_unchanged(_directory, "_renameat2", at, make_refusal(errno.EIO), ManagedMemoryUnavailable)
-    calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
+    calls = {"stage": 7, "publish_new": 3, "replace": 3, "remove": 1, "replace_link": 1, "_unlink": 4}
     for (call, times), after in product(calls.items(), (False, True)):
         # The tests below cover the other cases, in which something is lost.
         if not after or call not in {"stage", "replace_link"}:

@@ -131,7 +131,7 @@ def test_invalid_or_denied_name_is_rejected_and_never_repaired(store_bench):
                 errors.BadName,
                 propose_new(f"user/{name}"),
                 policy=make_lax_policy(),
-                settle_names=clean,
+                should_resolve_names=clean,
             )
 
 

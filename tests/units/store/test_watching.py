@@ -127,7 +127,7 @@ def test_closed_root_blocks_nothing(made, find_words):
         find_words()
     made.context.roots["user"].close()
     view = view_closed_root(made, find_words)
-    assert not view.complete
+    assert not view.is_complete
 
 
 def test_only_changed_names_are_read_except_by_a_new_view(made, find_words, monkeypatch):
