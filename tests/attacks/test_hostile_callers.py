@@ -677,7 +677,7 @@ def test_change_reinitialized_by_a_caller_has_no_effect(store_bench):
         FileChange(NEW, None, b"new\n"),
         IndexFile(make_path("user", "MEMORY.md"), Precondition.ABSENT, b"x\n"),
     )
-    ports = {"gates": reinitialize, "root_info": make_facts(), "known": lambda *_: False}
+    ports = {"gates": reinitialize, "root_info": make_facts(), "is_known": lambda *_: False}
     with lock_all(store_bench) as locks:
         temporary = partial(get_temporary_name, new_token())
         honest, made = judge(ChangeSet((mine,)), parse_rules(), locks, **ports), seal_index_files([index])

@@ -166,7 +166,7 @@ def test_silent_server_receives_no_request(shell, monkeypatch):
     monkeypatch.setattr(exchange, "ATTEMPT_SECONDS", 0.1)
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.05)
     silent = threading.Event()
-    terms = {"greet": lambda *_, **__: silent.wait(10) and None, "token": TOKEN, "timeout": 0.05}
+    terms = {"prove": lambda *_, **__: silent.wait(10) and None, "token": TOKEN, "timeout": 0.05}
     with open_scripted(shell, **terms) as (server, client):
         with pytest.raises(Unreachable) as caught:
             client.remember(SECRET)

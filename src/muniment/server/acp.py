@@ -316,7 +316,7 @@ class HostSession:
                 cancelled_id = params.get("requestId", params.get("id"))
                 self._interrupt("asked", lambda request_id, _: _is_same_id(request_id, cancelled_id))
             case _:
-                events.emit("acp_ignored", default_prefix="answered" if message.method is None else "notification")
+                events.emit("acp_ignored", what="answered" if message.method is None else "notification")
 
     def _handle_request(self, request_id: Id, method_name: str, params: Mapping[str, Any]) -> None:
         method = method_name.removeprefix("_")
