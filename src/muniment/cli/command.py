@@ -108,8 +108,7 @@ def command(
         default_keys: the other keys of the document of a failure.
         indent: of that document; None: one line.
         has_json: the command has `--json`.
-        precheck: raises `PlatformUnsupported` if this system cannot run the command; reported as `not
-            started`.
+        precheck: raises `PlatformUnsupported` if this system cannot run the command (`not started`).
     """
 
     def decorate(function: Callable[..., Report | int | None]) -> Callable[..., None]:
@@ -133,11 +132,9 @@ def command(
             configure_logging()
             try:
                 found = function(**given)
-                return (
-                    found.emit(as_json=as_json, default_prefix=prefix)
-                    if isinstance(found, Report)
-                    else found or 0
-                )
+                if isinstance(found, Report):
+                    return found.emit(as_json=as_json, default_prefix=prefix)
+                return found or 0
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:

@@ -148,7 +148,7 @@ def check_recovery_journal(base: Path) -> bool:
     ]
     intents = [Intent(number, new_token(), {0: lie}, ()) for number, lie in enumerate(forged_changes)]
     ports = Mock(**{"list_unfinished.return_value": intents})
-    ports.knows = lambda path, _: path == build_path("kept/old.md")
+    ports.is_known = lambda path, _: path == build_path("kept/old.md")
     with lock_root(base) as locked_roots, recover(locked_roots, ports, RULES, ports) as done:
         pass
     return all(each.skipped for each in done) and read_files(base) == FILES
