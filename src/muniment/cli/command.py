@@ -102,8 +102,7 @@ def command(
     """Return a decorator that turns a function into a command.
 
     Args:
-        failure_prefix: prefix of the line that reports a failure, such as "not saved"; or a function that
-            returns it, given the options.
+        failure_prefix: prefix of the line that reports a failure ("not saved"), or a function of the options.
         interrupt_message: the message after Ctrl-C; None: print no message.
         default_keys: the other keys of the document of a failure.
         indent: of that document; None: one line.
@@ -132,9 +131,11 @@ def command(
             configure_logging()
             try:
                 found = function(**given)
-                if isinstance(found, Report):
-                    return found.emit(as_json=as_json, default_prefix=prefix)
-                return found or 0
+                return (
+                    found.emit(as_json=as_json, default_prefix=prefix)
+                    if isinstance(found, Report)
+                    else found or 0
+                )
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:
