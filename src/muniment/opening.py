@@ -264,7 +264,7 @@ def create_chooser(context: JobContext, model: Model) -> Chooser | None:
     def choose(message: str, about: Sequence[str], limit: int, deadline: Deadline) -> Sequence[int] | None:
         with Cancel() if deadline.cancel is None else nullcontext(deadline.cancel) as cancel:
             budget = Budget(context.policy.limits, cancel, context.clock)
-            remaining = deadline.expires_at - time.monotonic()  # `context.clock` may be another clock.
+            remaining = deadline.expires_at - time.monotonic()  # The clock of `context` may be another one.
             budget.deadline = min(budget.deadline, context.clock() + remaining)
             query = ModelQuery(model, budget)
             try:

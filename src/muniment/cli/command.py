@@ -102,14 +102,12 @@ def command(
     """Return a decorator that turns a function into a command.
 
     Args:
-        failure_prefix: prefix of the line that reports a failure, such as "not saved"; or a function that
-            returns it, given the options.
+        failure_prefix: prefix of the line that reports a failure ("not saved"), or a function of the options.
         interrupt_message: the message after Ctrl-C; None: print no message.
         default_keys: the other keys of the document of a failure.
         indent: of that document; None: one line.
         has_json: the command has `--json`.
-        precheck: raises `PlatformUnsupported` if this system cannot run the command; reported as `not
-            started`.
+        precheck: raises `PlatformUnsupported` if this system cannot run the command (`not started`).
     """
 
     def decorate(function: Callable[..., Report | int | None]) -> Callable[..., None]:

@@ -1,7 +1,7 @@
 """Guess whether an item of a list depends on another one, so that alone it would mean something else. Pure.
 
 The words of all languages are checked at once. In doubt the list stays one text, which loses no information.
-A separate module from `provenance.py` because trust does not depend on it: it is a guess by words.
+Separate from `provenance.py` because trust does not depend on it: it is a guess by words.
 
 Not guaranteed: an item that depends on another without such a word is not found.
 """

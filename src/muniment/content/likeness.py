@@ -4,7 +4,7 @@ A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of 
 digits are replaced first. Each part listed in `poison_weights.txt` has a weight and a size. The score is the
 sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
 
-A separate module from `poison.py` because it scores words only and has no rules.
+Separate from `poison.py` because it scores words only and has no rules.
 
 Guarantees:
 

@@ -1,6 +1,6 @@
 """Find values that are secrets because of words in their clause: tokens, codes of doors, logins. Pure.
 
-A separate module from `typed_secrets`: that module reads the text directly after a name; this one reads a
+Separate from `typed_secrets`: that module reads the text directly after a name; this one reads a
 complete clause, in which name and value may be apart and in either order.
 
 Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:

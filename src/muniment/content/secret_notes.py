@@ -1,6 +1,6 @@
 """Find secrets in notes: in tables, near accounts, and in answers to security questions. Pure.
 
-A separate module from `secret_clauses`: here the position or the form of a value, together with a word
+Separate from `secret_clauses`: here the position or the form of a value, together with a word
 elsewhere in the text, identifies a secret, not a name in its clause.
 
 Guarantees, for the words of `secret_notes.toml` in any mixture of languages:

@@ -1,6 +1,6 @@
 """Find secrets as people type them: a password, PIN or code next to its name, a payment card. Pure.
 
-A separate module from `secrets`: these secrets need words of a language, the rules of `secrets.toml` know
+Separate from `secrets`: these secrets need words of a language, the rules of `secrets.toml` know
 forms.
 
 Guarantees, for the words of `typed_secrets.toml`, in a text of any language:

@@ -58,14 +58,23 @@ def lock_root(base: Path) -> Iterator[LockedRoots]:
 def write_changes(base: Path, *changes: FileChange, is_failing: bool = False) -> None:
     """Judge changes and write them; optionally fail after the files are written."""
     ports = Mock(
-        **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "knows.return_value": False}
+        **{
+            "find_aliases.return_value": frozenset(),
+            "usage.return_value": (0, 0),
+            "is_known.return_value": False,
+        }
     )
-    ports.unfinished.side_effect = lambda _: [Intent(1, ports.begin.call_args.args[1], {}, ())]
+    ports.list_unfinished.side_effect = lambda _: [Intent(1, ports.begin.call_args.args[1], {}, ())]
     with lock_root(base) as locked_roots:
         found = read_current([ChangeSet(changes)], locked_roots, Deadline(time.monotonic() + 10))
         complete_changes = fill_before(ChangeSet(changes), found)
         judged = judge(
-            complete_changes, RULES, locked_roots, gates=lambda _: None, root_info=ports, is_known=ports.knows
+            complete_changes,
+            RULES,
+            locked_roots,
+            gates=lambda _: None,
+            root_info=ports,
+            is_known=ports.is_known,
         )
         with CommitWriter(judged, locked_roots, ports, ports) as writing:
             writing.apply()
@@ -138,8 +147,8 @@ def check_recovery_journal(base: Path) -> bool:
         FileChange(build_path(rel), None, FILES[f"notes/{rel}"], b"forged") for rel in ("a.md", "kept/old.md")
     ]
     intents = [Intent(number, new_token(), {0: lie}, ()) for number, lie in enumerate(forged_changes)]
-    ports = Mock(**{"unfinished.return_value": intents})
-    ports.knows = lambda path, _: path == build_path("kept/old.md")
+    ports = Mock(**{"list_unfinished.return_value": intents})
+    ports.is_known = lambda path, _: path == build_path("kept/old.md")
     with lock_root(base) as locked_roots, recover(locked_roots, ports, RULES, ports) as done:
         pass
     return all(each.skipped for each in done) and read_files(base) == FILES

@@ -16,7 +16,7 @@
 Not guaranteed: that the summary is true. The conversation may influence the model that writes it, so a
 summary has the trust of the least trusted message in it.
 
-A separate module from `conversation.py`, which knows the hooks of a host: this module knows one graph of
+Separate from `conversation.py`, which knows the hooks of a host: this module knows one graph of
 nodes.
 
 Attacked in tests/units/recall/test_compaction.py.

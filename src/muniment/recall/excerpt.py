@@ -1,6 +1,6 @@
 """Cut an excerpt of an entry for display: all of a short text, else its most relevant part. Pure.
 
-A separate module from `recaller.py` because it handles text, not entries.
+Separate from `recaller.py` because it handles text, not entries.
 
 - X1. At most the requested number of characters, including each `…` in place of left out text.
 - X2. Never cut inside fenced code, nor inside a visible character: a letter stays with its accents, a

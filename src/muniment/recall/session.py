@@ -22,7 +22,7 @@ calls are in. So:
 - S5. Every recall that is not injected is logged with its reason (`Reason`), once.
 - S6. Injected entries are recorded in the ledger, by path and digest, in order.
 
-A separate module from `conversation.py`, which handles messages: this module handles turns only.
+Separate from `conversation.py`, which handles messages: this module handles turns only.
 
 Methods are called by one thread, or from one event loop; recalls run on separate threads.
 

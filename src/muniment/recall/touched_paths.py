@@ -4,7 +4,7 @@
 - F2. A path is looked up once, and again only if some of the result was injected elsewhere in the meantime.
 - F3. All injected entries together take at most the budget, until the conversation is compacted.
 
-A separate module from `conversation.py`, which reports touched paths: this module looks them up.
+Separate from `conversation.py`, which reports touched paths: this module looks them up.
 
 Attacked in tests/units/recall/test_touched.py.
 """

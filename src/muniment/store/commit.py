@@ -131,8 +131,7 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
         PlatformUnsupported: as `policy.platforms.require_writing`.
 
     Cost: two durable transactions; one fsync for each file and directory; one stat for each known directory
-        of
-    the touched scopes, and for every file of changed directories.
+        of the touched scopes, and for every file of changed directories.
     """
     if not merge(parts).changes:
         return CommitResult()

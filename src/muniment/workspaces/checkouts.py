@@ -12,7 +12,7 @@ K3 A remote is stored without scheme, user, password, query and fragment: `read_
 
 Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
 
-A separate module from `projects`, which decides to which project a repository belongs: this only reads it.
+Separate from `projects`, which decides to which project a repository belongs: this only reads it.
 """
 
 from __future__ import annotations
