@@ -234,7 +234,9 @@ def test_erase_shows_plan_and_applies_it_only_with_yes(cli, saved_fact, roots, h
     )
     assert "not covered: " in done
     assert not (roots["user"] / path.removeprefix("user/")).exists()
-    assert cli.run_for_error_code("show", f"{path}@{task}") == cli.run_for_error_code("undo", task) == "erased"
+    assert (
+        cli.run_for_error_code("show", f"{path}@{task}") == cli.run_for_error_code("undo", task) == "erased"
+    )
     assert cli("audit", "verify").exit_code == 0
     assert "(erased)" in cli("audit", "show").stdout
     for more in ((), ("--yes",)):

@@ -39,7 +39,9 @@ def busy_home(slow_nodes, model):
     """Create a home with one entry and a task that runs on some node."""
     home = slow_nodes.create_home()
     model.resume()
-    done = home.nodes[0].run_task("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
+    done = home.nodes[0].run_task(
+        "remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"}
+    )
     assert done["status"] == "completed", done
     home.path = done["result"]["filesTouched"][0]
     request_count = len(model.server.requests)

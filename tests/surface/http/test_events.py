@@ -59,7 +59,9 @@ def test_task_event_goes_to_its_client_and_change_to_all(daemon):
     marker, client_id = daemon.remember("The user prefers the end to the means"), {"client": "ann-id"}
     for view in {}, {"token": ann}, {"token": ann, **client_id}, client_id, {"token": ben}:
         with daemon.follow_events(cursor=start, **view) as follower:
-            seen = follower.read_until(lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker))
+            seen = follower.read_until(
+                lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker)
+            )
         assert "privacy" not in str([each.document for each in seen])
         task_events = [each for each in seen if each.data["taskId"] == task_id]
         assert any(each.type == "task" for each in task_events) == (view.get("token") != ben)

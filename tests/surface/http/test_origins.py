@@ -41,7 +41,11 @@ def test_page_of_allowed_origin_may_call(checked_daemon):
         assert {"authorization", "content-type", "last-event-id"} <= set(allowed)
         assert checked_daemon.ask("GET", "/health", *headers, token="").code == NOBODY
         answer = checked_daemon.ask("GET", "/health", *headers)
-        assert (answer.status, answer.json, answer.get_header_values("vary")) == (200, {"status": "ok"}, ["Origin"])
+        assert (answer.status, answer.json, answer.get_header_values("vary")) == (
+            200,
+            {"status": "ok"},
+            ["Origin"],
+        )
         assert read_cors_headers(answer)["access-control-allow-origin"] == origin
 
 

@@ -413,7 +413,9 @@ def test_revoked_token_receives_nothing_more(daemon):
         == 202
     )
     with daemon.open_connection() as line:
-        line.send(daemon.build_request("GET", "/mcp", *MESSAGE, session_header, "Connection: close", token=token))
+        line.send(
+            daemon.build_request("GET", "/mcp", *MESSAGE, session_header, "Connection: close", token=token)
+        )
         assert line.line().startswith(b"HTTP/1.1 200")
         daemon.core.tokens.revoke("leaver")
         daemon.run_task("remember", {"content": "The user changes a lock"})

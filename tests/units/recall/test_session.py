@@ -169,7 +169,11 @@ def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, told, is_se
             abort(session)
         assert handle.is_cancelled
         join_threads(session)
-        assert session.take_result(InjectionMode.USER_TURN) is session.take_result(InjectionMode.TOOL_RESULTS) is None
+        assert (
+            session.take_result(InjectionMode.USER_TURN)
+            is session.take_result(InjectionMode.TOOL_RESULTS)
+            is None
+        )
         session.close()
         assert session.outcomes == {reason: 1}
     assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == list(SITES)
@@ -213,7 +217,11 @@ def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, told, when):
         join_threads(session)  # Although its gate stays closed.
         assert session._handle.is_cancelled == (when != "after")
         parent.set()
-        assert session.take_result(InjectionMode.USER_TURN) is session.take_result(InjectionMode.TOOL_RESULTS) is None
+        assert (
+            session.take_result(InjectionMode.USER_TURN)
+            is session.take_result(InjectionMode.TOOL_RESULTS)
+            is None
+        )
         session.close()
     assert session.outcomes == {Reason.PARENT_CANCELLED: 1 + (when == "overtaken")}
     assert {each["event"] for each in told()} == {"recall_discarded"}
@@ -252,7 +260,9 @@ def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, m
     with monkeypatch.context() as policy:
         policy.setattr(RootReader, "accepts", lambda _self, _root, rel: rel != "new.md")
         assert list_paths(run_turn(session, DARK)) == [EDITOR]  # It does not wait for hidden entries.
-    broken = recall_stage.open_session(state={"shown": [list(key) for key in session.injected]}, repeat_after=0)
+    broken = recall_stage.open_session(
+        state={"shown": [list(key) for key in session.injected]}, repeat_after=0
+    )
     monkeypatch.setattr(subject.Recaller, "has_injected_all", lambda *_: False)
     assert run_turn(broken, DARK) is None
 
