@@ -111,7 +111,7 @@ class HomeCore(ServedCore):
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         super().__init__(node.metrics)
         self.recalls, self.is_open = node.recalls, True
-        self._node, self._reads, self._ledger, self._state = node, ledger, ledger, state
+        self._node, self._ledger_reader, self._ledger, self._state = node, ledger, ledger, state
         self._lane = Lane(state, self.name)
         self._scopes = {
             compute_shared_root_key(state, scope): str(scope) for scope in node.copy_options.policy.scopes

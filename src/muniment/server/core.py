@@ -625,11 +625,11 @@ class DaemonCore(ServingCore):
             self.recalls = Recalls(self.metrics)
             opened.push_async_callback(self._end_threads)
             self.state = opened.enter_context(await asyncio.to_thread(open_state, self._settings))
-            self._reads = self.state.open_reader()
-            opened.callback(self._reads.close)
-            self.tokens = Tokens(self.state, self._reads)
+            self._ledger_reader = self.state.open_reader()
+            opened.callback(self._ledger_reader.close)
+            self.tokens = Tokens(self.state, self._ledger_reader)
             self._owner_token = load_owner_token(self.state.directory)
-            self.stream = Stream(self._reads, tasks.read_range(self._reads))
+            self.stream = Stream(self._ledger_reader, tasks.read_range(self._ledger_reader))
             self.epoch = self.stream.epoch
             self.writer = Writer(self.state.ledger, on_commit=self._wake_stream)
             opened.callback(self.writer.close)
@@ -803,7 +803,7 @@ class DaemonCore(ServingCore):
         self._runners[workspace.key] = LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(
-            workspace.key, lambda: sum(lane_tasks.count_pending(self._reads, workspace.key).values())
+            workspace.key, lambda: sum(lane_tasks.count_pending(self._ledger_reader, workspace.key).values())
         )
 
     async def _run_in_thread(self, query: Callable[[], T]) -> T:

@@ -42,7 +42,7 @@ def checked_daemon(_shared_checked_daemon):
     _shared_checked_daemon.wait_until(lambda: _shared_checked_daemon.count_connections() == 0)
     before = count_descriptors()
     yield _shared_checked_daemon
-    _shared_checked_daemon.check()
+    _shared_checked_daemon.assert_healthy()
     _shared_checked_daemon.wait_until(lambda: _shared_checked_daemon.count_connections() == 0)
     assert count_descriptors() <= before
     shares = (
@@ -53,7 +53,7 @@ def checked_daemon(_shared_checked_daemon):
     assert [len(each) for each in (*shares, _shared_checked_daemon.daemon._server.server_state.tasks)] == [
         0
     ] * 4
-    assert _shared_checked_daemon.ask("GET", "/workspace/memory/tasks").json["tasks"] == []
+    assert _shared_checked_daemon.send_request("GET", "/workspace/memory/tasks").json["tasks"] == []
 
 
 @pytest.fixture

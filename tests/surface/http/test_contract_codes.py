@@ -139,7 +139,7 @@ def request_cases(scripted_daemon, monkeypatch):
         patch.setattr(http, "BODY_SECONDS", 0.05)
         late = build_incomplete_request(scripted_daemon, "Content-Length: 9") + b"{"
         for code, data in ("invalid_http", b"what is this?\r\n\r\n"), ("request_timeout", late):
-            found = scripted_daemon.raw(data)
+            found = scripted_daemon.send_raw(data)
             yield code, httpx2.Response(found.status, headers=found.headers, content=found.body)
 
 
@@ -276,8 +276,8 @@ def model_cases(scripted_daemon):
         yield code, scripted_daemon.remember_file(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
         scripted_daemon.model.mind = lambda _, text=text: FinishWithText(text)
-        yield code, scripted_daemon.done("remember", {"content": f"This project does nothing: {code}"})
-    yield "invalid_query", scripted_daemon.done("forget", {"query": "the and of"})
+        yield code, scripted_daemon.run_task("remember", {"content": f"This project does nothing: {code}"})
+    yield "invalid_query", scripted_daemon.run_task("forget", {"query": "the and of"})
 
 
 def owner_cases(scripted_daemon):
@@ -309,16 +309,16 @@ def race_cases(scripted_daemon):
     scripted_daemon.model.mind = write_then_answer(
         "project/race.md", text, before, lambda: path.write_text("meanwhile\n")
     )
-    failed = scripted_daemon.done("remember", {"content": text, "scope": "project"})
+    failed = scripted_daemon.run_task("remember", {"content": text, "scope": "project"})
     assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
     yield "store_conflict", failed
-    preview_digest = scripted_daemon.done("forget", {"query": "project/race.md", "dryRun": True})["result"][
-        "digest"
-    ]
+    preview_digest = scripted_daemon.run_task("forget", {"query": "project/race.md", "dryRun": True})[
+        "result"
+    ]["digest"]
     path.write_text("once more\n", encoding="utf-8")
     yield (
         "preview_changed",
-        scripted_daemon.done("forget", {"query": "project/race.md", "digest": preview_digest}),
+        scripted_daemon.run_task("forget", {"query": "project/race.md", "digest": preview_digest}),
     )
     scripted_daemon.model.mind = write_then_answer("project/never.md", "This project is never finished")
     scripted_daemon.model.hold()

@@ -76,7 +76,7 @@ def test_task_is_accepted_and_completed_in_contract_shape(daemon, subtests):
             assert set(task["result"]) == KEYS[kind]
             assert task["createdAt"] == accepted["createdAt"] <= task["updatedAt"]
             assert set(task) == {*accepted, "result"}
-            assert daemon.cancel(accepted["taskId"]).json() == task == daemon.look(accepted["taskId"])
+            assert daemon.cancel(accepted["taskId"]).json() == task == daemon.read_task(accepted["taskId"])
             assert str(daemon.home) not in str(task)
     assert (type(task["result"]["dedupedEntries"]), type(task["result"]["rejected"])) == (int, int)
 
@@ -90,10 +90,10 @@ def test_forget_reports_removed_entries_and_dry_run_previews(daemon):
     preview = daemon.run_task("forget", {**query, "dryRun": True})["result"]
     (entry,) = preview["removedEntries"]
     assert (set(entry), entry["filePath"]) == ({"topic", "summary", "filePath"}, path)
-    assert (preview["touchedScopes"], preview["touchedTopics"], rel in daemon.files()) == ([], [], True)
+    assert (preview["touchedScopes"], preview["touchedTopics"], rel in daemon.read_files()) == ([], [], True)
     result = daemon.run_task("forget", query)["result"]
     expected = {"removedEntries": [entry], "touchedScopes": ["user"], "touchedTopics": [entry["topic"]]}
-    assert (result, rel in daemon.files()) == (result | expected, False)
+    assert (result, rel in daemon.read_files()) == (result | expected, False)
 
 
 def test_end_date_is_stored_and_reported_separately(start_http):
@@ -251,7 +251,7 @@ def test_trust_of_client_is_limited_by_its_token(daemon):
             assert recorded == [least, f"trust-{token_trust}", None]
         done = daemon.wait_for_task(task_id)
         for path in done.get("result", {"filesTouched": ()})["filesTouched"]:
-            assert f'"trust": "{least}"' in daemon.files()[path.removeprefix("user/")]
+            assert f'"trust": "{least}"' in daemon.read_files()[path.removeprefix("user/")]
 
 
 def test_etag_avoids_resending_and_long_poll_answers_at_end(daemon):
@@ -276,7 +276,7 @@ def test_old_client_polls_until_known_status(blocked_daemon, model):
         assert answer.json()["status"] in {"queued", "running"}
         assert answer.headers["retry-after"] == "1"
     model.resume()
-    while (task := blocked_daemon.look(task_id, **who))["status"] in {"queued", "running"}:
+    while (task := blocked_daemon.read_task(task_id, **who))["status"] in {"queued", "running"}:
         pass
     assert (task["status"], "error" in task) == ("completed", False)
 
@@ -312,7 +312,7 @@ def test_repeated_idempotency_key_returns_same_task(blocked_daemon, model):
     ]
     assert [each.status_code for each in answers] == [202, 202, 422]  # The secret is stored nowhere.
     for key in ("", "a b", "x" * 256, "é".encode()):
-        assert blocked_daemon.problem("POST", f"{BASE}/dream", {}, idempotency_key=key) == (
+        assert blocked_daemon.request_problem("POST", f"{BASE}/dream", {}, idempotency_key=key) == (
             400,
             "invalid_request",
         )
@@ -386,10 +386,10 @@ def test_removals_of_client_dream_wait_for_owner(separate_daemon):
         (separate_daemon.get_root() / name).write_text(fact)
     task = separate_daemon.run_task("dream", {}, token=separate_daemon.add_client("ben", trust="owner"))
     assert (task["status"], task["error"]["code"]) == ("failed", "pending_review")
-    assert (bool(task["reviewId"]), set(separate_daemon.files())) == (True, set(facts))
+    assert (bool(task["reviewId"]), set(separate_daemon.read_files())) == (True, set(facts))
     task = separate_daemon.run_task("dream", {})
     assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 1)
-    assert set(separate_daemon.files()) == set(facts) - {"b.md"}
+    assert set(separate_daemon.read_files()) == set(facts) - {"b.md"}
     client, words = (
         separate_daemon.add_client("eve", trust="external"),
         ("city", "cocoa"),
@@ -427,14 +427,14 @@ def test_erase_requires_dry_run_and_rejects_yes(separate_daemon):
         refused = separate_daemon.post(f"{BASE}/erase", {"target": path, **sent})
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), sent
         assert "dryRun" in refused.json()["detail"]
-        assert path.removeprefix("user/") in separate_daemon.files()
+        assert path.removeprefix("user/") in separate_daemon.read_files()
     plan = separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": True}).json()
     assert (plan["status"], plan["files"]) == ("preview", [path])
-    assert path.removeprefix("user/") in separate_daemon.files()
+    assert path.removeprefix("user/") in separate_daemon.read_files()
     assert (
         separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["status"] == "erased"
     )
-    assert path.removeprefix("user/") not in separate_daemon.files()
+    assert path.removeprefix("user/") not in separate_daemon.read_files()
 
 
 # -- owner operations, and other programs of the owner -------------------------------------------------
@@ -447,11 +447,11 @@ def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
     )
     (path,) = done["result"]["filesTouched"]
     rel = path.removeprefix("user/")
-    before, tasks = separate_daemon.files()[rel], [done["taskId"]]
+    before, tasks = separate_daemon.read_files()[rel], [done["taskId"]]
     for is_present in False, True:  # An undo can be undone.
         undone = separate_daemon.post(f"{BASE}/undo", {"taskId": tasks[-1]}).json()
         assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
-        assert separate_daemon.files().get(rel) == (before if is_present else None)
+        assert separate_daemon.read_files().get(rel) == (before if is_present else None)
         tasks.append(undone["taskId"])
     tasks.append(separate_daemon.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["taskId"])
     after = separate_daemon.get(f"{BASE}/audit/head").json()
@@ -476,7 +476,7 @@ def test_external_writes_are_seen_by_tasks_and_followers(separate_daemon):
     assert [entry["filePath"] for entry in removed["result"]["removedEntries"]] == [path]
     assert (path_on_disk.exists(), "blue pens" in path_on_disk.read_text(encoding="utf-8")) == (True, False)
     with separate_daemon.follow_events() as follower:
-        follower.start()
+        follower.read_to_start()
         settings = {
             "home": separate_daemon.home,
             "policy": str(separate_daemon.base / "policy.toml"),
@@ -621,7 +621,7 @@ def test_workspace_is_named_by_key_or_path(daemon):
         assert daemon.get(accepted.headers["location"], prefer="wait=20").json()["status"] == "completed"
     for path in "/session/any%2fthing/events", f"/workspaces/{daemon.key}/memory/events":
         with daemon.follow_events(path=path) as follower:
-            assert re.fullmatch(r"[0-9a-f]{8}-\d+", follower.start().last_id)
+            assert re.fullmatch(r"[0-9a-f]{8}-\d+", follower.read_to_start().last_id)
 
 
 def test_capabilities_match_the_contract(daemon):

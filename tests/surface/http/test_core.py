@@ -71,8 +71,8 @@ def test_tasks_run_in_order_and_queued_one_is_cancelled(blocked_daemon, model):
     cancelled_id = accepted.pop(7)
     cancelled = blocked_daemon.cancel(cancelled_id).json()
     assert blocked_daemon.cancel(cancelled_id).json() == cancelled == cancelled | {"status": "cancelled"}
-    model.release()
-    with blocked_daemon.follow(cursor=blocked_daemon.cursor(0)) as follower:
+    model.resume()
+    with blocked_daemon.follow_events(cursor=blocked_daemon.cursor(0)) as follower:
         last = {"taskId": accepted[-1], "status": "completed"}
         seen = follower.until(lambda each: each.data == each.data | last)
     tasks = [each.data for each in seen if each.type == "task" and "turn" not in each.data]
@@ -100,7 +100,7 @@ def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch,
                     assert read_end(daemon, task_id) == ("failed", f"{kind}_timeout")
                 assert request.hung_up.wait(STOP_SECONDS)
                 assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-                model.release()
+                model.resume()
             assert daemon.run_task("dream", {})["status"] == "completed"
             assert "Thursdays" not in str(daemon.files())
         monkeypatch.setattr(core, "LaneRunner", partial(LaneRunner, backstop=0.5))
@@ -283,9 +283,9 @@ def stop_with_tasks(daemon, model, grace):
 
 def test_stop_with_grace_completes_running_and_keeps_queued(blocked_daemon, model, tmp_path):
     with stop_with_tasks(blocked_daemon, model, STOP_SECONDS) as (tasks, long_poll):
-        assert blocked_daemon.problem("POST", f"{BASE}/remember", FACT) == DRAINING
+        assert blocked_daemon.request_problem("POST", f"{BASE}/remember", FACT) == DRAINING
         assert blocked_daemon.cancel(tasks[2]).json()["status"] == "cancelled"
-        model.release()
+        model.resume()
         assert long_poll.result(STOP_SECONDS).json()["status"] == "completed"
     assert [each in str(blocked_daemon.files()) for each in ("nearly done", "is next")] == [True, False]
     blocked_daemon.run(blocked_daemon.daemon.stop())
@@ -295,12 +295,15 @@ def test_stop_with_grace_completes_running_and_keeps_queued(blocked_daemon, mode
 
 
 def test_stop_without_grace_requeues_running_task(blocked_daemon, model, tmp_path):
-    with stop_with_tasks(blocked_daemon, model, 0) as (tasks, long_poll), blocked_daemon.follow() as follower:
+    with (
+        stop_with_tasks(blocked_daemon, model, 0) as (tasks, long_poll),
+        blocked_daemon.follow_events() as follower,
+    ):
         follower.start()
         blocked_daemon.run(blocked_daemon.daemon.stop())
         assert {event.type for event in follower} <= {"task"}  # Followers are disconnected.
         assert long_poll.result(STOP_SECONDS).json()["status"] == "queued"
-        model.release()
+        model.resume()
     with start_local_daemon(tmp_path) as next_daemon:
         assert [read_end(next_daemon, each)[0] for each in tasks] == ["completed"] * 3
         with next_daemon.follow(cursor=next_daemon.cursor(0)) as follower:
@@ -363,7 +366,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
         doomed = daemon.remember("The user waits in vain")
         assert daemon.cancel(doomed).json()["status"] == "cancelled"
         model.wait_for_requests()
-        model.release()
+        model.resume()
         for _ in range(rng.choice((1, 1, 2)) if seed else 1):
             seen, before = FACTS + len(ended_tasks(events)) * 6 + rng.randrange(30), daemon.process.pid
             follow(lambda seen=seen: len(events) >= seen or len(ended_tasks(events)) > FACTS)
@@ -408,21 +411,21 @@ def check_after_kills(daemon, ends, events):
 def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model, killed):
     daemon = start_daemon(*model.flags)
     daemon.wait_for_task(daemon.remember("The user warms up"))
-    zygote, request_count = daemon.children(), len(model.server.requests)
+    zygote, request_count = daemon.list_children(), len(model.server.requests)
     model.pause()
     tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
     model.wait_for_requests(request_count + 1)
-    for pid in zygote if killed == "zygote" else daemon.children() - zygote:
+    for pid in zygote if killed == "zygote" else daemon.list_children() - zygote:
         os.kill(pid, signal.SIGKILL)
-    model.release()
+    model.resume()
     hit, spared = map(daemon.wait_for_task, tasks)
     assert spared["status"] == "completed"
     assert (hit["error"] or {"code": "remember_failed"})["code"] == "remember_failed"
     assert ("is hit" in str(daemon.files())) == (hit["status"] == "completed")
     if killed == "zygote":
-        assert not zygote & daemon.children()
+        assert not zygote & daemon.list_children()
     else:
-        assert (hit["status"], daemon.children()) == ("failed", zygote)
+        assert (hit["status"], daemon.list_children()) == ("failed", zygote)
 
 
 @pytest.mark.slow
@@ -432,13 +435,13 @@ def test_workers_of_killed_daemon_exit(start_daemon, model):
     request_count = len(model.server.requests)
     daemon.remember("The user warms up")
     model.wait_for_requests(request_count + 1)
-    pidfds = [os.pidfd_open(pid) for pid in daemon.children()]
+    pidfds = [os.pidfd_open(pid) for pid in daemon.list_children()]
     assert pidfds
     daemon.kill()
     for fd in pidfds:
         assert select.select([fd], [], [], STOP_SECONDS)[0]
         os.close(fd)
-    model.release()
+    model.resume()
 
 
 # -- descriptors ---------------------------------------------------------------------------------------
@@ -460,7 +463,7 @@ def test_remember_works_while_others_use_all_connections(start_daemon):
                 line.connect_ex(where)
         with Client(daemon.url, token=daemon.token, workspace=daemon.key) as client:
             assert client.remember("The burst changes nothing").wait(timeout=STOP_SECONDS).files_touched
-        assert len(daemon.children()) < 10
+        assert len(daemon.list_children()) < 10
     daemon.http.close()
     daemon.http = httpx2.Client(base_url=daemon.url, trust_env=False, timeout=60)
     assert daemon.get("/readyz").status_code == 200

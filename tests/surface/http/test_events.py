@@ -92,7 +92,10 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
         second_stream.read_until(until_ended(task_ids["both"]))
         fact = {"content": "This project is the first one", "scope": "project"}
         assert daemon.request_problem("POST", f"{BASE}/remember", fact) == (400, "workspace_required")
-        second_events, own_task = second_stream.seen, daemon.post(f"{first}/remember", fact).json()["taskId"]
+        second_events, own_task = (
+            second_stream.events,
+            daemon.post(f"{first}/remember", fact).json()["taskId"],
+        )
         first_events = first_stream.until(until_ended(own_task))
         for method in "GET", "DELETE":
             hidden = daemon.request_problem(method, f"{first}/remember/{task_ids['user']}")
@@ -116,7 +119,7 @@ def test_only_canceller_sees_cancelled_status(model_daemon, model):
     doomed = {name: model_daemon.remember("The user is doomed", **views["window"]) for name in views}
     for name, view in views.items():
         assert model_daemon.cancel(doomed[name], **view).json()["status"] == "cancelled"
-    model.release()
+    model.resume()
     for name, view in views.items():
         with model_daemon.follow_events(cursor=model_daemon.cursor(0), **view) as follower:
             seen = follower.read_until(until_ended(*doomed.values()))
@@ -166,7 +169,7 @@ def test_client_text_cannot_forge_an_event(daemon):
         planted = {"task": "remember-0", "data": {"status": text}, "workspace": daemon.key, "token": "owner"}
         tasks.append_event(daemon.core.state, tasks.OutboxEvent(type="task", at=at, **planted))
         with daemon.open_connection() as line:
-            line.send(daemon.request("GET", f"{BASE}/events", f"Last-Event-ID: {daemon.cursor(last)}"))
+            line.send(daemon.build_request("GET", f"{BASE}/events", f"Last-Event-ID: {daemon.cursor(last)}"))
             assert line.read_answer().status == 200
             frame = []
             while not (frame[-1:] == [b"\n"] and any(each.startswith(b"data") for each in frame)):

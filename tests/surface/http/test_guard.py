@@ -42,33 +42,35 @@ def test_rebound_host_name_is_rejected(checked_daemon):
     hosts = """evil.example evil.example:P 127.0.0.1.evil.example:P localhost.:P localhost 127.0.0.1:1 127.1:P
         2130706433:P 0.0.0.0:P user@127.0.0.1:P 127.0.0.1:P,evil.example 127.0.0.1:P/ [::ffff:127.0.0.1]:P"""
     for host in hosts.replace("P", str(checked_daemon.port)).split():
-        assert checked_daemon.ask("GET", "/healthz", host=host).code == MISDIRECTED, host
+        assert checked_daemon.send_request("GET", "/healthz", host=host).code == MISDIRECTED, host
     targets = "http://evil.example/healthz https://HOST/healthz http://HOST/healthz file:///healthz"
     for target in targets.replace("HOST", checked_daemon.host).split():
-        assert checked_daemon.ask("GET", target).code == NOWHERE
-        assert checked_daemon.ask("GET", target, host="evil.example").code == MISDIRECTED
+        assert checked_daemon.send_request("GET", target).code == NOWHERE
+        assert checked_daemon.send_request("GET", target, host="evil.example").code == MISDIRECTED
 
 
 def test_exactly_one_host_is_required_over_tcp(checked_daemon):
-    assert checked_daemon.raw(make_request(checked_daemon)).code == NO_HTTP
+    assert checked_daemon.send_raw(make_request(checked_daemon)).code == NO_HTTP
     for address in checked_daemon.tcp, checked_daemon.unix:
-        assert checked_daemon.raw(make_request(checked_daemon, version="1.0"), address).code == MISDIRECTED
-    assert checked_daemon.raw(make_request(checked_daemon, "Host:")).code == MISDIRECTED
+        assert (
+            checked_daemon.send_raw(make_request(checked_daemon, version="1.0"), address).code == MISDIRECTED
+        )
+    assert checked_daemon.send_raw(make_request(checked_daemon, "Host:")).code == MISDIRECTED
     own, foreign = f"Host: {checked_daemon.host}", "Host: evil.example"
     for lines in (own, own), (own, foreign), (foreign, own):
         for version in "1.0", "1.1":
-            assert checked_daemon.raw(make_request(checked_daemon, *lines, version=version)).code in {
+            assert checked_daemon.send_raw(make_request(checked_daemon, *lines, version=version)).code in {
                 MISDIRECTED,
                 NO_HTTP,
             }
     local = {"address": checked_daemon.unix, "host": "anything"}  # Its peer is the owner or has a token.
     statuses = [
-        checked_daemon.ask("GET", "/metrics", token=token, **local).status
+        checked_daemon.send_request("GET", "/metrics", token=token, **local).status
         for token in ("", checked_daemon.client)
     ]
     assert statuses == [200, 403]
-    two = checked_daemon.request("GET", "/healthz", "Host: a", token="", host="b")
-    assert checked_daemon.raw(two, checked_daemon.unix).code == NO_HTTP
+    two = checked_daemon.build_request("GET", "/healthz", "Host: a", token="", host="b")
+    assert checked_daemon.send_raw(two, checked_daemon.unix).code == NO_HTTP
 
 
 # -- G2: Origin ----------------------------------------------------------------------------------------
@@ -83,7 +85,9 @@ def test_foreign_origin_is_rejected_even_with_token(checked_daemon, where):
     for origin in ("", "http://127.0.0.1:P http://evil.example", *origins.split()):
         header = f"Origin: {origin.replace('P', str(checked_daemon.port))}"
         assert (
-            checked_daemon.ask("GET", "/healthz", header, address=getattr(checked_daemon, where)).code
+            checked_daemon.send_request(
+                "GET", "/healthz", header, address=getattr(checked_daemon, where)
+            ).code
             == FOREIGN
         ), origin
 
@@ -91,20 +95,20 @@ def test_foreign_origin_is_rejected_even_with_token(checked_daemon, where):
 def test_own_origin_is_accepted_once_and_fetch_site_counts(checked_daemon):
     own, site = f"Origin: http://{checked_daemon.host}", "Sec-Fetch-Site: "
     for header in own, f"Origin: http://LOCALHOST:{checked_daemon.port}", f"{site}same-origin", f"{site}none":
-        assert checked_daemon.ask("GET", "/healthz", header).status == 200
+        assert checked_daemon.send_request("GET", "/healthz", header).status == 200
     pairs = (own, own), (own, "Origin: http://evil.example"), (f"{site}none", f"{site}cross-site")
     for headers in (*pairs, *((site + each,) for each in ("cross-site", "same-site", "anything-new"))):
-        assert checked_daemon.ask("GET", "/healthz", *headers).code == FOREIGN, headers
+        assert checked_daemon.send_request("GET", "/healthz", *headers).code == FOREIGN, headers
 
 
 def test_preflight_of_foreign_origin_is_rejected(checked_daemon):
     headers = [f"Access-Control-Request-{each}" for each in ("Method: POST", "Headers: authorization")]
-    answer = checked_daemon.ask(
+    answer = checked_daemon.send_request(
         "OPTIONS", f"{BASE}/remember", "Origin: http://evil.example", *headers, token=""
     )
     assert (answer.code, "access-control" in str(answer.headers)) == (FOREIGN, False)
-    response = checked_daemon.ask("OPTIONS", f"{BASE}/remember")
-    assert (response.code, response.values("allow")) == ((405, "method_not_allowed"), ["POST"])
+    response = checked_daemon.send_request("OPTIONS", f"{BASE}/remember")
+    assert (response.code, response.get_header_values("allow")) == ((405, "method_not_allowed"), ["POST"])
 
 
 @pytest.mark.threat("T-API-01", control="json_alone")
@@ -112,7 +116,7 @@ def test_form_media_types_are_rejected(checked_daemon):
     types = """text/plain application/x-www-form-urlencoded multipart/form-data;boundary=x
         application/json-seq text/plain;application/json"""
     for media_type in ("", *types.split()):
-        answer = checked_daemon.ask(
+        answer = checked_daemon.send_request(
             "POST", REMEMBER, f"Content-Type: {media_type}", body={"content": "framed"}
         )
         assert answer.code == (415, "unsupported_media_type"), media_type
@@ -134,10 +138,12 @@ def test_other_spellings_of_paths_are_not_found(checked_daemon):
         /session/../events /session/a/tasks / /. /etc/passwd healthz x/healthz http:/healthz
         */healthz @/healthz * ?/"""
     for path in paths.split():
-        found = checked_daemon.raw(checked_daemon.request("GET", "@").replace(b"@", path.encode(), 1))
-        assert (found.code, found.values("location")) == (NOWHERE, []), path
+        found = checked_daemon.send_raw(
+            checked_daemon.build_request("GET", "@").replace(b"@", path.encode(), 1)
+        )
+        assert (found.code, found.get_header_values("location")) == (NOWHERE, []), path
     for name in ("", "%2e", "..", "%2e%2e", "other", "%2fetc", "%00", "%2f", "a;b", "memory", "%F0%9F%94%92"):
-        found = checked_daemon.ask("GET", f"/workspaces/{name}/memory/tasks").code
+        found = checked_daemon.send_request("GET", f"/workspaces/{name}/memory/tasks").code
         assert found == (403, "untrusted_workspace"), name
 
 
@@ -149,7 +155,10 @@ def test_request_without_token_is_unauthorized_for_any_path(checked_daemon):
     paths = "/healthz /readyz /openapi.json /capabilities /metrics /nothing /workspaces/x/memory/tasks"
     for path in (f"{BASE}/tasks", *paths.split()):
         for method, body in ("GET", None), ("POST", {}), ("PUT", None):
-            assert checked_daemon.ask(method, path, token="", body=body).code == UNAUTHORIZED, (method, path)
+            assert checked_daemon.send_request(method, path, token="", body=body).code == UNAUTHORIZED, (
+                method,
+                path,
+            )
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -167,10 +176,10 @@ def test_inexact_token_is_unauthorized(checked_daemon, where, tmp_path):
     bare = ("", "Bearer", "Bearer ", *(scheme + token for scheme in schemes))
     for value in (*bare, *(f"Bearer {each}" for each in wrong)):
         header = f"Authorization: {value}"
-        answer = checked_daemon.ask(
+        answer = checked_daemon.send_request(
             "GET", "/healthz", header, token="", address=getattr(checked_daemon, where)
         )
-        headers = answer.values("www-authenticate"), answer.values("connection")
+        headers = answer.get_header_values("www-authenticate"), answer.get_header_values("connection")
         assert (answer.code, headers) == (UNAUTHORIZED, (["Bearer"], ["close"])), value
 
 
@@ -189,7 +198,7 @@ for sent in sys.stdin.buffer.read().split(b"@"):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
 def test_other_user_on_unix_socket_needs_token(checked_daemon):
     sent = b"@".join(
-        checked_daemon.request("GET", "/healthz", token=token) for token in ("", checked_daemon.client)
+        checked_daemon.build_request("GET", "/healthz", token=token) for token in ("", checked_daemon.client)
     )
     socket, program = checked_daemon.base / "d.sock", [sys.executable, "-IS", "-c", OTHER_USER]
     try:
@@ -273,19 +282,19 @@ def test_hello_is_only_endpoint_without_token_and_rate_limited(checked_daemon, m
     name, _ = name_and_key(checked_daemon.token)
     good = f"/hello?token={name}&nonce={NONCE}"
     for query in "", f"?token={name}", f"?token={name}x&nonce={NONCE}", f"?token={name}&nonce={'g' * 64}":
-        assert checked_daemon.ask("GET", f"/hello{query}", token="").code == (400, "invalid_request")
+        assert checked_daemon.send_request("GET", f"/hello{query}", token="").code == (400, "invalid_request")
     for method in "POST", "PUT", "HEAD":
-        assert checked_daemon.ask(method, good, token="").status == 401
+        assert checked_daemon.send_request(method, good, token="").status == 401
     for path in "/hello/", "//hello", "/hello/x", "/workspace/hello":
-        assert checked_daemon.ask("GET", path, token="").status in {401, 404}
+        assert checked_daemon.send_request("GET", path, token="").status in {401, 404}
     for host in "elsewhere.example", f"localhost:{checked_daemon.port}", f"[::1]:{checked_daemon.port}":
         assert request_hello(checked_daemon, name, host=host).code == MISDIRECTED
-    assert checked_daemon.ask("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
+    assert checked_daemon.send_request("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
     now = [100.0]
     monkeypatch.setattr(guard, "MAX_HELLOS", 3)
     monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
     assert [request_hello(checked_daemon, name).code for _ in range(5)] == [200, 200, 200, BUSY, BUSY]
-    assert checked_daemon.ask("GET", "/healthz").status == 200
+    assert checked_daemon.send_request("GET", "/healthz").status == 200
     now[0] += 1
     assert request_hello(checked_daemon, name).code == 200
 
@@ -327,17 +336,17 @@ def fill_shares(daemon, model, tokens, request, shares):
         def send(token, times, total):
             for _ in range(times):
                 (line := stack.enter_context(daemon.open_connection())).send(request(token))
-            daemon.until(lambda: len(shares) == total)
+            daemon.wait_until(lambda: len(shares) == total)
             return line
 
         for token, times, total in (one, CAP // 2, CAP // 2), (two, CAP // 2 - RESERVE, CAP - RESERVE):
             send(token, times, total)
-            assert send(token, 1, total).answer().code == BUSY
+            assert send(token, 1, total).read_answer().code == BUSY
         send(owner, 1, CAP - RESERVE + 1)
         if shares is daemon.guard.waiting:
             model.release()
-            daemon.until(lambda: len(shares) == 0)
-    daemon.until(lambda: len(shares) == 0)
+            daemon.wait_until(lambda: len(shares) == 0)
+    daemon.wait_until(lambda: len(shares) == 0)
     assert daemon.send_request("GET", "/healthz", token=one).status == 200
 
 
@@ -371,11 +380,11 @@ def test_revoked_token_is_unauthorized_on_open_connections(
     task = blocked_daemon.remember("The user waits", token=token)
     request_bytes = blocked_daemon.build_request("GET", "/healthz", token=token)
     lines[0].send(request_bytes)
-    assert lines[0].answer().status == 200
+    assert lines[0].read_answer().status == 200
     lines[1].send(blocked_daemon.build_request("GET", build_task_path(task), "Prefer: wait=60", token=token))
     waiting, follower = (
         blocked_daemon.guard.waiting,
-        exit_stack.enter_context(blocked_daemon.follow(token=token)),
+        exit_stack.enter_context(blocked_daemon.follow_events(token=token)),
     )
     follower.start()
     blocked_daemon.until(lambda: len(waiting) == 1)
@@ -386,18 +395,18 @@ def test_revoked_token_is_unauthorized_on_open_connections(
     model.release()
     for line in lines:
         answer = line.read_answer()
-        assert (answer.code, answer.values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
+        assert (answer.code, answer.get_header_values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
     assert lines[0].is_closed()
     assert list(follower) == []
 
 
 def test_followers_do_not_count_as_answering_requests(checked_daemon, monkeypatch):
     monkeypatch.setattr(checked_daemon.guard.in_progress, "cap", 1)
-    with checked_daemon.line() as follower, checked_daemon.line() as second:
+    with checked_daemon.open_connection() as follower, checked_daemon.open_connection() as second:
         for line in (follower, second):
-            line.send(checked_daemon.request("GET", f"{BASE}/events"))
+            line.send(checked_daemon.build_request("GET", f"{BASE}/events"))
             assert line.read_answer().status == 200
-        assert checked_daemon.ask("GET", "/healthz").status == 200
+        assert checked_daemon.send_request("GET", "/healthz").status == 200
 
 
 # -- G6: headers of every answer -----------------------------------------------------------------------
@@ -405,25 +414,27 @@ def test_followers_do_not_count_as_answering_requests(checked_daemon, monkeypatc
 
 def test_every_answer_has_security_headers(checked_daemon):
     sent = [
-        checked_daemon.request("GET", path) for path in ("/healthz", "/metrics", f"{BASE}/events", "/nothing")
+        checked_daemon.build_request("GET", path)
+        for path in ("/healthz", "/metrics", f"{BASE}/events", "/nothing")
     ]
     sent += [
-        checked_daemon.request("GET", "/healthz", **each)
+        checked_daemon.build_request("GET", "/healthz", **each)
         for each in ({"token": ""}, {"host": "evil.example"})
     ]
     sent += [
-        checked_daemon.request("PUT", "/healthz"),
-        checked_daemon.request("GET", "/healthz", "Origin: null"),
+        checked_daemon.build_request("PUT", "/healthz"),
+        checked_daemon.build_request("GET", "/healthz", "Origin: null"),
     ]
     sent += [
-        checked_daemon.request("POST", f"{BASE}/remember", body=body) for body in ({}, b"x" * (600 * 1024))
+        checked_daemon.build_request("POST", f"{BASE}/remember", body=body)
+        for body in ({}, b"x" * (600 * 1024))
     ]
-    answers = [checked_daemon.raw(each) for each in (*sent, b"no http\r\n\r\n")]
+    answers = [checked_daemon.send_raw(each) for each in (*sent, b"no http\r\n\r\n")]
     assert [each.status for each in answers] == [200, 200, 200, 404, 401, 421, 405, 403, 400, 413, 400]
     for answer in answers:
         for name, value in guard.HEADERS:
-            assert answer.values(name.decode()) == [value.decode()]
-        assert (answer.values("server"), "access-control" in str(answer.headers)) == ([], False)
+            assert answer.get_header_values(name.decode()) == [value.decode()]
+        assert (answer.get_header_values("server"), "access-control" in str(answer.headers)) == ([], False)
 
 
 def test_broken_route_hides_exception_text(separate_daemon, monkeypatch, caplog):
@@ -447,7 +458,7 @@ def test_broken_route_hides_exception_text(separate_daemon, monkeypatch, caplog)
         line.send(separate_daemon.build_request("GET", f"{BASE}/events"))
         assert line.read_answer().status == 200
         assert [line.read_line() for _ in range(3)] == [b"6\r\n", b"id: 1\n", b"\r\n"]
-        assert line.is_closed()
+        assert line.wait_for_close()
     log = "".join(caplog.messages)
     assert "canary" not in log
     assert log.count('"event": "request_broke"') == 2
@@ -473,13 +484,13 @@ def test_ambiguous_header_is_invalid_http(checked_daemon):
         *(encoding + each for each in codings),
     ):
         request = build_incomplete_request(checked_daemon, "@").replace(b"@", line, 1)
-        assert checked_daemon.raw(request + b"0\r\n\r\n").code == NO_HTTP, line
+        assert checked_daemon.send_raw(request + b"0\r\n\r\n").code == NO_HTTP, line
 
 
 def test_request_smuggling_closes_the_connection(checked_daemon):
     """Smuggling: a proxy would see one request, and the daemon two."""
     smuggled, length_headers = (
-        checked_daemon.request("GET", "/healthz"),
+        checked_daemon.build_request("GET", "/healthz"),
         ["Content-Length: 5", "Transfer-Encoding: chunked"],
     )
     chunked_http_1_0 = build_incomplete_request(checked_daemon, length_headers[1]).replace(
@@ -491,17 +502,17 @@ def test_request_smuggling_closes_the_connection(checked_daemon):
             for lines in permutations(length_headers)
         ),
         (chunked_http_1_0 + encode_chunks(EMPTY), NO_HTTP),
-        (checked_daemon.request("POST", REMEMBER, body=smuggled, token=""), UNAUTHORIZED),
+        (checked_daemon.build_request("POST", REMEMBER, body=smuggled, token=""), UNAUTHORIZED),
         (
-            checked_daemon.request(
+            checked_daemon.build_request(
                 "GET", "/healthz", f"X: a\r\n Authorization: Bearer {checked_daemon.token}", token=""
             ),
             UNAUTHORIZED,
         ),
     ):
-        with checked_daemon.line() as line:
+        with checked_daemon.open_connection() as line:
             line.send(request + smuggled)
-            assert (line.read_answer().code, line.is_closed()) == (code, True)
+            assert (line.read_answer().code, line.wait_for_close()) == (code, True)
 
 
 @pytest.mark.sweep(2)
@@ -511,9 +522,9 @@ def test_oversized_header_is_rejected(checked_daemon, kib, where):
     long = "a" * (kib * 1024)
     target = {"target": f"/{long}", "query": f"/healthz?{long}"}.get(where, "/healthz")
     headers = {"header": [f"X: {long}"], "many": [f"X{each}: a" for each in range(kib * 128)]}.get(where, ())
-    request = checked_daemon.request("GET", target, *headers)
-    assert checked_daemon.raw(request).code == NO_HTTP
-    with checked_daemon.line() as line:
+    request = checked_daemon.build_request("GET", target, *headers)
+    assert checked_daemon.send_raw(request).code == NO_HTTP
+    with checked_daemon.open_connection() as line:
         half = len(request) // 2
         assert line.send(request[:half])
         line.send(request[half:])
@@ -524,7 +535,7 @@ def test_oversized_header_is_rejected(checked_daemon, kib, where):
 def test_upgrade_is_ignored(checked_daemon):
     more = ("Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
     for protocols in "websocket", "h2c", "foo, websocket":
-        assert checked_daemon.ask("GET", "/healthz", f"Upgrade: {protocols}", *more).status == 200
+        assert checked_daemon.send_request("GET", "/healthz", f"Upgrade: {protocols}", *more).status == 200
 
 
 # -- time and connections ------------------------------------------------------------------------------
@@ -535,33 +546,33 @@ def test_endless_header_or_body_times_out(checked_daemon, monkeypatch):
     starts = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX")
     with ExitStack() as stack:
         for how in ("Content-Length: 100", "Transfer-Encoding: chunked"):
-            line = stack.enter_context(checked_daemon.line())
+            line = stack.enter_context(checked_daemon.open_connection())
             line.send(build_incomplete_request(checked_daemon, how))
             assert line.read_answer().code == (408, "request_timeout")
-            assert line.is_closed()
-        second = stack.enter_context(checked_daemon.line())
+            assert line.wait_for_close()
+        second = stack.enter_context(checked_daemon.open_connection())
         assert get_status(checked_daemon, second) == 200
         # The timeout changes only now, because a request that needs an answer may arrive slowly.
         monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
         second.send(b"GET /healthz HTT")
-        lines = [stack.enter_context(checked_daemon.line()) for _ in starts]
+        lines = [stack.enter_context(checked_daemon.open_connection()) for _ in starts]
         for line, data in zip(lines, starts, strict=True):
             line.send(data)
-        assert all(line.is_closed() for line in (second, *lines))
+        assert all(line.wait_for_close() for line in (second, *lines))
 
 
 def test_unread_answers_and_dripping_header_are_cut_off(checked_daemon, monkeypatch):
     monkeypatch.setattr(guard, "UNREAD_SECONDS", 0.05)
     monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
-    for sent in checked_daemon.request("GET", "/openapi.json") * 50, b"X":
-        with checked_daemon.line() as line:
+    for sent in checked_daemon.build_request("GET", "/openapi.json") * 50, b"X":
+        with checked_daemon.open_connection() as line:
             while line.send(sent):
                 pass
 
 
 def get_status(daemon, line, path="/healthz", *headers):
     """Send a request on a connection and return the status of its answer."""
-    line.send(daemon.request("GET", path, *headers))
+    line.send(daemon.build_request("GET", path, *headers))
     return getattr(line.read_answer(), "status", "no answer")
 
 
@@ -570,16 +581,17 @@ def get_status(daemon, line, path="/healthz", *headers):
 def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 40)
     with ExitStack() as opened:
-        follower = opened.enter_context(checked_daemon.line())
+        follower = opened.enter_context(checked_daemon.open_connection())
         assert get_status(checked_daemon, follower, f"{BASE}/events") == 200
         idle = [
-            opened.enter_context(checked_daemon.line(getattr(checked_daemon, address))) for _ in range(100)
+            opened.enter_context(checked_daemon.open_connection(getattr(checked_daemon, address)))
+            for _ in range(100)
         ]
         for each in idle[:-1:2]:
             each.send(b"GET /healthz HTTP/1.1\r\nX: y")
         # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
         assert get_status(checked_daemon, idle[-1]) == 200
-        assert getattr(checked_daemon.ask("GET", "/healthz"), "status", "no answer") == 200
+        assert getattr(checked_daemon.send_request("GET", "/healthz"), "status", "no answer") == 200
         checked_daemon.until(lambda: checked_daemon.connections() <= 40)
         assert follower.line()
 
@@ -587,23 +599,23 @@ def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
 def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 3)
     with ExitStack() as opened:
-        lines = [opened.enter_context(checked_daemon.line()) for _ in range(3)]
+        lines = [opened.enter_context(checked_daemon.open_connection()) for _ in range(3)]
         for line in (lines[1], lines[2], lines[0]):
             assert get_status(checked_daemon, line) == 200
-        newest = opened.enter_context(checked_daemon.line())
+        newest = opened.enter_context(checked_daemon.open_connection())
         assert lines[1].is_closed()
         for line in (newest, lines[2], lines[0]):
             assert (get_status(checked_daemon, line), get_status(checked_daemon, line, f"{BASE}/events")) == (
                 200,
                 200,
             )
-        assert opened.enter_context(checked_daemon.line()).is_closed()
+        assert opened.enter_context(checked_daemon.open_connection()).is_closed()
         assert all(line.read_line() for line in (newest, lines[2], lines[0]))
 
 
 def test_data_after_final_answer_closes_connection(checked_daemon):
     """A second answer is impossible there, even for invalid HTTP."""
-    with checked_daemon.line() as line:
+    with checked_daemon.open_connection() as line:
         assert get_status(checked_daemon, line, f"{BASE}/events", "Connection: close") == 200
         line.send(b"garbage")
         while b"HTTP/1.1" not in (text := line.read_line()) and text:
@@ -617,7 +629,7 @@ def test_data_after_final_answer_closes_connection(checked_daemon):
 def test_chunks_form_one_body_and_trailers_are_ignored(checked_daemon):
     for size in (1, 7, 4096):
         for end in (b"0\r\n\r\n", b"0;x=y\r\n\r\n", b"000\r\nAuthorization: x\r\nHost: y\r\n\r\n"):
-            with checked_daemon.line() as line:
+            with checked_daemon.open_connection() as line:
                 line.send(
                     build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked")
                     + encode_chunks(EMPTY + b" " * 500, size, end)
@@ -632,7 +644,7 @@ def test_invalid_chunk_ends_the_request(checked_daemon):
     not_found, not_allowed = (404, "not_found"), (405, "method_not_allowed")
     for path, code in (REMEMBER, NO_HTTP), ("/nothing", not_found), (TASKS, not_allowed):
         for bad in (*short, b"1\na\n\r\n", b"0\r\nX\x00: a\r\n\r\n", *long):
-            with checked_daemon.line() as line:
+            with checked_daemon.open_connection() as line:
                 line.send(
                     build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked", path=path)
                     + b'5\r\n{"con\r\n'
@@ -640,7 +652,7 @@ def test_invalid_chunk_ends_the_request(checked_daemon):
                 )
                 first = line.read_answer()
                 assert first.code in {NO_HTTP, code} if first is not None else bad in long
-                assert line.is_closed()
+                assert line.wait_for_close()
 
 
 def test_unwanted_or_oversized_body_is_not_awaited(checked_daemon):
@@ -650,18 +662,18 @@ def test_unwanted_or_oversized_body_is_not_awaited(checked_daemon):
         (length, (REMEMBER, 413)),
         *product((length, chunks), (not_found, not_allowed)),
     ):
-        with checked_daemon.line() as line:
+        with checked_daemon.open_connection() as line:
             line.send(build_incomplete_request(checked_daemon, how, path=path))
             answer = line.read_answer()
-            assert (answer.status, line.is_closed()) == (status, True)
-            assert set(answer.values("connection")) == {"close"}
+            assert (answer.status, line.wait_for_close()) == (status, True)
+            assert set(answer.get_header_values("connection")) == {"close"}
 
 
 def test_endless_body_is_cut_off_early(checked_daemon, monkeypatch):
     monkeypatch.setattr(http, "BODY_SECONDS", 600.0)
     block = encode_chunks(b" " * 65_536, 65_536, b"")
     for path in REMEMBER, "/nothing":
-        with checked_daemon.line() as line:
+        with checked_daemon.open_connection() as line:
             line.send(build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked", path=path))
             while line.send(block):
                 pass
@@ -674,12 +686,12 @@ def test_endless_body_is_cut_off_early(checked_daemon, monkeypatch):
 @pytest.mark.parametrize("how", ["declared", "chunked"])
 def test_oversized_body_is_answered_with_reason(checked_daemon, where, size, how):
     data = b'{"content": "' + b"x" * (size - 15) + b'"}'
-    request = checked_daemon.request("POST", REMEMBER, body=data)
+    request = checked_daemon.build_request("POST", REMEMBER, body=data)
     if how == "chunked":
         request = build_incomplete_request(checked_daemon, "Transfer-Encoding: chunked") + encode_chunks(data)
-    with checked_daemon.line(getattr(checked_daemon, where)) as line:
+    with checked_daemon.open_connection(getattr(checked_daemon, where)) as line:
         assert line.send(request)
-        assert (line.read_answer().code, line.is_closed()) == (TOO_LARGE, True)
+        assert (line.read_answer().code, line.wait_for_close()) == (TOO_LARGE, True)
 
 
 @pytest.mark.parametrize("path", [REMEMBER, f"{BASE}/erase"])
@@ -696,4 +708,4 @@ def test_ambiguous_json_is_rejected(checked_daemon, path):
         *(b'{"content": "a"} {}', b'{"content": "a"}\x00', b"{'content': 'a'}", b'{"content": "a",}'),
         *(b"{", b"nul", b"\x00", b'"', deep, b'{"a":' * 100_000),
     ):
-        assert checked_daemon.ask("POST", path, body=document).code == NO_JSON, document[:40]
+        assert checked_daemon.send_request("POST", path, body=document).code == NO_JSON, document[:40]

@@ -301,7 +301,7 @@ def test_erase_removes_every_byte_from_home(model_daemon, model):
         assert phrases[number].split()[0] not in str(receipt)
     assert cleared > len(tasks)
     assert find_files(model_daemon.home, secret_words) == []  # Nothing has overwritten the bytes yet.
-    for erased_task in map(model_daemon.look, (*(task["taskId"] for task in tasks), waiting)):
+    for erased_task in map(model_daemon.read_task, (*(task["taskId"] for task in tasks), waiting)):
         assert (erased_task["status"], erased_task["error"]["code"], "result" in erased_task) == (
             "failed",
             "erased",

@@ -111,7 +111,7 @@ def find_problems(schema, value, where="$"):
 
 
 def test_daemon_serves_openapi_document_with_valid_references(checked_daemon):
-    answer = checked_daemon.ask("GET", "/openapi.json")
+    answer = checked_daemon.send_request("GET", "/openapi.json")
     assert (answer.get_header_values("content-type"), answer.json) == (["application/json"], DOCUMENT)
     assert str(checked_daemon.base) not in answer.body.decode()
     references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT)))
@@ -342,7 +342,7 @@ def test_every_answer_matches_the_description(session, number, pytestconfig):
         session.send(operation, request)
 
     run()
-    session.daemon.check()
+    session.daemon.assert_healthy()
 
 
 def test_valid_requests_succeed_and_undescribed_answer_fails(session):
@@ -353,7 +353,7 @@ def test_valid_requests_succeed_and_undescribed_answer_fails(session):
         session.daemon.send_request("GET", f"{REMEMBER}/{task}", "Prefer: wait=20").json["status"]
         == "completed"
     )
-    entries = session.daemon.ask("GET", f"{BASE}/entries").json["entries"]
+    entries = session.daemon.send_request("GET", f"{BASE}/entries").json["entries"]
     path = next(each["path"] for each in entries if "/pinned/" not in each["path"] and "withheld" not in each)
     bodies = {"remember": {"content": "The user likes tea"}, "forget": {"query": "tea", "dryRun": True}}
     bodies |= {"recall": {"query": "dark mode"}, "pin": {"path": path, "dryRun": True}, "index": {}}

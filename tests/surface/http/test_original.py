@@ -65,7 +65,7 @@ def test_missed_events_cause_resync_in_client_format(daemon):
         with daemon.follow_events(cursor, **headers) as follower:
             assert next(follower).document == {"v": 1, "type": "resync", "data": {}}
         with daemon.follow_events(cursor, path=SESSION, **headers) as follower:
-            resync, *replayed, replay_end = follower.until(is_replay_end)
+            resync, *replayed, replay_end = follower.read_until(is_replay_end)
         expected = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
         assert resync.document == {"v": 1, "type": "state_resync_required", "data": expected}, cursor
         assert [each.document["id"] for each in replayed] == [*range(1, last + 1)]
@@ -80,12 +80,12 @@ def test_replay_ends_at_its_start_position(daemon):
     with daemon.follow_events(daemon.cursor(last), path=SESSION) as follower:
         assert next(follower).document["data"]["replayedCount"] == 0
         task_id = daemon.submit("dream", {})
-        events = follower.until(make_end_check(task_id))
+        events = follower.read_until(make_end_check(task_id))
     assert not any(map(is_replay_end, events))
     with daemon.follow_events(path=SESSION) as follower:
         follower.start()
         task_id = daemon.submit("dream", {})
-        assert not any(map(is_replay_end, follower.until(make_end_check(task_id))))
+        assert not any(map(is_replay_end, follower.read_until(make_end_check(task_id))))
 
 
 def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
@@ -104,7 +104,7 @@ def test_evicted_events_cause_replay_of_remaining_ones(tmp_path, monkeypatch):
         first = tasks.read_range(daemon.core.stream._reads)[1] + 1
         expected = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
         with daemon.follow_events(daemon.cursor(0), path=SESSION) as follower:
-            resync, *replayed, replay_end = follower.until(is_replay_end)
+            resync, *replayed, replay_end = follower.read_until(is_replay_end)
         assert (resync.type, resync.data) == ("state_resync_required", expected)
         numbers = [each.document["id"] for each in replayed]
         assert numbers[0] == first > 1
@@ -131,9 +131,13 @@ def test_original_client_never_sees_cancelled_status(blocked_daemon, name):
     }
     ends |= {each["status"] for each in blocked_daemon.get(f"{BASE}/tasks", **who).json()["tasks"]}
     headers = {"token": who["token"], name: "window"}
-    with blocked_daemon.follow(blocked_daemon.cursor(0), **headers) as follower:
-        (last,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
-    with blocked_daemon.follow(blocked_daemon.cursor(0), path=SESSION, **headers) as follower:
-        (known,) = [each for each in follower.until(make_end_check(task_id)) if make_end_check(task_id)(each)]
+    with blocked_daemon.follow_events(blocked_daemon.cursor(0), **headers) as follower:
+        (last,) = [
+            each for each in follower.read_until(make_end_check(task_id)) if make_end_check(task_id)(each)
+        ]
+    with blocked_daemon.follow_events(blocked_daemon.cursor(0), path=SESSION, **headers) as follower:
+        (known,) = [
+            each for each in follower.read_until(make_end_check(task_id)) if make_end_check(task_id)(each)
+        ]
     assert (known.data["status"], known.data["code"]) == ("failed", "cancelled")
     assert {*ends, last.data["status"]} == ({"failed"} if name == "x_qwen_client_id" else {"cancelled"})

@@ -32,15 +32,15 @@ def read_cors_headers(answer):
 def test_page_of_allowed_origin_may_call(checked_daemon):
     for origin, site in product(ALLOWED, ("cross-site", "same-site")):
         headers = (f"Origin: {origin}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors")
-        granted = checked_daemon.ask("OPTIONS", REMEMBER, *headers, *PREFLIGHT, token="")
+        granted = checked_daemon.send_request("OPTIONS", REMEMBER, *headers, *PREFLIGHT, token="")
         assert (granted.status, granted.body, granted.values("vary")) == (204, b"", ["Origin"])
         cors_headers = read_cors_headers(granted)
         assert cors_headers["access-control-allow-origin"] == origin
         assert "POST" in cors_headers["access-control-allow-methods"].split(", ")
         allowed = cors_headers["access-control-allow-headers"].lower().split(", ")
         assert {"authorization", "content-type", "last-event-id"} <= set(allowed)
-        assert checked_daemon.ask("GET", "/health", *headers, token="").code == NOBODY
-        answer = checked_daemon.ask("GET", "/health", *headers)
+        assert checked_daemon.send_request("GET", "/health", *headers, token="").code == NOBODY
+        answer = checked_daemon.send_request("GET", "/health", *headers)
         assert (answer.status, answer.json, answer.get_header_values("vary")) == (
             200,
             {"status": "ok"},
@@ -84,17 +84,19 @@ def test_similar_origin_gets_no_access(checked_daemon, tmp_path):
                 assert found == send(plain, method, header, *more, token=token), origin
                 assert (found[0], "access-control" in str(found)) == (403, False), origin
     for headers in (f"Origin: {APP}",) * 2, (f"Origin: {APP}", "Origin: null"):
-        answer = checked_daemon.ask("GET", "/health", *headers)
+        answer = checked_daemon.send_request("GET", "/health", *headers)
         assert (answer.code, read_cors_headers(answer)) == (FOREIGN, {}), headers
     for site in "cross-site", "same-site":  # A page without an Origin header, which may read nothing.
-        assert checked_daemon.ask("GET", "/health", f"Sec-Fetch-Site: {site}").code == FOREIGN
+        assert checked_daemon.send_request("GET", "/health", f"Sec-Fetch-Site: {site}").code == FOREIGN
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
 def test_allowed_origin_with_rebound_host_is_rejected(checked_daemon):
     for host in "app.example", f"app.example:{checked_daemon.port}", f"evil.example:{checked_daemon.port}":
         for method, more, token in ("OPTIONS", PREFLIGHT, ""), ("GET", (), None):
-            answer = checked_daemon.ask(method, REMEMBER, f"Origin: {APP}", *more, token=token, host=host)
+            answer = checked_daemon.send_request(
+                method, REMEMBER, f"Origin: {APP}", *more, token=token, host=host
+            )
             assert (answer.code, read_cors_headers(answer)) == (MISDIRECTED, {}), host
 
 
@@ -107,15 +109,22 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
         ("HEAD", PREFLIGHT),
         ("POST", PREFLIGHT),
     ):
-        answer = checked_daemon.ask(method, "/capabilities", header, *more, "Cookie: token=x", token="")
+        answer = checked_daemon.send_request(
+            method, "/capabilities", header, *more, "Cookie: token=x", token=""
+        )
         assert answer.status == 401, (method, more)
     # Over the Unix socket, where the owner may run a proxy, a page is not the owner.
-    assert checked_daemon.ask("GET", "/health", header, token="", address=checked_daemon.unix).code == NOBODY
-    assert checked_daemon.ask("GET", "/health", token="", address=checked_daemon.unix).status == 200
-    with_body = checked_daemon.ask("OPTIONS", REMEMBER, header, *PREFLIGHT, token="", body=b"x" * 100)
+    assert (
+        checked_daemon.send_request("GET", "/health", header, token="", address=checked_daemon.unix).code
+        == NOBODY
+    )
+    assert checked_daemon.send_request("GET", "/health", token="", address=checked_daemon.unix).status == 200
+    with_body = checked_daemon.send_request(
+        "OPTIONS", REMEMBER, header, *PREFLIGHT, token="", body=b"x" * 100
+    )
     assert (with_body.status, with_body.values("connection")) == (204, ["close"])
     granted = {
-        checked_daemon.ask("OPTIONS", path, header, *PREFLIGHT, token="").status
+        checked_daemon.send_request("OPTIONS", path, header, *PREFLIGHT, token="").status
         for path in ("/", "//x", "/nowhere")
     }
     assert granted == {204}  # It reveals no existing path.
@@ -125,7 +134,7 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
         ("/metrics", checked_daemon.client),
         ("/nowhere", None),
     ):
-        answer = checked_daemon.ask("GET", path, header, token=token)
+        answer = checked_daemon.send_request("GET", path, header, token=token)
         assert read_cors_headers(answer)["access-control-allow-origin"] == APP  # Problems are also readable.
         assert answer.get_header_values("vary") == ["Origin"]
         assert "credentials" not in str(answer.headers)
@@ -140,7 +149,7 @@ def test_page_follows_events_and_reads_epoch(tmp_path):
         assert (answer.status, read_cors_headers(answer)["access-control-allow-origin"]) == (200, APP)
         assert "X-Qwen-Event-Epoch" in read_cors_headers(answer)["access-control-expose-headers"].split(", ")
         assert answer.get_header_values("x-qwen-event-epoch") == [daemon.core.stream.epoch]
-        while not (sent := line.line()).startswith(b"data: "):
+        while not (sent := line.read_line()).startswith(b"data: "):
             pass
         assert json.loads(sent.removeprefix(b"data: "))["data"]["taskId"] == task_id
 

@@ -116,7 +116,7 @@ def test_invalid_recall_body_is_rejected_and_limits_accepted(harpsichord):
         *({"query": "a", "exclude": each} for each in lists),
         *({"query": "a", "limit": each} for each in (0, 21, 5.5, "5", True, 10**30)),
     ):
-        sent = harpsichord.problem("POST", PATH, json.dumps(body).encode())
+        sent = harpsichord.request_problem("POST", PATH, json.dumps(body).encode())
         assert sent == (400, "invalid_request"), str(body)[:40]
     words = " ".join(f"harpsichord{number}" for number in range(80))
     long = f"harpsichord {'é' * ((MAX_FACT_BYTES - 12) // 2)}"
@@ -349,4 +349,4 @@ def test_read_stops_when_connection_closes(separate_daemon, monkeypatch):
         assert line.send(request)
         assert block.begun.acquire(timeout=STOP_SECONDS)
     assert block.ended.wait(STOP_SECONDS)
-    separate_daemon.wait_until(lambda: len(separate_daemon.core.reads) == 0)
+    separate_daemon.wait_until(lambda: len(separate_daemon.core.read_slots) == 0)

@@ -190,14 +190,14 @@ def test_undo_of_disconnected_client_is_dropped(daemon):
                     "POST", "/mcp", *MESSAGE, *headers, "Connection: close", body=undo, token=token
                 )
             )
-        daemon.until(
+        daemon.wait_until(
             lambda: (
                 (len(daemon.core._operations), count_waiting())
                 == (MAX_PARALLEL_UNDOS, MAX_OWNER_OPERATIONS + 2 - MAX_PARALLEL_UNDOS)
             )
         )
         lines.close()
-        daemon.until(lambda: not count_waiting() and not daemon.core._operations)
+        daemon.wait_until(lambda: not count_waiting() and not daemon.core._operations)
     assert (daemon.home / path).exists()
 
 
@@ -219,13 +219,13 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
         for number in range(1, MAX_OWNER_OPERATIONS + 3):
             with daemon.open_connection() as line:
                 line.send(daemon.build_request("POST", "/mcp", *MESSAGE, *headers, body=request, token=token))
-                daemon.until(lambda number=number: len(started) >= number or has_waiting())
-            daemon.until(lambda: not has_waiting())  # A disconnected client does not wait.
+                daemon.wait_until(lambda number=number: len(started) >= number or has_waiting())
+            daemon.wait_until(lambda: not has_waiting())  # A disconnected client does not wait.
         assert len(started) == MAX_READS // 2
         assert daemon.send_request("GET", f"{BASE}/review").status == 200
     finally:
         gate.set()
-    daemon.until(lambda: not daemon.core._operations)
+    daemon.wait_until(lambda: not daemon.core._operations)
     assert len(started) == MAX_READS // 2
 
 

@@ -152,7 +152,7 @@ def test_unusable_path_falls_back_to_other_name():
     assert file_fact(stops=not_read).written_paths == [FIRST, with_digest]
     done = file_fact({with_digest: "Else.\n"}, not_read)
     assert done.written_paths == [FIRST, f"project/database/{build_anonymous_slug(FACT)}-2.md"]
-    assert file_fact(stops={FIRST: ("error", "not_a_file")}).written == [FIRST, "project/staging.md"]
+    assert file_fact(stops={FIRST: ("error", "not_a_file")}).written_paths == [FIRST, "project/staging.md"]
     done = file_fact(stops={"project/a*b/c.md": ("deny", "bad_name")}, file="a*b/c.md")
     assert done.written_paths == ["project/a*b/c.md", f"project/{build_anonymous_slug(FACT)}.md"]
 

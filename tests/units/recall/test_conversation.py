@@ -75,7 +75,7 @@ def read_field(events, name, field="reason"):
 @pytest.mark.parametrize("finished", [[], [1], [1, 3], [3]])
 def test_memory_follows_the_last_result_when_every_call_has_one(recall_stage, finished):
     conversation, gate = recall_stage.open_conversation(TOUCHED_ONLY), recall_stage.add_gate()
-    recall_stage.bench.put("project/src/style.md", STYLE)
+    recall_stage.bench.write_files("project/src/style.md", STYLE)
     conversation.on_user_turn(DEPLOY)
     history = conversation.before_turn([make_user_message(DEPLOY)])
     assert history == [make_user_message(DEPLOY)]
@@ -160,7 +160,7 @@ def test_entry_is_injected_once_until_edited_or_compacted(recall_stage):
     for _ in range(16):
         history = [*run_turn(conversation, DEPLOY, history), make_assistant_message("On Tuesdays.")]
     assert [listed for _, listed in read_injections(recall_stage, conversation)] == [["project/deploy.md"]]
-    recall_stage.bench.put("project/deploy.md", FRIDAYS)
+    recall_stage.bench.write_files("project/deploy.md", FRIDAYS)
     for _ in range(3):
         history = [*run_turn(conversation, DEPLOY, history), make_assistant_message("On Fridays.")]
     assert len(read_injections(recall_stage, conversation)) == 2
@@ -206,7 +206,7 @@ def test_loaded_ids_are_listed_per_part(recall_stage):
     recall_stage.bench.write_files("project/src/style.md", STYLE)
     budgets, ids = (
         Budgets(system=200, project=0),
-        lambda path: [f"{path}@{recall_stage.bench.key(path).digest}"],
+        lambda path: [f"{path}@{recall_stage.bench.read_key(path).digest}"],
     )
     conversation = recall_stage.open_conversation(budgets)
     only_system = {"system": ids("user/editor.md"), "project": [], "just_in_time": [], "recalled": []}
@@ -573,7 +573,7 @@ def test_exceeded_memory_share_is_logged_once(recall_stage, told):
 def test_injections_are_recorded_in_order_by_path_and_digest(recall_stage):
     recall_stage.bench.write_files("project/src/style.md", STYLE)
     for path in ("project/database.md", "project/src/style.md"):  # The project tier has room for the newest.
-        os.utime(recall_stage.bench.file(path), (1_000_000_000, 1_000_000_000))
+        os.utime(recall_stage.bench.get_file_path(path), (1_000_000_000, 1_000_000_000))
     conversation = recall_stage.open_conversation(Budgets(project=150))
     conversation.on_path("src/x.py")
     run_turn(conversation, STAGING)

@@ -434,11 +434,11 @@ def test_entry_that_references_another_ranks_right_before_it(entry_index):
         entry_index, OLD, NEW, old_line='{"id": "01JDOLD", "see": "01JDNEW"}', new_line='{"id": "01JDNEW"}'
     )
     assert find_order(entry_index, WHEN) == ["user/old.md", "user/new.md"]
-    digest = entry_index.key("user/old.md").digest
+    digest = entry_index.read_key("user/old.md").digest
     put_two(
         entry_index, OLD, "Billing goes out on Mondays", new_line=f'{{"supersedes": "{digest}"}}', old_line=""
     )
-    digest = entry_index.key("user/old.md").digest
+    digest = entry_index.read_key("user/old.md").digest
     put_two(entry_index, OLD, "Billing goes out on Mondays", new_line=f'{{"supersedes": "{digest}"}}')
     assert find_order(entry_index, WHEN) == ["user/new.md", "user/old.md"]
 

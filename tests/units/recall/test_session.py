@@ -310,7 +310,7 @@ def test_empty_result_or_failed_retry_keeps_the_injected_set(recall_stage, monke
 
 def test_entry_injected_by_another_part_is_not_repeated(tmp_path):
     with open_stage(tmp_path, make_wine_entries(3)) as stage:
-        session, other = stage.open_session(), stage.bench.key("user/wine-1.md")
+        session, other = stage.open_session(), stage.bench.read_key("user/wine-1.md")
         session.on_user_turn(WINE)
         join_threads(session)
         recalled = session.take_result(InjectionMode.USER_TURN, injected={other})

@@ -52,7 +52,7 @@ def test_task_context_contains_related_facts_and_tools(recall_stage):
 
 def test_search_only_reads_and_leaves_the_conversation_unchanged(recall_stage):
     before = {path: recall_stage.bench.get_file_path(path).read_bytes() for path in ENTRIES}
-    conversation = recall_stage.conversation()
+    conversation = recall_stage.open_conversation()
     assert "pgbouncer" in search(make_subagents(recall_stage), STAGING)
     assert conversation.as_json()["shown"] == []
     assert conversation.session.outcomes == {}
@@ -153,7 +153,7 @@ def test_equal_concurrent_searches_run_once_and_all_are_answered(recall_stage, m
     subagents, running, gate, recall = (
         make_subagents(recall_stage),
         ArrivalCounter(),
-        recall_stage.gate(),
+        recall_stage.add_gate(),
         recall_stage.recaller.recall,
     )
 
@@ -187,7 +187,7 @@ def test_expired_search_reports_it_and_a_cancel_stops_all(recall_stage, told):
     with Cancel() as cancel, ThreadPoolExecutor(1) as pool:
         subagents, gate = (
             make_subagents(recall_stage, patience=lambda: Deadline(math.inf, cancel)),
-            recall_stage.gate(),
+            recall_stage.add_gate(),
         )
         pending = pool.submit(search, subagents, STAGING)
         assert gate.reached.wait(WAIT)
@@ -209,7 +209,7 @@ def test_concurrent_searches_share_their_token_limit(tmp_path):
     body, count = "Riesling from the Mosel. " * 60, 12
     entries = {f"project/wine-{number:02}.md": format_entry(f"Wine {number}", body) for number in range(40)}
     with open_stage(tmp_path, entries) as stage, ThreadPoolExecutor(count) as pool:
-        subagents, gates = make_subagents(stage), [stage.gate() for _ in range(count)]
+        subagents, gates = make_subagents(stage), [stage.add_gate() for _ in range(count)]
         searches = [pool.submit(search, subagents, f"riesling mosel {number}") for number in range(count)]
         assert all(gate.reached.wait(WAIT) for gate in gates)
         for gate in gates:

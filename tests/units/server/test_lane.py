@@ -269,8 +269,8 @@ def test_idempotency_key_with_another_request_is_rejected(lane_factory, lane):
         )
     assert lane_factory.count_pending() == 1
     for by in (Originator("bot"), BOT, Originator("bot", "2")):
-        assert not lane.submit(make_new_task(by=by, repeat="k")).repeated
-    assert not lane_factory.make_lane("other").submit(make_new_task(repeat="k")).repeated
+        assert not lane.submit(make_new_task(by=by, repeat="k")).is_repeated
+    assert not lane_factory.make_lane("other").submit(make_new_task(repeat="k")).is_repeated
     arguments = {**ARGUMENTS, "scope": "user"}
     sent = replace(make_new_task(repeat="other"), arguments=arguments)
     retried = replace(sent, arguments=dict(reversed(arguments.items())))

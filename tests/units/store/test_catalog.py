@@ -94,8 +94,8 @@ def test_too_large_or_unopenable_file_is_listed_as_unreadable(root):
     assert root.find_differences(view) == {}
     found = [(entry.readable, entry.trust) for entry in view.entries()]
     assert found == [(True, Trust.OWNER), (False, Trust.EXTERNAL)]
-    assert root.asked == ["just.md"]
-    assert (root.found("large"), root.found("just")) == ([], ["just.md"])
+    assert root.assessed_paths == ["just.md"]
+    assert (root.search_paths("large"), root.search_paths("just")) == ([], ["just.md"])
     assert root.read_lines()[compute_key("large.md")] == "- [large.md](large.md) — unreadable\n"
     root.write_file("a/x.md", "# X\n")
     for mode, readable in ((0o400, False), (0o700, True)):  # Listing is possible, entering is not.
@@ -119,7 +119,7 @@ def test_withheld_entry_leaves_no_text_in_any_row(root):
     withheld, rows = root.assessments, "SELECT name, line FROM entry WHERE line || name LIKE ?"
     for root.basis, root.assessments in zip("234", ({}, withheld, {}), strict=True):
         root.refresh()
-        assert root.found(f"B{CANARY}") == ([] if root.assessments else ["t/held.md"])
+        assert root.search_paths(f"B{CANARY}") == ([] if root.assessments else ["t/held.md"])
         assert bool(root.catalog.rows(rows, (f"%{CANARY}%",))) == (not root.assessments)
 
 
@@ -158,7 +158,7 @@ def test_rows_are_written_in_batches_and_a_failure_is_harmless(root, monkeypatch
         assert root.find_differences(root.refresh()) == {}
     (root.top / "t1/1.md").unlink()
     assert root.find_differences(root.refresh()) == {}
-    assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
+    assert (root.search_paths("word3"), root.search_paths("word2")) == (["t0/3.md"], [])
     before = root.read_lines()
     root.write_file("t0/0.md", "# Other\n")
     root.write_file("t9/new.md", "# New\n")
@@ -258,7 +258,7 @@ def test_unreadable_directory_hides_its_entries_until_readable(settled_root):
         assert view.list_odd_names() == (OddName("one", LONG),)
         assert list_rels(view) == ["a.md", "other/e.md"]
         changes = settled_root.catalog.rows("SELECT total_changes()")
-        assert not settled_root.refresh().complete
+        assert not settled_root.refresh().is_complete
         assert settled_root.catalog.rows("SELECT total_changes()") == changes
     (settled_root.top / "one").chmod(0o700)
     refresh_and_compare(settled_root)
@@ -367,7 +367,7 @@ def test_changed_basis_shows_only_entries_that_were_read_again(batched_root):
     refreshed = batched_root.refresh()
     assert {*batched_root.assessed_paths} == {*FILES} - known
     assert batched_root.find_differences(refreshed) == {}
-    assert batched_root.relisted() == {
+    assert batched_root.pop_relisted() == {
         entry for (entry,) in batched_root.catalog.rows("SELECT key FROM entry")
     }
 
