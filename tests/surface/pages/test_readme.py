@@ -130,7 +130,7 @@ def test_old_python_is_rejected_before_anything_is_created(tmp_path):
     old.write_text(f'#!/bin/sh\n[ "$1" = -c ] || exit 9\nexec {python} -c "import sys\n{release}\n$2"\n')
     old.chmod(0o700)
     done = run_command(tmp_path / "check", home=tmp_path, PATH="/usr/bin:/bin", PYTHON=str(old))
-    assert (done.returncode, f"older than Python {REQUIRED};" in done.stderr) == (1, True)
+    assert (done.returncode, f"needs Python {REQUIRED} or later" in done.stderr) == (1, True)
     assert {each.name for each in tmp_path.iterdir()} == {"check", "python3.9"}
 
 
