@@ -77,7 +77,7 @@ class SignedInClient:
         headers = (SAME, f"Origin: {client.url}", FORM, f"Cookie: muniment={client.cookie}")
         line = self.daemon.open_connection()
         line.send(
-            self.daemon.request(
+            self.daemon.build_request(
                 "POST", self._path(view), *headers, body=encode_form(form), token="", host=client.host
             )
         )
@@ -88,7 +88,7 @@ class SignedInClient:
         headers = (SAME, "Sec-Fetch-Mode: cors", f"Cookie: muniment={self._caller.cookie}")
         options = {"token": "", "host": self._caller.host}
         line = self.daemon.open_connection()
-        line.send(self.daemon.request("GET", self._path(path), *headers, **options))
+        line.send(self.daemon.build_request("GET", self._path(path), *headers, **options))
         return line
 
     def _path(self, view):

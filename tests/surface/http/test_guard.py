@@ -344,7 +344,7 @@ def fill_shares(daemon, model, tokens, request, shares):
             assert send(token, 1, total).read_answer().code == BUSY
         send(owner, 1, CAP - RESERVE + 1)
         if shares is daemon.guard.waiting:
-            model.release()
+            model.resume()
             daemon.wait_until(lambda: len(shares) == 0)
     daemon.wait_until(lambda: len(shares) == 0)
     assert daemon.send_request("GET", "/healthz", token=one).status == 200
@@ -386,13 +386,13 @@ def test_revoked_token_is_unauthorized_on_open_connections(
         blocked_daemon.guard.waiting,
         exit_stack.enter_context(blocked_daemon.follow_events(token=token)),
     )
-    follower.start()
+    follower.read_to_start()
     blocked_daemon.until(lambda: len(waiting) == 1)
     blocked_daemon.core.tokens.revoke("passing")
     if is_readded:
         blocked_daemon.add_client("passing")
     lines[0].send(request_bytes)
-    model.release()
+    model.resume()
     for line in lines:
         answer = line.read_answer()
         assert (answer.code, answer.get_header_values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
@@ -603,7 +603,7 @@ def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):
         for line in (lines[1], lines[2], lines[0]):
             assert get_status(checked_daemon, line) == 200
         newest = opened.enter_context(checked_daemon.open_connection())
-        assert lines[1].is_closed()
+        assert lines[1].wait_for_close()
         for line in (newest, lines[2], lines[0]):
             assert (get_status(checked_daemon, line), get_status(checked_daemon, line, f"{BASE}/events")) == (
                 200,

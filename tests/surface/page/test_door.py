@@ -460,7 +460,7 @@ def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
                 )  # The stream must not contain it.
                 rest = b"".join(iter(line.read_line, b""))
                 assert b"event: " not in rest
-            daemon.until(lambda following=daemon.guard.following: len(following) == 0)
+            daemon.wait_until(lambda following=daemon.guard.following: len(following) == 0)
 
 
 def test_unread_notices_are_limited():
