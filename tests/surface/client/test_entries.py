@@ -27,9 +27,9 @@ def daemon(tmp_path_factory):
 
 
 @pytest.fixture
-def client(daemon, shell):
+def client(daemon, client_class):
     address = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
-    with open_client(shell, skip_pauses=False, **address) as created:
+    with open_client(client_class, skip_pauses=False, **address) as created:
         yield created
 
 

@@ -183,12 +183,12 @@ def block_recalls(monkeypatch):
         started, free = threading.Semaphore(0), threading.Event()
         blocks.append(SimpleNamespace(begun=started, free=free))
 
-        def recall(_self, _query, *, patience, **_terms):
+        def recall(_self, _query, *, deadline, **_terms):
             started.release()
             try:
                 while not free.wait(0.005):
                     if heeds:
-                        patience.check()
+                        deadline.check()
             except errors.MunimentError as error:
                 return Recalled(error=error)
             return Recalled(abstained=True)

@@ -427,7 +427,9 @@ def test_session_needs_exactly_one_valid_cookie(owner):
         answer = owner.daemon.send_request("GET", owner.memory, SAME, *headers, token="", host=owner.host)
         assert (answer.status, VIEW_MARK in answer.body) in {(401, False), (400, False)}, headers
     others = f"Cookie: a=1; muniment={good}; b=2"
-    assert owner.daemon.send_request("GET", owner.memory, SAME, others, token="", host=owner.host).status == 200
+    assert (
+        owner.daemon.send_request("GET", owner.memory, SAME, others, token="", host=owner.host).status == 200
+    )
 
 
 def test_sign_out_ends_only_own_session(daemon, owner):
