@@ -238,7 +238,7 @@ def test_redirects_and_environment_variables_are_ignored(client_class, monkeypat
         with open_scripted(client_class, OK) as (server, client):
             assert client.capabilities() == {"v": 1}
         assert "authorization" not in server.requests[0].headers
-        assert other.sent == []
+        assert other.requests == []
 
 
 def test_token_appears_in_no_error_log_event_or_task(client_class, all_logs):

@@ -379,7 +379,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
         second = daemon.post(f"{BASE}/remember", facts[0], idempotency_key="0")
         assert (second.json()["taskId"], second.headers["idempotency-replayed"]) == (accepted[0], "true")
         ends = {task_id: daemon.wait_for_task(task_id) for task_id in accepted}
-        assert daemon.look(doomed)["status"] == "cancelled"
+        assert daemon.read_task(doomed)["status"] == "cancelled"
         follow(lambda: len(ended_tasks(events)) > FACTS)
         check_after_kills(daemon, ends, events)
         assert (daemon.stop(), document.exists(), daemon.socket.exists()) == (0, False, False)

@@ -387,7 +387,7 @@ def test_revoked_token_is_unauthorized_on_open_connections(
         exit_stack.enter_context(blocked_daemon.follow_events(token=token)),
     )
     follower.read_to_start()
-    blocked_daemon.until(lambda: len(waiting) == 1)
+    blocked_daemon.wait_until(lambda: len(waiting) == 1)
     blocked_daemon.core.tokens.revoke("passing")
     if is_readded:
         blocked_daemon.add_client("passing")
@@ -592,7 +592,7 @@ def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
         # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
         assert get_status(checked_daemon, idle[-1]) == 200
         assert getattr(checked_daemon.send_request("GET", "/healthz"), "status", "no answer") == 200
-        checked_daemon.until(lambda: checked_daemon.connections() <= 40)
+        checked_daemon.wait_until(lambda: checked_daemon.connections() <= 40)
         assert follower.line()
 
 
@@ -609,7 +609,7 @@ def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):
                 200,
                 200,
             )
-        assert opened.enter_context(checked_daemon.open_connection()).is_closed()
+        assert opened.enter_context(checked_daemon.open_connection()).wait_for_close()
         assert all(line.read_line() for line in (newest, lines[2], lines[0]))
 
 
