@@ -163,7 +163,7 @@ def test_absent_or_untrusted_daemon_is_unreachable(client_class, tmp_path, monke
     with open_scripted(client_class, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
         catch_error(errors.Unreachable, client.undo, "remember-1", match="ended early")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    options = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "hasty": False}
+    options = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "skip_pauses": False}
     with open_scripted(client_class, **options) as (server, client):
         catch_error(errors.Unreachable, client.capabilities)
     assert server.requests == []
