@@ -310,5 +310,5 @@ def test_erase_removes_every_byte_from_home(model_daemon, model):
     model.resume()
     model_daemon.run_task("dream", {})
     assert find_files(model_daemon.home, secret_words) == []
-    model_daemon.run(model_daemon.daemon.stop())
+    model_daemon.run_coroutine(model_daemon.daemon.stop())
     assert find_files(model_daemon.home, secret_words) == []
