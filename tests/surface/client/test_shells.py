@@ -425,7 +425,7 @@ def test_wait_continues_at_address_of_next_daemon(client_class, tmp_path):
         ) as first:
             write_address(tmp_path, first.url)
             with open_client(client_class, home=tmp_path) as client:
-                client.pauses.then = lambda seconds: seconds > 1 and write_address(tmp_path, second.url)
+                client.pauses.on_pause = lambda seconds: seconds > 1 and write_address(tmp_path, second.url)
                 assert client.remember("A fact.").wait(timeout=300).summary
                 assert max(client.pauses) > 1
     assert (len(first.sent), len(second.sent)) == (3, 1)

@@ -78,7 +78,7 @@ class ScriptedDaemon:
 
     def remember_file(self, path, text, **body):
         """Remember a fact that the model writes to `path`, and return the task."""
-        self.model.mind = write_then_answer(path, text)
+        self.model.behavior = write_then_answer(path, text)
         return self.run_task("remember", {"content": text, **body})
 
     def review(self, path, text):
@@ -183,7 +183,7 @@ def content_cases(scripted_daemon, _):
     (base := scripted_daemon.base / "lax").mkdir()
     unseen = "The user\u202e is invisible"
     policy = partial(write_policy, base, require='"none"', user=REVIEWED)
-    scripted_daemon.model.mind = write_then_answer("user/loud.md", unseen)
+    scripted_daemon.model.behavior = write_then_answer("user/loud.md", unseen)
     with start_local_daemon(base, scripted_daemon.model, policy=policy(reject="[]")) as daemon:
         waiting = daemon.run_task("remember", {"content": unseen})["reviewId"]
     with start_local_daemon(base, policy=policy()) as daemon:
@@ -275,7 +275,7 @@ def model_cases(scripted_daemon):
     ):
         yield code, scripted_daemon.remember_file(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
-        scripted_daemon.model.mind = lambda _, text=text: FinishWithText(text)
+        scripted_daemon.model.behavior = lambda _, text=text: FinishWithText(text)
         yield code, scripted_daemon.run_task("remember", {"content": f"This project does nothing: {code}"})
     yield "invalid_query", scripted_daemon.run_task("forget", {"query": "the and of"})
 
@@ -306,7 +306,7 @@ def race_cases(scripted_daemon):
     path, text = scripted_daemon.root("project") / "race.md", "This project races"
     path.write_text("before\n", encoding="utf-8")
     before = [("read_file", {"path": "project/race.md"})]
-    scripted_daemon.model.mind = write_then_answer(
+    scripted_daemon.model.behavior = write_then_answer(
         "project/race.md", text, before, lambda: path.write_text("meanwhile\n")
     )
     failed = scripted_daemon.run_task("remember", {"content": text, "scope": "project"})
@@ -320,7 +320,7 @@ def race_cases(scripted_daemon):
         "preview_changed",
         scripted_daemon.run_task("forget", {"query": "project/race.md", "digest": preview_digest}),
     )
-    scripted_daemon.model.mind = write_then_answer("project/never.md", "This project is never finished")
+    scripted_daemon.model.behavior = write_then_answer("project/never.md", "This project is never finished")
     scripted_daemon.model.hold()
     for task_id in reversed(
         [scripted_daemon.submit("remember", FACT, token=scripted_daemon.client) for _ in range(2)]
@@ -357,7 +357,7 @@ def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
     policy = write_policy(tmp_path, require='"none"', seconds="1")
     with start_local_daemon(tmp_path, model, policy=policy) as daemon:
         for number in (1, 2):
-            model.mind = write_then_answer(f"user/{number}.md", "The user has a twin")
+            model.behavior = write_then_answer(f"user/{number}.md", "The user has a twin")
             assert daemon.run_task("remember", {"content": "The user has a twin"})["status"] == "completed"
         with lock_roots(daemon.get_root()):
             assert_failed(daemon.run_task("dream", {}), "dream_timeout")
@@ -365,5 +365,5 @@ def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
         assert_failed(daemon.run_task("remember", {"content": "The user is late"}), "remember_timeout")
         assert_failed(daemon.run_task("forget", {"query": "user has twin"}), "forget_timeout")
         model.release()
-        model.mind = write_then_answer("user/back.md", "The user is back")
+        model.behavior = write_then_answer("user/back.md", "The user is back")
         assert daemon.run_task("remember", {"content": "The user is back"})["status"] == "completed"

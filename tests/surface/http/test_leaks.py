@@ -101,7 +101,7 @@ class LeakProbe:
         daemon.wait_for_task(daemon.submit("forget", {"query": WORDS["query"]}, idempotency_key=WORDS["key"]))
         failed = []
         for code, thought in FAILING.items():
-            model.mind = lambda _, thought=thought: thought
+            model.behavior = lambda _, thought=thought: thought
             failed.append(daemon.run_task("remember", {"content": f"Another, {WORDS['fact']}, {code}"}))
             assert failed[-1]["error"]["code"] == code
         query = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
