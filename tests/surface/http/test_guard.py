@@ -396,7 +396,7 @@ def test_revoked_token_is_unauthorized_on_open_connections(
     for line in lines:
         answer = line.read_answer()
         assert (answer.code, answer.get_header_values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
-    assert lines[0].is_closed()
+    assert lines[0].wait_for_close()
     assert list(follower) == []
 
 
@@ -592,7 +592,7 @@ def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
         # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
         assert get_status(checked_daemon, idle[-1]) == 200
         assert getattr(checked_daemon.send_request("GET", "/healthz"), "status", "no answer") == 200
-        checked_daemon.wait_until(lambda: checked_daemon.connections() <= 40)
+        checked_daemon.wait_until(lambda: checked_daemon.count_connections() <= 40)
         assert follower.line()
 
 

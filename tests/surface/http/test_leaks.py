@@ -111,7 +111,7 @@ class LeakProbe:
         with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
             last = failed[-1]["taskId"]
             ended = {"taskId": last, "status": "failed"}
-            self.events = follower.until(lambda each: each.data == each.data | ended)
+            self.events = follower.read_until(lambda each: each.data == each.data | ended)
         self.sinks = {
             "log": daemon.log,
             "address": (daemon.home / "state" / "daemon.json").read_text(),

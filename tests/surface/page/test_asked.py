@@ -105,7 +105,7 @@ def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
         assert visitor.get("memory").status == 200
         for line in lines:
             line.socket.shutdown(socket.SHUT_RDWR)
-        daemon.until(lambda: not daemon.core._operations)
+        daemon.wait_until(lambda: not daemon.core._operations)
 
 
 def test_notice_is_shown_once_and_only_to_navigation(visitor):
@@ -136,9 +136,9 @@ def test_sign_out_ends_event_stream_without_new_event(visitor, monkeypatch):
     following = visitor.daemon.guard.following
     leaving, other = SignedInClient(visitor.daemon), SignedInClient(visitor.daemon)
     with leaving.follow(), other.follow():
-        visitor.daemon.until(lambda: len(following) == 2)
+        visitor.daemon.wait_until(lambda: len(following) == 2)
         assert leaving.post("/sign-out").status == 200
-        visitor.daemon.until(lambda: len(following) == 1)
+        visitor.daemon.wait_until(lambda: len(following) == 1)
         assert [each.get("memory").status for each in (leaving, other)] == [200, 200]
         assert [b"sign-in" in each.get("memory").body for each in (leaving, other)] == [True, False]
 
@@ -148,7 +148,7 @@ def test_event_during_page_load_reaches_its_stream(visitor):
     events = html.unescape(re.search(r'data-events="([^"]+)"', page)[1])
     task = visitor.daemon.run_task("remember", {"content": "The user was away for a moment"})["taskId"]
     with visitor.follow(events) as line:
-        assert b"200" in line.line()
-        while not (data := line.line()).startswith(b"data:"):
+        assert b"200" in line.read_line()
+        while not (data := line.read_line()).startswith(b"data:"):
             assert data
         assert task.encode() in data  # Immediately, and without older events.
