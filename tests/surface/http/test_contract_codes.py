@@ -213,7 +213,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
         yield "ui_not_local", scripted_daemon.post("/ui", {})
     with socket.create_server(("::1", scripted_daemon.port), family=socket.AF_INET6):
         yield "ui_port_taken", scripted_daemon.post("/ui", {})
-    scripted_daemon.model.hold()
+    scripted_daemon.model.pause()
     accepted = [scripted_daemon.remember(f"The user waits {number}") for number in range(16)]
     yield "remember_queue_full", scripted_daemon.post(f"{BASE}/remember", FACT)
     for task_id in reversed(accepted):
@@ -299,7 +299,7 @@ def owner_cases(scripted_daemon):
     assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
     done = scripted_daemon.remember_file("project/gone.md", "This project is gone", scope="project")
     scripted_daemon.erase(done)
-    yield "erased", scripted_daemon.look(done["taskId"])
+    yield "erased", scripted_daemon.read_task(done["taskId"])
 
 
 def race_cases(scripted_daemon):
@@ -321,12 +321,12 @@ def race_cases(scripted_daemon):
         scripted_daemon.run_task("forget", {"query": "project/race.md", "digest": preview_digest}),
     )
     scripted_daemon.model.behavior = write_then_answer("project/never.md", "This project is never finished")
-    scripted_daemon.model.hold()
+    scripted_daemon.model.pause()
     for task_id in reversed(
         [scripted_daemon.submit("remember", FACT, token=scripted_daemon.client) for _ in range(2)]
     ):
         task = scripted_daemon.cancel(task_id).json()  # One is queued, and one is running.
-        assert scripted_daemon.look(task_id) == scripted_daemon.cancel(task_id).json() == task
+        assert scripted_daemon.read_task(task_id) == scripted_daemon.cancel(task_id).json() == task
         yield "cancelled", task
     scripted_daemon.model.release()
     assert "never.md" not in scripted_daemon.files("project")
@@ -335,7 +335,7 @@ def race_cases(scripted_daemon):
 def stopped_daemon_cases(scripted_daemon):
     (base := scripted_daemon.base / "moved").mkdir()
     with start_local_daemon(base, scripted_daemon.model) as daemon:
-        scripted_daemon.model.hold()
+        scripted_daemon.model.pause()
         request_count = len(scripted_daemon.model.server.requests)
         first, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
         scripted_daemon.model.wait_for_requests(request_count + 1)
