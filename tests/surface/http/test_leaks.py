@@ -139,7 +139,7 @@ def test_no_sink_repeats_input_token_or_directory(probe, subtests):
             assert (bool(content), find_words(content)) == (True, [])
             hidden = [] if name in {"log", "address"} else [*directories, "site-packages"]
             assert not [each for each in (daemon.token, probe.client, *hidden) if each in content]
-    assert any(WORDS["fact"] in text for text in daemon.files().values())  # The fact was stored.
+    assert any(WORDS["fact"] in text for text in daemon.read_files().values())  # The fact was stored.
     assert WORDS["words"] not in daemon.get(build_task_path(probe.task)).text
     assert {400, 401, 403, 404, 405, 413, 415, 421} <= {answer.status_code for answer in probe.answers}
     assert [event.type for event in probe.events].count("memory_changed") == 1
