@@ -46,7 +46,7 @@ def busy_home(slow_nodes, model):
     home.path = done["result"]["filesTouched"][0]
     request_count = len(model.server.requests)
     model.pause()
-    home.run_task, home.running = done["taskId"], home.nodes[0].remember("The user prefers tea over coffee.")
+    home.done, home.running = done["taskId"], home.nodes[0].remember("The user prefers tea over coffee.")
     model.wait_for_requests(request_count + 1)
     (home.runs_on,) = (
         number
@@ -82,12 +82,12 @@ def test_commit_is_streamed_at_another_node(busy_home, model):
 def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_nodes):
     with ThreadPoolExecutor(1) as threads:
         node = slow_nodes.nodes[1 - busy_home.runs_on].node
-        undone = threads.submit(busy_home.elsewhere.post, f"{BASE}/undo", {"taskId": busy_home.run_task})
+        undone = threads.submit(busy_home.elsewhere.post, f"{BASE}/undo", {"taskId": busy_home.done})
         wait_until(lambda: node._operations)
         assert not undone.done()
         model.resume()
         answer = undone.result(30)
-    assert (answer.status_code, answer.json().get("undone")) == (200, busy_home.run_task), answer.text
+    assert (answer.status_code, answer.json().get("undone")) == (200, busy_home.done), answer.text
     for at in busy_home.at:
         assert not any(SECRET_WORD in text for text in at.recalled(f"Who has seen a {SECRET_WORD}?"))
 
@@ -95,7 +95,7 @@ def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_node
 def test_owner_operation_on_leased_home_times_out(busy_home, monkeypatch):
     monkeypatch.setattr(of_home, "LEASE_WAIT_SECONDS", 0.3)
     for path, body in (
-        ("undo", {"taskId": busy_home.run_task}),
+        ("undo", {"taskId": busy_home.done}),
         ("erase", {"target": busy_home.path, "dryRun": False}),
     ):
         answer = busy_home.elsewhere.post(f"{BASE}/{path}", body)

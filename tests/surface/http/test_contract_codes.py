@@ -149,7 +149,7 @@ def review_cases(scripted_daemon, _):
     rejected = scripted_daemon.post(f"{BASE}/review/{review_id}/reject", {}).json()
     assert rejected == rejected | {"status": "rejected", "filesTouched": []}
     yield "review_closed", scripted_daemon.approve(review_id, digest)
-    assert "changed.md" not in scripted_daemon.files()
+    assert "changed.md" not in scripted_daemon.read_files()
     waiting = scripted_daemon.review("user/conflict.md", "The user disagrees")
     (scripted_daemon.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
     yield "store_conflict", (sent := scripted_daemon.approve(*waiting))
@@ -288,12 +288,12 @@ def owner_cases(scripted_daemon):
         waiting
     ]
     assert (listed["paths"], listed["kind"]) == (["user/signed.md"], "remember")
-    assert "signed.md" not in scripted_daemon.files()
+    assert "signed.md" not in scripted_daemon.read_files()
     approved = scripted_daemon.approve(
         waiting, scripted_daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
     ).json()
     expected = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
-    assert (approved, text in scripted_daemon.files()["signed.md"]) == (approved | expected, True)
+    assert (approved, text in scripted_daemon.read_files()["signed.md"]) == (approved | expected, True)
     with scripted_daemon.follow(cursor=scripted_daemon.cursor(0)) as follower:
         event = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
     assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
@@ -329,7 +329,7 @@ def race_cases(scripted_daemon):
         assert scripted_daemon.read_task(task_id) == scripted_daemon.cancel(task_id).json() == task
         yield "cancelled", task
     scripted_daemon.model.release()
-    assert "never.md" not in scripted_daemon.files("project")
+    assert "never.md" not in scripted_daemon.read_files("project")
 
 
 def stopped_daemon_cases(scripted_daemon):
