@@ -113,7 +113,7 @@ def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
         assert await home.is_still_valid(principal)
         assert (await home.cancel(home, task.id, Originator("owner"))).is_finished
         assert await home.run_in_context(home, lambda context, _: set(context.roots), can_write=False)
-        assert await node.problems() == {"one": None}
+        assert await node.list_problems() == {"one": None}
         assert threads
         assert threading.get_ident() not in threads
 
