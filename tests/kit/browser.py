@@ -176,7 +176,7 @@ def read_requests(driver):
     (the last as `http://name:port`). Only the page log has requests that its policy blocked, except frames,
     plugins, media and icons: these are in `read_console`.
     """
-    found = driver.net_log.asked(driver)
+    found = driver.net_log.read_requests(driver)
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":

@@ -56,7 +56,9 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
 
         for method, handle in ((call_in_thread, "TaskHandle"), (call_in_loop, "AsyncTaskHandle")):
             signature = inspect.signature(plan)
-            return_type = signature.return_annotation.removeprefix("Plan[")[:-1].replace("Accepted", handle)
+            return_type = signature.return_annotation.removeprefix("Plan[")[:-1].replace(
+                "AcceptedTask", handle
+            )
             return_type = return_type.replace("Exported", "ExportResult")
             vars(method)["__signature__"] = signature.replace(return_annotation=return_type)
         self._thread_method, self._loop_method = call_in_thread, call_in_loop

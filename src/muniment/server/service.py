@@ -327,7 +327,7 @@ class _Dispatcher:
             return
         if self._page is None:
             page = await asyncio.to_thread(importlib.import_module, "muniment.server.page.pages")
-            self._page = page.application(self._core)
+            self._page = page.create_application(self._core)
         await self._page(scope, receive, send)
 
 

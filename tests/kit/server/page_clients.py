@@ -75,9 +75,9 @@ class SignedInClient:
         """Send a form without waiting for the response; return the connection."""
         client = self._caller
         headers = (SAME, f"Origin: {client.url}", FORM, f"Cookie: muniment={client.cookie}")
-        line = self.daemon.line()
+        line = self.daemon.open_connection()
         line.send(
-            self.daemon.request(
+            self.daemon.build_request(
                 "POST", self._path(view), *headers, body=encode_form(form), token="", host=client.host
             )
         )
@@ -87,8 +87,8 @@ class SignedInClient:
         """Request the events of the workspace by a path of the page; return the connection."""
         headers = (SAME, "Sec-Fetch-Mode: cors", f"Cookie: muniment={self._caller.cookie}")
         options = {"token": "", "host": self._caller.host}
-        line = self.daemon.line()
-        line.send(self.daemon.request("GET", self._path(path), *headers, **options))
+        line = self.daemon.open_connection()
+        line.send(self.daemon.build_request("GET", self._path(path), *headers, **options))
         return line
 
     def _path(self, view):

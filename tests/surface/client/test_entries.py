@@ -27,9 +27,9 @@ def daemon(tmp_path_factory):
 
 
 @pytest.fixture
-def client(daemon, shell):
+def client(daemon, client_class):
     address = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
-    with open_client(shell, skip_pauses=False, **address) as created:
+    with open_client(client_class, skip_pauses=False, **address) as created:
         yield created
 
 
@@ -101,7 +101,7 @@ def test_export_stops_at_byte_limit(daemon, client, monkeypatch, form):
         read_paths.append(path.text) if "bulk" in path.text else None
         return real_read(place, path)
 
-    monkeypatch.setattr(JobContext, "read", counting_read)
+    monkeypatch.setattr(JobContext, "read_file", counting_read)
     monkeypatch.setattr(routes, "MAX_EXPORT_BYTES", 3000)
     with pytest.raises(Problem, match="more than 3000 bytes") as problem:
         client.export(io.BytesIO(), format=form)

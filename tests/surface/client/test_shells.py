@@ -75,9 +75,9 @@ def describe_error(error):
 # -- calls ---------------------------------------------------------------------------------------------
 
 
-def test_remember_is_sent_and_waited_for(shell):
+def test_remember_is_sent_and_waited_for(client_class):
     steps = make_answer(202, make_task()), make_answer(200, make_task("running")), make_answer(200, DONE)
-    with open_scripted(shell, *steps, token=TOKEN, client_id="web") as (server, client):
+    with open_scripted(client_class, *steps, token=TOKEN, client_id="web") as (server, client):
         handle = client.remember("A fact.", scope="user")
         assert handle.wait(timeout=30).files_touched == ("user/editor.md",)
     assert (handle.task_id, handle.kind, handle.replayed) == ("remember-1", "remember", False)
@@ -91,7 +91,7 @@ def test_remember_is_sent_and_waited_for(shell):
     assert {poll.path for poll in polls} == {f"/workspaces/{KEY}/memory/remember/remember-1"}
 
 
-def test_app_calls_send_expected_requests(shell):
+def test_app_calls_send_expected_requests(client_class):
     forget = make_task(kind="forget")
     calls = (
         ("POST forget", lambda c: c.forget_workspace_memory("x", scope="user").kind, forget, "forget"),
@@ -100,7 +100,7 @@ def test_app_calls_send_expected_requests(shell):
         ("DELETE forget/forget-9", lambda c: c.handle("forget-9").cancel().kind, forget, "forget"),
         ("GET /capabilities", lambda c: c.capabilities()["v"], {"v": 1}, 1),
     )
-    with open_scripted(shell, *(make_answer(200, document) for _, _, document, _ in calls)) as (
+    with open_scripted(client_class, *(make_answer(200, document) for _, _, document, _ in calls)) as (
         server,
         client,
     ):
@@ -114,7 +114,7 @@ def test_app_calls_send_expected_requests(shell):
     assert all("authorization" not in each.headers for each in server.requests)
 
 
-def test_lost_request_is_retried_under_its_idempotency_key(shell):
+def test_lost_request_is_retried_under_its_idempotency_key(client_class):
     full = make_problem(429, "remember_queue_full", retry_after=5)
     steps = (
         DROP,
@@ -124,7 +124,7 @@ def test_lost_request_is_retried_under_its_idempotency_key(shell):
         make_answer(202, make_task()),
         make_answer(202, make_task()),
     )
-    with open_scripted(shell, *steps) as (server, client):
+    with open_scripted(client_class, *steps) as (server, client):
         assert client.remember("A fact.").task_id == "remember-1"
         assert client.pauses[2:] == [5.0, 5.0]
         client.remember("A fact.")
@@ -133,10 +133,10 @@ def test_lost_request_is_retried_under_its_idempotency_key(shell):
     assert (len(tries), len(set(tries)), last in tries) == (5, 1, False)
 
 
-def test_problems_and_failed_tasks_raise_their_class(shell):
+def test_problems_and_failed_tasks_raise_their_class(client_class):
     failed = make_task("failed", error={"code": "remember_path_escape", "message": "Stopped."})
     full = make_problem(429, "remember_queue_full", retry_after=99)
-    with open_scripted(shell, full, make_answer(200, failed), make_problem(401, "token_required")) as (
+    with open_scripted(client_class, full, make_answer(200, failed), make_problem(401, "token_required")) as (
         server,
         client,
     ):
@@ -146,7 +146,7 @@ def test_problems_and_failed_tasks_raise_their_class(shell):
         catch_error(errors.Problem, next, client.events())
 
 
-def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
+def test_absent_or_untrusted_daemon_is_unreachable(client_class, tmp_path, monkeypatch):
     """A Python warning about an unclosed socket would be an error here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -154,31 +154,31 @@ def test_absent_or_untrusted_daemon_is_unreachable(shell, tmp_path, monkeypatch)
         pass
     sockets = ({"socket": tmp_path / name} for name in ("d.sock", "missing.sock", "x" * 200))
     for address in ({"url": url}, *sockets):
-        with open_client(shell, **address, timeout=0.01, skip_pauses=False) as client:
+        with open_client(client_class, **address, timeout=0.01, skip_pauses=False) as client:
             error = catch_error(errors.Unreachable, client.capabilities, match="the connection was refused")
             assert not error.may_have_arrived
-    with open_client(shell, home=tmp_path, timeout=0.01, skip_pauses=False) as client:
+    with open_client(client_class, home=tmp_path, timeout=0.01, skip_pauses=False) as client:
         for call in client.capabilities, partial(next, client.events()):
             catch_error(errors.Unreachable, call, match="muniment serve")
-    with open_scripted(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
+    with open_scripted(client_class, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
         catch_error(errors.Unreachable, client.undo, "remember-1", match="ended early")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    options = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "hasty": False}
-    with open_scripted(shell, **options) as (server, client):
+    options = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "skip_pauses": False}
+    with open_scripted(client_class, **options) as (server, client):
         catch_error(errors.Unreachable, client.capabilities)
     assert server.requests == []
 
 
 @pytest.mark.usefixtures("short_timeouts")
-def test_silent_daemon_times_out(shell):
-    with open_scripted(shell, HANG, HANG, timeout=0.05) as (_, client):
+def test_silent_daemon_times_out(client_class):
+    with open_scripted(client_class, HANG, HANG, timeout=0.05) as (_, client):
         late = "it took too long; the request may have been processed"
         catch_error(errors.Unreachable, client.remember, "A fact.", match=late)
         catch_error(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
 
 
 @pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
-def test_dripping_answer_times_out(shell, monkeypatch, part):
+def test_dripping_answer_times_out(client_class, monkeypatch, part):
     """Endless bytes, each within the timeout of the whole answer."""
     shorten_timeouts(monkeypatch, 0.5)
     tick = threading.Event()
@@ -198,7 +198,7 @@ def test_dripping_answer_times_out(shell, monkeypatch, part):
         ],
     }[part]
     with open_scripted(
-        shell, slow, make_stream(make_event(2)), timeout=5.0 if "events" in part else 0.05
+        client_class, slow, make_stream(make_event(2)), timeout=5.0 if "events" in part else 0.05
     ) as (_, client):
         if "events" in part:
             events = client.events()
@@ -209,12 +209,12 @@ def test_dripping_answer_times_out(shell, monkeypatch, part):
         tick.set()
 
 
-def test_idle_connection_is_reused_for_four_seconds(shell, monkeypatch):
+def test_idle_connection_is_reused_for_four_seconds(client_class, monkeypatch):
     """The daemon keeps a connection for 75 s; other servers usually for 5 s."""
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     for module in (httpcore2._sync.http11, httpcore2._async.http11):
         monkeypatch.setattr(module, "time", now)
-    with open_scripted(shell, OK, OK, OK) as (server, client):
+    with open_scripted(client_class, OK, OK, OK) as (server, client):
         open_connections = []
         for seconds in (0, 3.9, 4.1):
             now.at += seconds
@@ -223,7 +223,7 @@ def test_idle_connection_is_reused_for_four_seconds(shell, monkeypatch):
     assert open_connections == [1, 1, 2]
 
 
-def test_redirects_and_environment_variables_are_ignored(shell, monkeypatch, tmp_path):
+def test_redirects_and_environment_variables_are_ignored(client_class, monkeypatch, tmp_path):
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
@@ -231,17 +231,17 @@ def test_redirects_and_environment_variables_are_ignored(shell, monkeypatch, tmp
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, other.url)
         redirect = make_raw(307, b"", location=f"{other.url}/capabilities", set_cookie="a=b")
-        with open_scripted(shell, redirect, OK, token=TOKEN) as (server, client):
+        with open_scripted(client_class, redirect, OK, token=TOKEN) as (server, client):
             catch_error(errors.BadAnswer, client.capabilities, match="307")
             assert client.capabilities() == {"v": 1}
         assert "cookie" not in server.requests[1].headers
-        with open_scripted(shell, OK) as (server, client):
+        with open_scripted(client_class, OK) as (server, client):
             assert client.capabilities() == {"v": 1}
         assert "authorization" not in server.requests[0].headers
-        assert other.sent == []
+        assert other.requests == []
 
 
-def test_token_appears_in_no_error_log_event_or_task(shell, all_logs):
+def test_token_appears_in_no_error_log_event_or_task(client_class, all_logs):
     echo = make_problem(400, "invalid_content", error=f"You sent Bearer {TOKEN}", sent=[{TOKEN: TOKEN}])
     escaped = make_raw(*escape_token(400, {"code": "invalid_content", "error": f"You sent {TOKEN}"}))
     _, body = escape_token(200, {"type": "task", "data": {"a": [TOKEN]}, "originatorClientId": TOKEN})
@@ -256,7 +256,7 @@ def test_token_appears_in_no_error_log_event_or_task(shell, all_logs):
         events,
         make_raw(*failed),
     )
-    with open_scripted(shell, *steps, token=TOKEN, timeout=0.05) as (server, client):
+    with open_scripted(client_class, *steps, token=TOKEN, timeout=0.05) as (server, client):
         texts = [repr(client), repr(client.handle("dream-1"))]
         for _ in range(5):
             kinds = library.InvalidContent, errors.BadAnswer, errors.Unreachable
@@ -273,16 +273,16 @@ def test_token_appears_in_no_error_log_event_or_task(shell, all_logs):
     assert TOKEN not in "".join((*texts, all_logs.text))
 
 
-def test_token_that_is_a_common_word_is_not_masked(shell):
+def test_token_that_is_a_common_word_is_not_masked(client_class):
     listed = make_answer(200, {"tasks": [make_task()]})
-    with open_scripted(shell, listed, token="tasks") as (_, client):
+    with open_scripted(client_class, listed, token="tasks") as (_, client):
         assert [each.task_id for each in client.tasks()] == ["remember-1"]
 
 
-def test_oversized_or_compressed_answer_is_rejected(shell, monkeypatch):
+def test_oversized_or_compressed_answer_is_rejected(client_class, monkeypatch):
     monkeypatch.setattr(transport, "MAX_RESPONSE_BYTES", 1000)
     steps = make_answer(200, {"v": "x" * 1000}), make_raw(200, b"\x1f\x8b", content_encoding="gzip")
-    with open_scripted(shell, *steps) as (_, client):
+    with open_scripted(client_class, *steps) as (_, client):
         for reason in ("more than 1000 bytes", "compressed"):
             catch_error(errors.BadAnswer, client.capabilities, match=reason)
 
@@ -290,8 +290,8 @@ def test_oversized_or_compressed_answer_is_rejected(shell, monkeypatch):
 # -- close ---------------------------------------------------------------------------------------------
 
 
-def test_closed_client_sends_nothing(shell):
-    with open_scripted(shell, OK) as (_, client):
+def test_closed_client_sends_nothing(client_class):
+    with open_scripted(client_class, OK) as (_, client):
         client.capabilities()
         client.close()
         for call in client.capabilities, partial(next, client.events()):
@@ -412,7 +412,7 @@ def write_address(home, url):
         temporary.replace(home / "state" / name)
 
 
-def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
+def test_wait_continues_at_address_of_next_daemon(client_class, tmp_path):
     """The first daemon ends and removes its address; the next one starts during the pause."""
     with ScriptedServer(make_answer(200, DONE)) as second:
 
@@ -424,8 +424,8 @@ def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
             make_answer(202, make_task()), make_answer(200, make_task("running")), end_daemon
         ) as first:
             write_address(tmp_path, first.url)
-            with open_client(shell, home=tmp_path) as client:
-                client.pauses.then = lambda seconds: seconds > 1 and write_address(tmp_path, second.url)
+            with open_client(client_class, home=tmp_path) as client:
+                client.pauses.on_pause = lambda seconds: seconds > 1 and write_address(tmp_path, second.url)
                 assert client.remember("A fact.").wait(timeout=300).summary
                 assert max(client.pauses) > 1
     assert (len(first.sent), len(second.sent)) == (3, 1)
@@ -434,7 +434,7 @@ def test_wait_continues_at_address_of_next_daemon(shell, tmp_path):
 # -- events --------------------------------------------------------------------------------------------
 
 
-def test_events_arrive_once_over_lost_connections(shell):
+def test_events_arrive_once_over_lost_connections(client_class):
     second, mark = make_event(2), b"retry: 1000\n: \nid: 0badcafe-9\n\n"
     start, busy = b": \nid: 0badcafe-0\n\n", make_problem(503, "busy", retry_after=1)
     steps = (
@@ -444,7 +444,7 @@ def test_events_arrive_once_over_lost_connections(shell):
         make_stream(second, mark),
         make_stream(make_event(10, "task")),
     )
-    with open_scripted(shell, *steps) as (server, client):
+    with open_scripted(client_class, *steps) as (server, client):
         events = client.events()
         found = [next(events) for _ in range(3)]
         events.close()
@@ -457,9 +457,9 @@ def test_events_arrive_once_over_lost_connections(shell):
     assert server.requests[0].headers["accept"] == "text/event-stream"
 
 
-def test_events_continue_after_id_and_pass_resync(shell):
+def test_events_continue_after_id_and_pass_resync(client_class):
     steps = DROP, make_stream(b": \nid: 0badcafe-7\n\n"), make_stream(make_event(8, "resync"), make_event(9))
-    with open_scripted(shell, *steps) as (server, client):
+    with open_scripted(client_class, *steps) as (server, client):
         assert client.cursor() == "0badcafe-7"
         assert len(server.requests) == 2
         events = client.events(after="0badcafe-7")
@@ -469,11 +469,13 @@ def test_events_continue_after_id_and_pass_resync(shell):
 
 
 @pytest.mark.usefixtures("short_timeouts")
-def test_silent_stream_is_reopened_and_endless_problem_left(shell):
+def test_silent_stream_is_reopened_and_endless_problem_left(client_class):
     released = threading.Event()
     silent = [*make_stream(make_event(1))[:-1], released.wait, None]
     refusal = [b"HTTP/1.1 503 Busy\r\ncontent-length: 9\r\n\r\n", released.wait, None]
-    with open_scripted(shell, silent, make_stream(make_event(2)), refusal, make_stream(make_event(3))) as (
+    with open_scripted(
+        client_class, silent, make_stream(make_event(2)), refusal, make_stream(make_event(3))
+    ) as (
         _,
         client,
     ):
@@ -483,7 +485,7 @@ def test_silent_stream_is_reopened_and_endless_problem_left(shell):
         events.close()
 
 
-def test_stream_may_last_and_closing_it_disconnects(shell, monkeypatch):
+def test_stream_may_last_and_closing_it_disconnects(client_class, monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     monkeypatch.setattr(transport, "time", now)
     is_resumed, closed = threading.Event(), threading.Event()
@@ -496,7 +498,7 @@ def test_stream_may_last_and_closing_it_disconnects(shell, monkeypatch):
         [*make_stream(make_event(1))[:-1], is_resumed.wait, make_event(2), until_closed, None],
         make_stream(make_event(3)),
     )
-    with open_scripted(shell, *steps) as (server, client):
+    with open_scripted(client_class, *steps) as (server, client):
         events = client.events()
         assert next(events).id == "0badcafe-1"
         now.at += 1000

@@ -45,9 +45,9 @@ def wait_for_result(handle):
 
 @pytest.mark.sweep(3)
 @WAYS
-def test_fact_is_remembered_recalled_and_forgotten(daemon, shell, way):
-    word = f"harpsichord{shell.__name__.lower()}{way}"
-    with open_client(shell, skip_pauses=False, **client_options(daemon, way)) as client:
+def test_fact_is_remembered_recalled_and_forgotten(daemon, client_class, way):
+    word = f"harpsichord{client_class.__name__.lower()}{way}"
+    with open_client(client_class, skip_pauses=False, **client_options(daemon, way)) as client:
         events = client.events(after=client.cursor())
         handle = client.remember(f"The {word}tuner keeps the {word} in tune", scope="user")
         result = wait_for_result(handle)
@@ -71,19 +71,21 @@ def test_fact_is_remembered_recalled_and_forgotten(daemon, shell, way):
         assert (forgotten.removed_entries, forgotten.touched_scopes) == (preview.removed_entries, ("user",))
 
 
-def test_task_id_of_client_result_can_be_undone(daemon, shell):
-    with open_client(shell, skip_pauses=False, home=daemon.home) as client:
-        result = wait_for_result(client.remember(f"The cello of {shell.__name__.lower()} is in the attic"))
+def test_task_id_of_client_result_can_be_undone(daemon, client_class):
+    with open_client(client_class, skip_pauses=False, home=daemon.home) as client:
+        result = wait_for_result(
+            client.remember(f"The cello of {client_class.__name__.lower()} is in the attic")
+        )
         assert client.undo(result.task_id).files_touched == result.files_touched
         for handle in client.forget("zebra", dry_run=True), client.dream(dry_run=True):
             assert wait_for_result(handle).task_id == handle.task_id
 
 
-def test_client_and_owner_operations_are_answered(daemon, shell):
-    with open_client(shell, skip_pauses=False, home=daemon.home) as client:
+def test_client_and_owner_operations_are_answered(daemon, client_class):
+    with open_client(client_class, skip_pauses=False, home=daemon.home) as client:
         details = client.capabilities()["featureDetails"]
         assert set(details["workspace_memory_remember"]["scopes"]) == {"user", "project"}
-        fact = f"The staging server is named {shell.__name__.lower()}"
+        fact = f"The staging server is named {client_class.__name__.lower()}"
         first = client.remember_workspace_memory(fact, context_mode="clean")
         assert first.context_mode == "clean"
         (path,) = wait_for_result(client.handle(first.task_id)).files_touched
@@ -105,10 +107,10 @@ def test_client_and_owner_operations_are_answered(daemon, shell):
         assert receipt.versions == plan.versions > 0
 
 
-def test_pending_review_is_shown_and_decided(daemon, shell):
-    with open_client(shell, skip_pauses=False, home=daemon.home) as client:
+def test_pending_review_is_shown_and_decided(daemon, client_class):
+    with open_client(client_class, skip_pauses=False, home=daemon.home) as client:
         for approved in (True, False):
-            fact = f"Always answer in the language of {shell.__name__} {approved}"
+            fact = f"Always answer in the language of {client_class.__name__} {approved}"
             handle = client.remember(fact, trust="external", ref="a page")
             review_id = catch_error(PendingReview, wait_for_result, handle).review_id
             assert review_id in {each.review_id for each in client.reviews()}
@@ -119,12 +121,12 @@ def test_pending_review_is_shown_and_decided(daemon, shell):
             assert review_id not in {each.review_id for each in client.reviews()}
 
 
-def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monkeypatch):
+def test_unserved_workspace_error_names_the_option(daemon, client_class, tmp_path, monkeypatch):
     for each in (".git", "below"):
         (tmp_path / "unserved" / each).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "unserved" / "below")
     for workspace in None, ".", "/nowhere", f"gone-{'0' * 32}":
-        with open_client(shell, skip_pauses=False, home=daemon.home, workspace=workspace) as client:
+        with open_client(client_class, skip_pauses=False, home=daemon.home, workspace=workspace) as client:
             expected = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
             for call in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
                 message = str(catch_error(errors.Problem, call, match="--workspace DIRECTORY"))
@@ -133,7 +135,7 @@ def test_unserved_workspace_error_names_the_option(daemon, shell, tmp_path, monk
 
 @pytest.mark.slow
 @WAYS
-def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
+def test_wait_and_events_survive_daemon_restart(tmp_path, client_class, way):
     """The daemon is killed during a task and restarted; each event arrives once."""
 
     def kill():
@@ -149,7 +151,7 @@ def test_wait_and_events_survive_daemon_restart(tmp_path, shell, way):
         flags = (*model.flags, "--port", str(port), "--grace", "0")
         with (
             start_daemon_process(tmp_path, *flags) as daemon,
-            open_client(shell, skip_pauses=False, **client_options(daemon, way)) as client,
+            open_client(client_class, skip_pauses=False, **client_options(daemon, way)) as client,
         ):
             events = client.events(after=daemon.cursor(0))
             handle = client.remember("The user prefers dark mode in all editors")

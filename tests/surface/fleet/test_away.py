@@ -141,7 +141,7 @@ def until_accepted(at, content):
 def wait_until_ended(at, task_id):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        task = at.look(task_id)
+        task = at.read_task(task_id)
         if task.get("status") in {"completed", "failed", "cancelled"}:
             return task
         time.sleep(0.1)

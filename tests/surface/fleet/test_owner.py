@@ -67,7 +67,7 @@ def test_cancel_at_another_node_is_streamed_to_followers(busy_home):
         for each in (remote, local):
             events = each.until(lambda event: event.data.get("status") == "cancelled")
             assert events[-1].data["taskId"] == busy_home.running
-    assert busy_home.there.look(busy_home.running)["status"] == "cancelled"
+    assert busy_home.there.read_task(busy_home.running)["status"] == "cancelled"
 
 
 def test_commit_is_streamed_at_another_node(busy_home, model):

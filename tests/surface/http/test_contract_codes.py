@@ -78,7 +78,7 @@ class ScriptedDaemon:
 
     def remember_file(self, path, text, **body):
         """Remember a fact that the model writes to `path`, and return the task."""
-        self.model.mind = write_then_answer(path, text)
+        self.model.behavior = write_then_answer(path, text)
         return self.run_task("remember", {"content": text, **body})
 
     def review(self, path, text):
@@ -149,7 +149,7 @@ def review_cases(scripted_daemon, _):
     rejected = scripted_daemon.post(f"{BASE}/review/{review_id}/reject", {}).json()
     assert rejected == rejected | {"status": "rejected", "filesTouched": []}
     yield "review_closed", scripted_daemon.approve(review_id, digest)
-    assert "changed.md" not in scripted_daemon.files()
+    assert "changed.md" not in scripted_daemon.read_files()
     waiting = scripted_daemon.review("user/conflict.md", "The user disagrees")
     (scripted_daemon.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
     yield "store_conflict", (sent := scripted_daemon.approve(*waiting))
@@ -183,7 +183,7 @@ def content_cases(scripted_daemon, _):
     (base := scripted_daemon.base / "lax").mkdir()
     unseen = "The user\u202e is invisible"
     policy = partial(write_policy, base, require='"none"', user=REVIEWED)
-    scripted_daemon.model.mind = write_then_answer("user/loud.md", unseen)
+    scripted_daemon.model.behavior = write_then_answer("user/loud.md", unseen)
     with start_local_daemon(base, scripted_daemon.model, policy=policy(reject="[]")) as daemon:
         waiting = daemon.run_task("remember", {"content": unseen})["reviewId"]
     with start_local_daemon(base, policy=policy()) as daemon:
@@ -213,7 +213,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
         yield "ui_not_local", scripted_daemon.post("/ui", {})
     with socket.create_server(("::1", scripted_daemon.port), family=socket.AF_INET6):
         yield "ui_port_taken", scripted_daemon.post("/ui", {})
-    scripted_daemon.model.hold()
+    scripted_daemon.model.pause()
     accepted = [scripted_daemon.remember(f"The user waits {number}") for number in range(16)]
     yield "remember_queue_full", scripted_daemon.post(f"{BASE}/remember", FACT)
     for task_id in reversed(accepted):
@@ -275,7 +275,7 @@ def model_cases(scripted_daemon):
     ):
         yield code, scripted_daemon.remember_file(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
-        scripted_daemon.model.mind = lambda _, text=text: FinishWithText(text)
+        scripted_daemon.model.behavior = lambda _, text=text: FinishWithText(text)
         yield code, scripted_daemon.run_task("remember", {"content": f"This project does nothing: {code}"})
     yield "invalid_query", scripted_daemon.run_task("forget", {"query": "the and of"})
 
@@ -288,25 +288,25 @@ def owner_cases(scripted_daemon):
         waiting
     ]
     assert (listed["paths"], listed["kind"]) == (["user/signed.md"], "remember")
-    assert "signed.md" not in scripted_daemon.files()
+    assert "signed.md" not in scripted_daemon.read_files()
     approved = scripted_daemon.approve(
         waiting, scripted_daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
     ).json()
     expected = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
-    assert (approved, text in scripted_daemon.files()["signed.md"]) == (approved | expected, True)
+    assert (approved, text in scripted_daemon.read_files()["signed.md"]) == (approved | expected, True)
     with scripted_daemon.follow(cursor=scripted_daemon.cursor(0)) as follower:
         event = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
     assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
     done = scripted_daemon.remember_file("project/gone.md", "This project is gone", scope="project")
     scripted_daemon.erase(done)
-    yield "erased", scripted_daemon.look(done["taskId"])
+    yield "erased", scripted_daemon.read_task(done["taskId"])
 
 
 def race_cases(scripted_daemon):
     path, text = scripted_daemon.root("project") / "race.md", "This project races"
     path.write_text("before\n", encoding="utf-8")
     before = [("read_file", {"path": "project/race.md"})]
-    scripted_daemon.model.mind = write_then_answer(
+    scripted_daemon.model.behavior = write_then_answer(
         "project/race.md", text, before, lambda: path.write_text("meanwhile\n")
     )
     failed = scripted_daemon.run_task("remember", {"content": text, "scope": "project"})
@@ -320,22 +320,22 @@ def race_cases(scripted_daemon):
         "preview_changed",
         scripted_daemon.run_task("forget", {"query": "project/race.md", "digest": preview_digest}),
     )
-    scripted_daemon.model.mind = write_then_answer("project/never.md", "This project is never finished")
-    scripted_daemon.model.hold()
+    scripted_daemon.model.behavior = write_then_answer("project/never.md", "This project is never finished")
+    scripted_daemon.model.pause()
     for task_id in reversed(
         [scripted_daemon.submit("remember", FACT, token=scripted_daemon.client) for _ in range(2)]
     ):
         task = scripted_daemon.cancel(task_id).json()  # One is queued, and one is running.
-        assert scripted_daemon.look(task_id) == scripted_daemon.cancel(task_id).json() == task
+        assert scripted_daemon.read_task(task_id) == scripted_daemon.cancel(task_id).json() == task
         yield "cancelled", task
     scripted_daemon.model.release()
-    assert "never.md" not in scripted_daemon.files("project")
+    assert "never.md" not in scripted_daemon.read_files("project")
 
 
 def stopped_daemon_cases(scripted_daemon):
     (base := scripted_daemon.base / "moved").mkdir()
     with start_local_daemon(base, scripted_daemon.model) as daemon:
-        scripted_daemon.model.hold()
+        scripted_daemon.model.pause()
         request_count = len(scripted_daemon.model.server.requests)
         first, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
         scripted_daemon.model.wait_for_requests(request_count + 1)
@@ -357,7 +357,7 @@ def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
     policy = write_policy(tmp_path, require='"none"', seconds="1")
     with start_local_daemon(tmp_path, model, policy=policy) as daemon:
         for number in (1, 2):
-            model.mind = write_then_answer(f"user/{number}.md", "The user has a twin")
+            model.behavior = write_then_answer(f"user/{number}.md", "The user has a twin")
             assert daemon.run_task("remember", {"content": "The user has a twin"})["status"] == "completed"
         with lock_roots(daemon.get_root()):
             assert_failed(daemon.run_task("dream", {}), "dream_timeout")
@@ -365,5 +365,5 @@ def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
         assert_failed(daemon.run_task("remember", {"content": "The user is late"}), "remember_timeout")
         assert_failed(daemon.run_task("forget", {"query": "user has twin"}), "forget_timeout")
         model.release()
-        model.mind = write_then_answer("user/back.md", "The user is back")
+        model.behavior = write_then_answer("user/back.md", "The user is back")
         assert daemon.run_task("remember", {"content": "The user is back"})["status"] == "completed"

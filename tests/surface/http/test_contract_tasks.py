@@ -457,7 +457,7 @@ def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
     after = separate_daemon.get(f"{BASE}/audit/head").json()
     assert int(after["head"].partition(":")[0]) == after["records"] > head["records"]
     with separate_daemon.follow_events(cursor=separate_daemon.cursor(0)) as follower:
-        seen = follower.until(lambda each: each.data["taskId"] == tasks[-1])
+        seen = follower.read_until(lambda each: each.data["taskId"] == tasks[-1])
     changes = {each.data["taskId"]: each.data for each in seen if each.type == "memory_changed"}
     found = {task_id: data["source"].removeprefix("workspace_memory_") for task_id, data in changes.items()}
     assert found == dict(zip(tasks, ("remember", "undo", "undo", "erase"), strict=True))
@@ -484,7 +484,7 @@ def test_external_writes_are_seen_by_tasks_and_followers(separate_daemon):
         }
         with muniment.open(separate_daemon.work, **settings) as memory:
             task_id = memory.remember("The user prefers the library to browsers").task_id
-        (seen,) = follower.until(lambda each: each.data["taskId"] == task_id)
+        (seen,) = follower.read_until(lambda each: each.data["taskId"] == task_id)
     assert (seen.type, seen.data["source"]) == ("memory_changed", "workspace_memory_remember")
 
 

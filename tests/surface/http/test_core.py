@@ -102,7 +102,7 @@ def test_running_task_is_cancelled_by_request_or_backstop(tmp_path, monkeypatch,
                 assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
                 model.resume()
             assert daemon.run_task("dream", {})["status"] == "completed"
-            assert "Thursdays" not in str(daemon.files())
+            assert "Thursdays" not in str(daemon.read_files())
         monkeypatch.setattr(core, "LaneRunner", partial(LaneRunner, backstop=0.5))
 
 
@@ -287,11 +287,11 @@ def test_stop_with_grace_completes_running_and_keeps_queued(blocked_daemon, mode
         assert blocked_daemon.cancel(tasks[2]).json()["status"] == "cancelled"
         model.resume()
         assert long_poll.result(STOP_SECONDS).json()["status"] == "completed"
-    assert [each in str(blocked_daemon.files()) for each in ("nearly done", "is next")] == [True, False]
+    assert [each in str(blocked_daemon.read_files()) for each in ("nearly done", "is next")] == [True, False]
     blocked_daemon.run(blocked_daemon.daemon.stop())
     with start_local_daemon(tmp_path) as next_daemon:
         statuses = [read_end(next_daemon, each)[0] for each in tasks]
-        assert (statuses, len(next_daemon.files())) == (["completed", "completed", "cancelled"], 2)
+        assert (statuses, len(next_daemon.read_files())) == (["completed", "completed", "cancelled"], 2)
 
 
 def test_stop_without_grace_requeues_running_task(blocked_daemon, model, tmp_path):
@@ -379,7 +379,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
         second = daemon.post(f"{BASE}/remember", facts[0], idempotency_key="0")
         assert (second.json()["taskId"], second.headers["idempotency-replayed"]) == (accepted[0], "true")
         ends = {task_id: daemon.wait_for_task(task_id) for task_id in accepted}
-        assert daemon.look(doomed)["status"] == "cancelled"
+        assert daemon.read_task(doomed)["status"] == "cancelled"
         follow(lambda: len(ended_tasks(events)) > FACTS)
         check_after_kills(daemon, ends, events)
         assert (daemon.stop(), document.exists(), daemon.socket.exists()) == (0, False, False)
@@ -387,7 +387,7 @@ def test_killed_daemon_loses_and_repeats_nothing(tmp_path, seed):
 
 def check_after_kills(daemon, ends, events):
     assert {task["status"] for task in ends.values()} == {"completed"}
-    files = {path: text.rpartition("---")[2] for path, text in daemon.files().items()}
+    files = {path: text.rpartition("---")[2] for path, text in daemon.read_files().items()}
     for number, task in enumerate(ends.values()):
         (path,) = [f"user/{path}" for path, text in files.items() if f"owns {number} hats" in text]
         assert (task["result"]["filesTouched"], task["result"]["touchedScopes"]) == ([path], ["user"])
@@ -421,7 +421,7 @@ def test_killed_worker_fails_its_task_and_zygote_is_replaced(start_daemon, model
     hit, spared = map(daemon.wait_for_task, tasks)
     assert spared["status"] == "completed"
     assert (hit["error"] or {"code": "remember_failed"})["code"] == "remember_failed"
-    assert ("is hit" in str(daemon.files())) == (hit["status"] == "completed")
+    assert ("is hit" in str(daemon.read_files())) == (hit["status"] == "completed")
     if killed == "zygote":
         assert not zygote & daemon.list_children()
     else:

@@ -130,7 +130,7 @@ def test_only_canceller_sees_cancelled_status(model_daemon, model):
             expected = ("cancelled", None) if by == name else ("failed", "cancelled")
             assert (last["status"], last.get("code")) == expected
             assert "cancelled_by" not in last
-            task = model_daemon.look(task_id, **view)
+            task = model_daemon.read_task(task_id, **view)
             assert (task["status"], task.get("error", {}).get("code")) == expected
 
 
@@ -173,7 +173,7 @@ def test_client_text_cannot_forge_an_event(daemon):
             assert line.read_answer().status == 200
             frame = []
             while not (frame[-1:] == [b"\n"] and any(each.startswith(b"data") for each in frame)):
-                sent = line.line()
+                sent = line.read_line()
                 frame = [sent] if sent.startswith(b"id: ") else [*frame, sent]
         assert [each.partition(b":")[0] for each in frame] == [b"id", b"event", b"data", b"\n"]
         assert (frame[1], b"".join(frame).isascii()) == (b"event: task\n", True)

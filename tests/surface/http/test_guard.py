@@ -344,7 +344,7 @@ def fill_shares(daemon, model, tokens, request, shares):
             assert send(token, 1, total).read_answer().code == BUSY
         send(owner, 1, CAP - RESERVE + 1)
         if shares is daemon.guard.waiting:
-            model.release()
+            model.resume()
             daemon.wait_until(lambda: len(shares) == 0)
     daemon.wait_until(lambda: len(shares) == 0)
     assert daemon.send_request("GET", "/healthz", token=one).status == 200
@@ -386,17 +386,17 @@ def test_revoked_token_is_unauthorized_on_open_connections(
         blocked_daemon.guard.waiting,
         exit_stack.enter_context(blocked_daemon.follow_events(token=token)),
     )
-    follower.start()
-    blocked_daemon.until(lambda: len(waiting) == 1)
+    follower.read_to_start()
+    blocked_daemon.wait_until(lambda: len(waiting) == 1)
     blocked_daemon.core.tokens.revoke("passing")
     if is_readded:
         blocked_daemon.add_client("passing")
     lines[0].send(request_bytes)
-    model.release()
+    model.resume()
     for line in lines:
         answer = line.read_answer()
         assert (answer.code, answer.get_header_values("www-authenticate")) == (UNAUTHORIZED, ["Bearer"])
-    assert lines[0].is_closed()
+    assert lines[0].wait_for_close()
     assert list(follower) == []
 
 
@@ -592,7 +592,7 @@ def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
         # Its answer shows that all connections were accepted, so no later one makes the next one the oldest.
         assert get_status(checked_daemon, idle[-1]) == 200
         assert getattr(checked_daemon.send_request("GET", "/healthz"), "status", "no answer") == 200
-        checked_daemon.until(lambda: checked_daemon.connections() <= 40)
+        checked_daemon.wait_until(lambda: checked_daemon.count_connections() <= 40)
         assert follower.line()
 
 
@@ -603,13 +603,13 @@ def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):
         for line in (lines[1], lines[2], lines[0]):
             assert get_status(checked_daemon, line) == 200
         newest = opened.enter_context(checked_daemon.open_connection())
-        assert lines[1].is_closed()
+        assert lines[1].wait_for_close()
         for line in (newest, lines[2], lines[0]):
             assert (get_status(checked_daemon, line), get_status(checked_daemon, line, f"{BASE}/events")) == (
                 200,
                 200,
             )
-        assert opened.enter_context(checked_daemon.open_connection()).is_closed()
+        assert opened.enter_context(checked_daemon.open_connection()).wait_for_close()
         assert all(line.read_line() for line in (newest, lines[2], lines[0]))
 
 

@@ -101,7 +101,7 @@ class LeakProbe:
         daemon.wait_for_task(daemon.submit("forget", {"query": WORDS["query"]}, idempotency_key=WORDS["key"]))
         failed = []
         for code, thought in FAILING.items():
-            model.mind = lambda _, thought=thought: thought
+            model.behavior = lambda _, thought=thought: thought
             failed.append(daemon.run_task("remember", {"content": f"Another, {WORDS['fact']}, {code}"}))
             assert failed[-1]["error"]["code"] == code
         query = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
@@ -111,7 +111,7 @@ class LeakProbe:
         with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
             last = failed[-1]["taskId"]
             ended = {"taskId": last, "status": "failed"}
-            self.events = follower.until(lambda each: each.data == each.data | ended)
+            self.events = follower.read_until(lambda each: each.data == each.data | ended)
         self.sinks = {
             "log": daemon.log,
             "address": (daemon.home / "state" / "daemon.json").read_text(),
@@ -139,7 +139,7 @@ def test_no_sink_repeats_input_token_or_directory(probe, subtests):
             assert (bool(content), find_words(content)) == (True, [])
             hidden = [] if name in {"log", "address"} else [*directories, "site-packages"]
             assert not [each for each in (daemon.token, probe.client, *hidden) if each in content]
-    assert any(WORDS["fact"] in text for text in daemon.files().values())  # The fact was stored.
+    assert any(WORDS["fact"] in text for text in daemon.read_files().values())  # The fact was stored.
     assert WORDS["words"] not in daemon.get(build_task_path(probe.task)).text
     assert {400, 401, 403, 404, 405, 413, 415, 421} <= {answer.status_code for answer in probe.answers}
     assert [event.type for event in probe.events].count("memory_changed") == 1
@@ -307,8 +307,8 @@ def test_erase_removes_every_byte_from_home(model_daemon, model):
             "erased",
             False,
         )
-    model.release()
+    model.resume()
     model_daemon.run_task("dream", {})
     assert find_files(model_daemon.home, secret_words) == []
-    model_daemon.run(model_daemon.daemon.stop())
+    model_daemon.run_coroutine(model_daemon.daemon.stop())
     assert find_files(model_daemon.home, secret_words) == []

@@ -377,7 +377,7 @@ def test_valid_requests_succeed_and_undescribed_answer_fails(session):
         session.send(operation, sent)
         assert session.accepted == before + 1, operation.name
     healthz = next(each for each in DESCRIBED if each.path == "/healthz")
-    answer = session.daemon.ask("GET", "/healthz")
+    answer = session.daemon.send_request("GET", "/healthz")
     for status, body in (200, b"[]"), (200, b'{"status": "ok", "more": 1}'), (500, answer.body), (202, b"{}"):
         with pytest.raises(AssertionError):
             session.check(healthz, "GET", type(answer)(status, answer.headers, body))

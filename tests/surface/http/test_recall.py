@@ -183,12 +183,12 @@ def block_recalls(monkeypatch):
         started, free = threading.Semaphore(0), threading.Event()
         blocks.append(SimpleNamespace(begun=started, free=free))
 
-        def recall(_self, _query, *, patience, **_terms):
+        def recall(_self, _query, *, deadline, **_terms):
             started.release()
             try:
                 while not free.wait(0.005):
                     if heeds:
-                        patience.check()
+                        deadline.check()
             except errors.MunimentError as error:
                 return Recalled(error=error)
             return Recalled(abstained=True)
@@ -260,7 +260,7 @@ def test_recall_past_deadline_is_empty_and_keeps_its_place(separate_daemon, bloc
     assert len(running_recalls) == 1
     block.free.set()
     separate_daemon.wait_until(lambda: not running_recalls)
-    assert len(separate_daemon.core.recalls._places) == 0
+    assert len(separate_daemon.core.recalls._slots) == 0
 
 
 def test_recall_ends_with_error_on_revoked_token_or_stop(separate_daemon, block_recalls, threads):

@@ -70,7 +70,7 @@ def test_sdk_remembers_forgets_and_dreams(start_daemon, sdk):
             task = wait_until_ended(sdk.getWorkspaceMemoryRememberTask, accepted)
             assert (task["status"], task["result"]["touchedScopes"]) == ("completed", [scope])
             (path,) = task["result"]["filesTouched"]
-            assert path.removeprefix(f"{scope}/") in daemon.files(scope)
+            assert path.removeprefix(f"{scope}/") in daemon.read_files(scope)
     task = wait_until_ended(
         sdk.getWorkspaceMemoryRememberTask, sdk.rememberWorkspaceMemory("The user likes tea")
     )

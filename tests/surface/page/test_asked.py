@@ -25,7 +25,7 @@ def visitor(tmp_path_factory):
 
 
 def read(visitor, path):
-    return (visitor.daemon.root() / path.removeprefix("user/")).read_bytes()
+    return (visitor.daemon.get_root() / path.removeprefix("user/")).read_bytes()
 
 
 def read_digest(visitor, path):
@@ -36,7 +36,7 @@ def read_digest(visitor, path):
 def test_fact_from_form_has_unix_line_endings(visitor):
     visitor.post("remember", content="The user likes:\r\n\r\n- tea\r\n- milk", scope="user")
     task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
-    (path,) = visitor.daemon.wait(task)["result"]["filesTouched"]
+    (path,) = visitor.daemon.wait_for_task(task)["result"]["filesTouched"]
     assert read(visitor, path).endswith(b"---\nThe user likes:\n\n- tea\n- milk\n")
 
 
@@ -44,18 +44,18 @@ def test_form_fact_that_ends_today_has_end_date(visitor):
     day = str(datetime.now(UTC).astimezone().date())
     visitor.post("remember", content=f"The sauna is closed until {day}", scope="user")
     task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
-    result = visitor.daemon.wait(task)["result"]
+    result = visitor.daemon.wait_for_task(task)["result"]
     assert (result["ends"], "expires" in result) == (day, False)
     page = visitor.get("entry", path=result["filesTouched"][0]).body.decode()
     assert f"valid until {day}" in page
     past = "---\nends: 2020-02-29\n---\nThe sauna is new\n"
-    (visitor.daemon.root() / "sauna.md").write_text(past)
+    (visitor.daemon.get_root() / "sauna.md").write_text(past)
     assert "ended on 2020-02-29" in visitor.get("entry", path="user/sauna.md").body.decode()
     assert "ended on 2020-02-29" in visitor.get("search", q="is the sauna new").body.decode()
 
 
 def test_task_without_lane_shows_its_changes(visitor):
-    (visitor.daemon.root() / "moved.md").write_text("moved\n")
+    (visitor.daemon.get_root() / "moved.md").write_text("moved\n")
     visitor.post("pin", path="user/moved.md")
     (task,) = set(re.findall(rb"task\?id=(edit-\w+)", visitor.get("entry", path="user/pinned/moved.md").body))
     answer = visitor.get("task", id=task.decode())
@@ -68,7 +68,7 @@ def test_task_without_lane_shows_its_changes(visitor):
 
 def test_a_similar_entry_is_shown_by_task_and_trial(visitor):
     older, newer = (
-        visitor.daemon.done("remember", {"content": f"The replica is on port {number}"})
+        visitor.daemon.run_task("remember", {"content": f"The replica is on port {number}"})
         for number in (5433, 5434)
     )
     (path,) = older["result"]["filesTouched"]
@@ -82,7 +82,7 @@ def test_a_similar_entry_is_shown_by_task_and_trial(visitor):
 
 
 def test_history_of_long_entry_is_shortened(visitor):
-    (visitor.daemon.root() / "long.md").write_text("start\n")
+    (visitor.daemon.get_root() / "long.md").write_text("start\n")
     for digit in "1234":
         fields = {"path": "user/long.md", "digest": read_digest(visitor, "user/long.md")}
         assert visitor.post("edit", **fields, body=f"{digit}\r\n" * 20_000).status == 303
@@ -105,11 +105,11 @@ def test_previews_with_slow_model_are_limited_and_cancelled(tmp_path):
         assert visitor.get("memory").status == 200
         for line in lines:
             line.socket.shutdown(socket.SHUT_RDWR)
-        daemon.until(lambda: not daemon.core._operations)
+        daemon.wait_until(lambda: not daemon.core._operations)
 
 
 def test_notice_is_shown_once_and_only_to_navigation(visitor):
-    (visitor.daemon.root() / "said.md").write_text("said\n")
+    (visitor.daemon.get_root() / "said.md").write_text("said\n")
     visitor.post("pin", path="user/said.md")
     notice = b"The entry is now user/pinned/said.md."
     seen = [notice in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
@@ -117,8 +117,8 @@ def test_notice_is_shown_once_and_only_to_navigation(visitor):
 
 
 def test_forget_form_accepts_only_path_of_entry(visitor):
-    (visitor.daemon.root() / "kept.md").write_text("The user keeps everything in kept.txt\n")
-    (visitor.daemon.root() / "kept.txt").write_text("no entry\n")
+    (visitor.daemon.get_root() / "kept.md").write_text("The user keeps everything in kept.txt\n")
+    (visitor.daemon.get_root() / "kept.txt").write_text("no entry\n")
     tasks = len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"])
     for path, status in (
         ("user keeps everything", 409),
@@ -128,7 +128,7 @@ def test_forget_form_accepts_only_path_of_entry(visitor):
     ):
         assert visitor.post("forget", path=path).status == status, path
     assert len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"]) == tasks
-    assert (visitor.daemon.root() / "kept.md").exists()
+    assert (visitor.daemon.get_root() / "kept.md").exists()
 
 
 def test_sign_out_ends_event_stream_without_new_event(visitor, monkeypatch):
@@ -136,9 +136,9 @@ def test_sign_out_ends_event_stream_without_new_event(visitor, monkeypatch):
     following = visitor.daemon.guard.following
     leaving, other = SignedInClient(visitor.daemon), SignedInClient(visitor.daemon)
     with leaving.follow(), other.follow():
-        visitor.daemon.until(lambda: len(following) == 2)
+        visitor.daemon.wait_until(lambda: len(following) == 2)
         assert leaving.post("/sign-out").status == 200
-        visitor.daemon.until(lambda: len(following) == 1)
+        visitor.daemon.wait_until(lambda: len(following) == 1)
         assert [each.get("memory").status for each in (leaving, other)] == [200, 200]
         assert [b"sign-in" in each.get("memory").body for each in (leaving, other)] == [True, False]
 
@@ -146,9 +146,9 @@ def test_sign_out_ends_event_stream_without_new_event(visitor, monkeypatch):
 def test_event_during_page_load_reaches_its_stream(visitor):
     page = visitor.get("memory").body.decode()
     events = html.unescape(re.search(r'data-events="([^"]+)"', page)[1])
-    task = visitor.daemon.done("remember", {"content": "The user was away for a moment"})["taskId"]
+    task = visitor.daemon.run_task("remember", {"content": "The user was away for a moment"})["taskId"]
     with visitor.follow(events) as line:
-        assert b"200" in line.line()
-        while not (data := line.line()).startswith(b"data:"):
+        assert b"200" in line.read_line()
+        while not (data := line.read_line()).startswith(b"data:"):
             assert data
         assert task.encode() in data  # Immediately, and without older events.

@@ -176,7 +176,7 @@ def test_page_name_ignores_tokens_and_serves_no_api(daemon, owner):
     assert (owner.get(owner.memory, bearer).status, owner.get(f"{BASE}/tasks", bearer).status) == (401, 401)
     for path in "/ui", f"{BASE}/remember":
         form = f"Origin: {owner.url}", "Content-Type: application/json"
-        assert owner.ask("POST", path, SAME, bearer, *form, body=b'{"content": "x"}').status == 401
+        assert owner.request("POST", path, SAME, bearer, *form, body=b'{"content": "x"}').status == 401
     assert list_tasks(daemon) == []
 
 
@@ -218,10 +218,10 @@ def test_similar_host_name_is_rejected(daemon, owner):
     for host in name, f"{name}:1", f"{name.upper()}:{port}":  # Through a tunnel, for example.
         assert owner.get(owner.memory, host=host).status == 200
     two = daemon.build_request("GET", owner.memory, f"Host: {owner.host}", SAME, token="", host=owner.host)
-    assert daemon.raw(two).code == INVALID_HTTP
+    assert daemon.send_raw(two).code == INVALID_HTTP
     target = daemon.build_request("GET", f"{owner.url}{owner.memory}", SAME, token="", host=owner.host)
-    assert daemon.raw(target).code == NOT_FOUND
-    assert daemon.raw(target.replace(owner.host.encode(), daemon.host.encode())).code == NOT_FOUND
+    assert daemon.send_raw(target).code == NOT_FOUND
+    assert daemon.send_raw(target.replace(owner.host.encode(), daemon.host.encode())).code == NOT_FOUND
 
 
 def test_path_is_not_normalized(daemon, owner):
@@ -252,18 +252,18 @@ def test_cross_site_request_sees_only_sign_in_form(daemon, owner):
     for site in SITES:
         site_headers = [] if site is None else [f"Sec-Fetch-Site: {site}"]
         for path in owner.memory, events, "/static/page.js", "/":
-            assert owner.ask("GET", path, *site_headers).code == FOREIGN, site
+            assert owner.request("GET", path, *site_headers).code == FOREIGN, site
             for mode in "cors", "no-cors", "websocket", "same-origin", "navigate, cors":
-                assert owner.ask("GET", path, *site_headers, f"Sec-Fetch-Mode: {mode}").code == FOREIGN
-        answer = owner.ask("GET", owner.memory, *site_headers, NAVIGATE)
+                assert owner.request("GET", path, *site_headers, f"Sec-Fetch-Mode: {mode}").code == FOREIGN
+        answer = owner.request("GET", owner.memory, *site_headers, NAVIGATE)
         assert (VIEW_MARK in answer.body, SIGN_IN_MARK in answer.body) == (
             (site == "none"),
             (site != "none"),
         ), site
     for two in (SAME, SAME), (SAME, "Sec-Fetch-Site: cross-site"), ("Sec-Fetch-Site: none", SAME):
-        assert owner.ask("GET", owner.memory, *two).code == FOREIGN
-        assert SIGN_IN_MARK in owner.ask("GET", owner.memory, *two, NAVIGATE).body
-    assert owner.ask("GET", owner.memory, NAVIGATE, NAVIGATE).code == FOREIGN
+        assert owner.request("GET", owner.memory, *two).code == FOREIGN
+        assert SIGN_IN_MARK in owner.request("GET", owner.memory, *two, NAVIGATE).body
+    assert owner.request("GET", owner.memory, NAVIGATE, NAVIGATE).code == FOREIGN
     assert VIEW_MARK in owner.get(owner.memory).body
 
 
@@ -276,16 +276,16 @@ def test_post_needs_exact_origin_of_page(daemon, owner):
     more = (f"{owner.url[:-1]}0x", f"{owner.url}/", owner.url.upper(), f"{owner.url}, {owner.url}")
     for origin in (*origins, *others, *more, f"{owner.url.rpartition(':')[0]}:1"):
         for page in "/sign-in", "/sign-out", path:
-            answer = owner.ask("POST", page, SAME, f"Origin: {origin}", FORM, body=fact)
+            answer = owner.request("POST", page, SAME, f"Origin: {origin}", FORM, body=fact)
             assert answer.code == FOREIGN, origin
     own_origin = f"Origin: {owner.url}"
     for headers in ((), (own_origin, own_origin), (own_origin, "Origin: null"), ("Origin: null", own_origin)):
-        assert owner.ask("POST", path, SAME, *headers, FORM, body=fact).code == FOREIGN
+        assert owner.request("POST", path, SAME, *headers, FORM, body=fact).code == FOREIGN
     for site in SITES:
         site_headers = [] if site is None else [f"Sec-Fetch-Site: {site}"]
         for mode in (), (NAVIGATE,):
             assert (
-                owner.ask("POST", path, *site_headers, *mode, own_origin, FORM, body=fact).code == FOREIGN
+                owner.request("POST", path, *site_headers, *mode, own_origin, FORM, body=fact).code == FOREIGN
             ), site
     assert list_tasks(daemon) == []
     assert owner.has_session()
@@ -295,12 +295,12 @@ def test_other_methods_are_rejected(daemon, owner):
     own_headers = SAME, f"Origin: {owner.url}"
     methods = "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
     for method, path in product(methods, (owner.memory, "/", "/sign-in")):
-        assert owner.ask(method, path, SAME).status == 403
+        assert owner.request(method, path, SAME).status == 403
     for method in "PUT", "DELETE":
-        answer = owner.ask(method, owner.memory, *own_headers)
+        answer = owner.request(method, owner.memory, *own_headers)
         assert (answer.status, b"method_not_allowed" in answer.body) == (405, True)
     preflight = f"Origin: {owner.url}", "Access-Control-Request-Method: POST"
-    answer = owner.ask("OPTIONS", owner.memory, SAME, *preflight)
+    answer = owner.request("OPTIONS", owner.memory, SAME, *preflight)
     assert [name for name, _ in answer.headers if name.startswith("access-control")] == []
     assert owner.get(f"/w/{daemon.key}/remember").status == 405
     assert owner.post(f"/w/{daemon.key}/memory").status == 405
@@ -404,7 +404,7 @@ def test_cookie_is_host_only_and_http_only(guest):
         "samesite=strict",
         "path=/",
     }  # No domain, no age.
-    (deleted,) = guest.post("/sign-out").values("set-cookie")
+    (deleted,) = guest.post("/sign-out").get_header_values("set-cookie")
     assert {"HttpOnly", "Path=/", "Max-Age=0"} <= set(deleted.split("; "))
 
 
@@ -424,10 +424,12 @@ def test_session_needs_exactly_one_valid_cookie(owner):
         (f"Cookie: (x)=1; muniment={good}",),
         ("Cookie: ;;==\x7f",),
     ):
-        answer = owner.daemon.ask("GET", owner.memory, SAME, *headers, token="", host=owner.host)
+        answer = owner.daemon.send_request("GET", owner.memory, SAME, *headers, token="", host=owner.host)
         assert (answer.status, VIEW_MARK in answer.body) in {(401, False), (400, False)}, headers
     others = f"Cookie: a=1; muniment={good}; b=2"
-    assert owner.daemon.ask("GET", owner.memory, SAME, others, token="", host=owner.host).status == 200
+    assert (
+        owner.daemon.send_request("GET", owner.memory, SAME, others, token="", host=owner.host).status == 200
+    )
 
 
 def test_sign_out_ends_only_own_session(daemon, owner):
@@ -452,15 +454,15 @@ def test_event_stream_ends_with_its_session(tmp_path, clock, monkeypatch):
                 last = "Connection: close"
                 line.send(daemon.build_request("GET", path, SAME, cookie, last, token="", host=owner.host))
                 assert line.read_answer().get_header_values("content-type")[0].startswith("text/event-stream")
-                assert b"retry" in line.line() + line.line()
+                assert b"retry" in line.read_line() + line.read_line()
                 end(owner)
                 assert owner.get(path).status == 401
                 daemon.wait_for_task(
                     daemon.remember("The user prefers dark mode")
                 )  # The stream must not contain it.
-                rest = b"".join(iter(line.line, b""))
+                rest = b"".join(iter(line.read_line, b""))
                 assert b"event: " not in rest
-            daemon.until(lambda following=daemon.guard.following: len(following) == 0)
+            daemon.wait_until(lambda following=daemon.guard.following: len(following) == 0)
 
 
 def test_unread_notices_are_limited():
@@ -476,7 +478,7 @@ def test_unread_notices_are_limited():
 def test_form_body_must_be_small_plain_and_typed(daemon, owner):
     path, own_headers = f"/w/{daemon.key}/remember", (SAME, f"Origin: {owner.url}")
     for kind in "text/plain", "multipart/form-data; boundary=x", "application/json", "", "x-www-form":
-        answer = owner.ask("POST", path, *own_headers, f"Content-Type: {kind}", body=b"content=x")
+        answer = owner.request("POST", path, *own_headers, f"Content-Type: {kind}", body=b"content=x")
         assert (answer.status, b"unsupported_media_type" in answer.body) == (415, True), kind
     for body in (
         b"content=\xff",
@@ -484,13 +486,13 @@ def test_form_body_must_be_small_plain_and_typed(daemon, owner):
         b"content=\xc3\xa9",
         b"&".join(b"a=1" for _ in range(MAX_FIELDS + 1)),
     ):
-        answer = owner.ask("POST", path, *own_headers, FORM, body=body)
+        answer = owner.request("POST", path, *own_headers, FORM, body=body)
         assert (answer.status, b"invalid_request" in answer.body) == (400, True), body
-    large = owner.ask("POST", path, *own_headers, FORM, body=b"content=" + b"x" * MAX_BODY_BYTES)
+    large = owner.request("POST", path, *own_headers, FORM, body=b"content=" + b"x" * MAX_BODY_BYTES)
     assert (large.status, b"body_too_large" in large.body) == (413, True)
-    assert owner.ask("GET", owner.memory, SAME, body=b"x").code == INVALID_HTTP
+    assert owner.request("GET", owner.memory, SAME, body=b"x").code == INVALID_HTTP
     doubtful = "Transfer-Encoding: chunked", "Content-Length: 5"
-    assert owner.ask("POST", path, *own_headers, FORM, *doubtful).code == INVALID_HTTP
+    assert owner.request("POST", path, *own_headers, FORM, *doubtful).code == INVALID_HTTP
     assert list_tasks(daemon) == []
 
 
@@ -509,15 +511,15 @@ def parse_policies(answer):
 @pytest.mark.threat("T-API-15", control="page_headers")
 @pytest.mark.threat("T-MEM-35", control="page_headers")
 def test_answers_forbid_frames_inline_code_and_foreign_content(daemon, owner):
-    foreign = owner.ask("GET", owner.memory, "Sec-Fetch-Site: cross-site", NAVIGATE)
+    foreign = owner.request("GET", owner.memory, "Sec-Fetch-Site: cross-site", NAVIGATE)
     views = ("memory", "search", "reviews", "tasks", "timeline", "audit", "policy", "entry?path=x", "edit")
     files = "/static/page.js", "/static/page.css", "/static/icon.svg", "/none", "//"
     answers = [
         *(owner.get(f"/w/{daemon.key}/{view}") for view in views),
         *map(owner.get, files),
         *(owner.post(f"/w/{daemon.key}/{act}", id="x") for act in ("approve", "undo", "pin", "edit")),
-        owner.ask("GET", owner.memory, "Sec-Fetch-Site: cross-site"),
-        owner.ask("POST", "/sign-in", SAME, "Origin: null"),
+        owner.request("GET", owner.memory, "Sec-Fetch-Site: cross-site"),
+        owner.request("POST", "/sign-in", SAME, "Origin: null"),
         owner.get("/", cookie="x"),
         owner.get("/"),
         foreign,

@@ -303,14 +303,14 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
         wait_for_element(chromium, "#task .badge", "running")
         wait_for_element(chromium, "#views .count", "1")
         assert not chromium.find_elements(By.XPATH, "//h2[text()='Turns']")
-        request_count, original = len(model.server.requests), model.mind
+        request_count, original = len(model.server.requests), model.behavior
 
         def respond(request):
             if len(model.server.requests) > request_count:
                 model.pause()
             return original(request)
 
-        model.mind = respond
+        model.behavior = respond
         chromium.execute_script("document.querySelector('#task button').focus()")
         model.release()
         wait_for_element(chromium, "#task li", "turn 1: ")

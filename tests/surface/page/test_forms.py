@@ -52,7 +52,7 @@ def submit(owner, act, **fields):
     answer = owner.post(f"/w/{owner.daemon.key}/{act}", **fields)
     final = answer
     if answer.status == 303:
-        final = owner.get(answer.values("location")[0], "Sec-Fetch-Mode: navigate")
+        final = owner.get(answer.get_header_values("location")[0], "Sec-Fetch-Mode: navigate")
     notice, *_ = re.findall(r'class="notice"[^>]*>(.*?)</p>', final.body.decode(), re.DOTALL)
     return answer.status, re.sub(r"(<[^>]+>|\s)+", " ", unescape(notice)).strip()
 

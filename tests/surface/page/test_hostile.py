@@ -281,7 +281,7 @@ def test_entry_views_show_complete_text(world, subtests):
             raw = ParsedPage(visitor.get("entry", path=world.paths[name], raw="1").body.decode()).text
             assert remove_whitespace(escape_invisible(text)) in remove_whitespace(raw)
             edited = ParsedPage(visitor.get("edit", path=world.paths[name]).body.decode()).text
-            expected = "it holds NUL" if "\0" in text else text  # A form cannot send it back.
+            expected = "it contains NUL" if "\0" in text else text  # A form cannot send it back.
             assert remove_whitespace(expected) in remove_whitespace(edited)
 
 
@@ -365,7 +365,7 @@ def test_hostile_query_or_form_gets_safe_page(world):
             answer = visitor.post(action, **dict.fromkeys(fields.split(), value))
             assert answer.status in EXPECTED_STATUS | {303}, (action, value[:40], answer.status)
             assert find_problems(answer.body.decode()) == []
-            assert all(each.startswith("/w/") for each in answer.values("location"))
+            assert all(each.startswith("/w/") for each in answer.get_header_values("location"))
 
 
 INVISIBLE = re.compile("[\0\x07\x1b\u061c\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0041]")

@@ -109,11 +109,11 @@ def test_database_is_never_queried_on_event_loop(fleet, run, monkeypatch):
         task = (await home.submit(home, make_new_task(text="The user likes tea."))).task
         assert (await home.find(home, task.id)).id == task.id
         assert await home.tasks(home, before=None)
-        assert [each.name for each in await home.known()] == ["owner"]
+        assert [each.name for each in await home.list_principals()] == ["owner"]
         assert await home.is_still_valid(principal)
-        assert (await home.cancel(home, task.id, Originator("owner"))).is_over
-        assert await home.at(home, lambda context, _: set(context.roots), can_write=False)
-        assert await node.problems() == {"one": None}
+        assert (await home.cancel(home, task.id, Originator("owner"))).is_finished
+        assert await home.run_in_context(home, lambda context, _: set(context.roots), can_write=False)
+        assert await node.list_problems() == {"one": None}
         assert threads
         assert threading.get_ident() not in threads
 
