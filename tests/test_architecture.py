@@ -361,7 +361,7 @@ MAY_OPEN = {
     "integrations.mcp.pipe": {"self._connections.open"},  # not a file
 }
 ATTACK_KIT = (
-    *make_module_names("muniment.testing", "conformance. corpus. race witness"),
+    *make_module_names("muniment.testing", "conformance. corpus. race snapshots"),
     *make_module_names("muniment.lab", "attempts. selfcheck"),
 )
 """Builds and reads temporary trees by path, because a second opinion shares no code with `kernel`; used only

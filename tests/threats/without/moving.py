@@ -30,7 +30,7 @@ add_controls({
     "imported_links": ("A link in an imported folder is followed.", {
         "transfer.sources:os": ModuleProxy(os, stat=stat_followed),
         "transfer.sources:READ_FLAGS": os.O_RDONLY | os.O_NONBLOCK,
-        "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
+        "transfer.sources:LIST_FLAGS": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("The name of a backup member may be any path (inside the test directory).", {
         "transfer.backup:_resolve_member_path": lambda name: Path(name.lstrip("/"))}),
     "database_schema": ("Accept any schema of a database.", {
