@@ -134,7 +134,7 @@ def test_cancelled_call_cancels_its_task(tmp_path, session):
 
 def test_task_that_ends_before_event_check_is_answered():
     """Test internals, because over HTTP this race occurs only once in several hundred calls."""
-    running, finished = (SimpleNamespace(id="remember-1", is_over=is_over) for is_over in (False, True))
+    running, finished = (SimpleNamespace(id="remember-1", is_finished=is_finished) for is_finished in (False, True))
     states, events = iter([running, finished]), iter([[SimpleNamespace(task="remember-1", data={})], []])
 
     async def wait_for_change(_seconds):
@@ -143,7 +143,7 @@ def test_task_that_ends_before_event_check_is_answered():
     async def since(number):
         return number, next(events)
 
-    stream = SimpleNamespace(is_closed=False, changed=wait_for_change, since=since)
+    stream = SimpleNamespace(is_closed=False, wait_for_change=wait_for_change, read_since=since)
 
     async def find(*_):
         return next(states)
@@ -493,10 +493,10 @@ def test_daemon_stops_while_clients_are_connected(tmp_path, session):
         async def body(client):
             await client.list_tools()
             if client.protocol_version != "2026-07-28":
-                await asyncio.to_thread(served.run, served.daemon.stop())
+                await asyncio.to_thread(served.run_coroutine, served.daemon.stop())
                 return
             async with client.listen(resources_list_changed=True) as changes:
-                await asyncio.to_thread(served.run, served.daemon.stop())
+                await asyncio.to_thread(served.run_coroutine, served.daemon.stop())
                 async for _ in changes:
                     pass
 
