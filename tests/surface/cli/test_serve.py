@@ -270,7 +270,7 @@ def test_token_is_created_listed_and_revoked(cli):
     assert created == {"name": "editor", "clients": ["ide"], "trust": "external"}
     assert cli.run_for_document("token", "list") == {"tokens": [created]}
     assert cli.run_for_document("token", "revoke", "editor")["status"] == "revoked"
-    assert cli.failure("token", "revoke", "editor") == "not_found"
+    assert cli.run_for_error_code("token", "revoke", "editor") == "not_found"
 
 
 def test_invalid_token_is_rejected_with_advice(cli):

@@ -145,7 +145,7 @@ def test_missing_module_is_reported(name):
 
 def test_module_name_may_omit_parent_packages():
     written = (
-        "`land.land`, `kernel.apply.land()`, `land`, `os.open`, `config.toml`, `kernel/apply.py`, `self.root`"
+        "`land.land`, `kernel.apply.apply_changes()`, `land`, `os.open`, `config.toml`, `kernel/apply.py`, `self.root`"
     )
     assert not list(find_missing(written, "muniment.kernel.write", (PACKAGE,)))
     (match,) = find_missing(written, "muniment.store.commit", (PACKAGE,))
