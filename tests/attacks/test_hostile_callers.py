@@ -73,7 +73,7 @@ deny = [
 
 def make_facts():
     return Mock(
-        **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
+        **{"find_aliases.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
     )
 
 
