@@ -107,7 +107,7 @@ def judge_and_land(ground, *changes):
 def make_journal(*changes, number=1, token=None, made=(), knows=True):
     """Return a journal that knows any content and has one unfinished commit of these changes."""
     intent = Intent(number, token or new_token(), dict(enumerate(changes)), made)
-    return Mock(**{"unfinished.return_value": [intent], "knows.return_value": knows})
+    return Mock(**{"list_unfinished.return_value": [intent], "is_known.return_value": knows})
 
 
 def write_locked(what, locks, journal):
@@ -160,17 +160,17 @@ def test_only_the_kernel_creates_sealed_change_sets(unchanged_ground):
         except (TypeError, AttributeError, pickle.PicklingError):
             continue
         assert other.change_set == honest.change_set
-    for name in ("change_set", "made", "roots", "other"):
+    for name in ("change_set", "new_directories", "roots", "other"):
         with pytest.raises(AttributeError):
             setattr(honest, name, ChangeSet((change,)))
     deep = judge_changes(unchanged_ground.roots, FileChange(make_path("user", "d/e/n.md"), None, b"new\n"))
     with suppress(TypeError, AttributeError):
-        deep.made.clear()
+        deep.new_directories.clear()
     with suppress(TypeError, AttributeError):
-        assert deep.made != ClearingMapping()
+        assert deep.new_directories != ClearingMapping()
     with suppress(TypeError, AttributeError):
-        deep.made | ClearingMapping()
-    assert [path.text for path in deep.made[0]] == ["user/d", "user/d/e"]
+        deep.new_directories | ClearingMapping()
+    assert [path.text for path in deep.new_directories[0]] == ["user/d", "user/d/e"]
 
 
 class ClearingMapping:
@@ -299,8 +299,8 @@ def test_change_that_varies_between_reads_is_rejected(unchanged_ground):
     ):
         with pytest.raises(TypeError):
             judge_changes(unchanged_ground.roots, change)
-    journal = Mock(**{"knows.return_value": True})
-    journal.unfinished.return_value = [Intent(1, new_token(), {0: ChangingChange(NEW, None, EVIL)}, ())]
+    journal = Mock(**{"is_known.return_value": True})
+    journal.list_unfinished.return_value = [Intent(1, new_token(), {0: ChangingChange(NEW, None, EVIL)}, ())]
     with lock_roots(unchanged_ground.roots.values(), make_deadline()) as locks, pytest.raises(TypeError):
         recover_one(locks, journal, make_lax_policy())
     with pytest.raises(TypeError):
@@ -330,7 +330,7 @@ def test_recovery_restores_no_invented_content(store_bench):
         for knows, policy in ((honest.is_known, make_lax_policy()), (lambda *_: True, parse_rules())):
             if knows != honest.is_known and changes[0].path != TOPIC:
                 continue  # If the policy allows writes, the journal is trusted.
-            journal = Mock(**{"unfinished.return_value": [intent]}, knows=knows)
+            journal = Mock(**{"list_unfinished.return_value": [intent]}, is_known=knows)
             with lock_roots(store_bench.roots.values(), make_deadline()) as locks:
                 done = recover_one(locks, journal, policy)
             assert set(done.left) == {changes[0].path}
