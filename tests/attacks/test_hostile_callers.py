@@ -333,7 +333,7 @@ def test_recovery_restores_no_invented_content(store_bench):
             journal = Mock(**{"list_unfinished.return_value": [intent]}, is_known=knows)
             with lock_roots(store_bench.roots.values(), make_deadline()) as locks:
                 done = recover_one(locks, journal, policy)
-            assert set(done.left) == {changes[0].path}
+            assert set(done.skipped) == {changes[0].path}
             assert store_bench.read_contents() == before
     assert honest.is_known(A, compute_digest(INITIAL_FILES["user/a.md"]))
     assert not honest.is_known(A, compute_digest(EVIL))
@@ -515,9 +515,9 @@ def test_recovery_skips_changes_that_the_policy_denies(store_bench, before, afte
         FileChange(NEW, before and compute_digest(before), after, before),
     )
     narrow = parse_policy(NARROW % (verbs, denied), where="narrow", parents=lambda name: name)
-    assert recover_locked(store_bench, make_journal(change), narrow).left == (NEW,)
+    assert recover_locked(store_bench, make_journal(change), narrow).skipped == (NEW,)
     assert store_bench.take_snapshot() == before_recovery
-    assert recover_locked(store_bench, make_journal(change)).left == ()
+    assert recover_locked(store_bench, make_journal(change)).skipped == ()
     current = store_bench.user / "n.md"
     assert (current.read_bytes() if current.exists() else None) == before
 
@@ -555,7 +555,7 @@ def test_recovery_ignores_partial_files_of_an_earlier_one(store_bench, after):
             (store_bench.user / build_partial_name(get_temporary_name(token, 0))).write_bytes(cut)
             if length == len(OLD):
                 (store_bench.user / build_rollback_name(get_temporary_name(token, 0))).write_bytes(OLD)
-            assert recover_locked(store_bench, make_journal(change, token=token)).left == ()
+            assert recover_locked(store_bench, make_journal(change, token=token)).skipped == ()
             assert current.read_bytes() == OLD, cut
             assert not list(store_bench.base.rglob(".muniment-*"))
 
@@ -577,7 +577,7 @@ def test_displaced_edit_that_only_shortens_a_file_is_kept(store_bench, after, na
             entry.write_bytes(current_content)
         (store_bench.user / name_of(get_temporary_name(token, 0))).write_bytes(OLD[:length])
         is_own = OLD[:length] == after
-        assert recover_locked(store_bench, make_journal(change, token=token)).left == (
+        assert recover_locked(store_bench, make_journal(change, token=token)).skipped == (
             () if is_own else (NEW,)
         )
         assert entry.read_bytes() == (OLD if is_own else OLD[:length])
@@ -591,7 +591,7 @@ def test_recovery_keeps_a_peer_file_next_to_a_partial_one(store_bench):
     done = recover_locked(
         store_bench, make_journal(FileChange(NEW, compute_digest(OLD), b"new\n", OLD), token=token)
     )
-    assert (done.left, done.kept) == ((NEW,), ())
+    assert (done.skipped, done.saved_paths) == ((NEW,), ())
     assert (store_bench.user / "n.md").read_bytes() == b"a peer's\n"
     assert not list(store_bench.base.rglob(".muniment-*"))
 
