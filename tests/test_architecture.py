@@ -192,7 +192,7 @@ def test_only_named_modules_write_memory_or_start_workers():
     assert landing_users == make_module_names(
         "muniment", "fleet.copy_files transfer.backup"
     )  # They copy files that the store wrote.
-    assert find_importers("muniment.kernel._directory") == make_module_names("muniment.kernel", "land write")
+    assert find_importers("muniment.kernel._directory") == make_module_names("muniment.kernel", "apply write")
     # A trial uses only its import directories; its workers are its own. The daemon closes an idle zygote.
     starters = make_module_names(
         "muniment", "api sandbox.sandbox cli.entry cli.daemon server.core sandbox.tools.remote"
@@ -251,7 +251,7 @@ def test_only_named_modules_use_the_network():
     assert {module: found[module] for module in network if found[module]} == allowed
 
 
-OPENERS = {"open", "io.open", "opened", "placing"} | make_module_names(
+OPENERS = {"open", "io.open", "open_descriptor", "write_atomically"} | make_module_names(
     "os", "open fdopen mkdir unlink remove rename replace rmdir makedirs listdir scandir walk link symlink"
 )
 PATH_METHODS = split_words(
@@ -261,8 +261,8 @@ PATH_METHODS = split_words(
 
 MAY_OPEN = {
     "files": {
-        *("os.open", "os.fdopen", "unfinished.unlink"),  # for the callers of `opened` and `placing` below
-        *("placing", "os.link", "unfinished.rename"),  # new files named by the user
+        *("os.open", "os.fdopen", "unfinished.unlink"),  # for the callers of the functions below
+        *("write_atomically", "os.link", "unfinished.rename"),  # new files named by the user
         "package_files(package).joinpath(name).read_text",  # own tables
     },
     # Permissions of trusted files; own directories.
@@ -270,15 +270,15 @@ MAY_OPEN = {
         *("Path('/proc/sys/kernel/overflowuid').read_text", "directory.mkdir", "os.walk"),
         "trusted_path.iterdir",
     },
-    "policy.family": {"opened"},  # policy files named by the user
+    "policy.family": {"open_descriptor"},  # policy files named by the user
     # Input files of ssh-keygen.
     "policy.signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that the user requested.
-    "cli.policy_files": {"placing", "folder.glob"},
+    "cli.policy_files": {"write_atomically", "folder.glob"},
     # The embedding model named by the user.
     "recall.semantic_search": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file named by the user
-    "workspaces.checkouts": {"opened"},  # git's data about a repository, and the mark in it
+    "workspaces.checkouts": {"open_descriptor"},  # git's data about a repository, and the mark in it
     "workspaces.projects": {
         "os.listdir",
         "path.open",
@@ -293,13 +293,13 @@ MAY_OPEN = {
     "server.page.pages": {"files('muniment.server.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs after a confirmation, and their backups.
     "integrations.coding_tools.files": {
-        *("opened", "placing", "directory.glob", "path.unlink", "each.mkdir", "Path(each.path).rmdir"),
-        *("file.path.unlink", "self.original.unlink"),
+        *("open_descriptor", "write_atomically", "directory.glob", "path.unlink", "each.mkdir", "Path(each.path).rmdir"),
+        *("file.path.unlink", "self.original_path.unlink"),
     },
     "fleet.address": {"path.open"},  # a file with the database URL, named by the operator
     # Own working copies: their state, and removal of invalid ones.
     "fleet.working_copies": {
-        *("(directory / MARK).read_text", "(self.directory / MARK).unlink", "_BOOT.read_text"),
+        *("(directory / MARK_NAME).read_text", "(self.directory / MARK_NAME).unlink", "_BOOT.read_text"),
         *("new.write_text", "shutil.rmtree"),
     },
     "fleet.node": {"self._cache.iterdir", "directory.rglob", "shutil.rmtree"},
@@ -310,7 +310,7 @@ MAY_OPEN = {
     # The whole home, which the user wants to remove.
     "cli.setup": {
         *(
-            "opened",
+            "open_descriptor",
             "directory.iterdir",
             "directory.rmdir",
             "each.rglob",
@@ -322,7 +322,7 @@ MAY_OPEN = {
     # The library, and a new file named by the user.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
     # Import sources named by the user, without following links; archives are read in place.
-    "transfer.sources": {"opened", "os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
+    "transfer.sources": {"open_descriptor", "os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
     "operations.exporting": {"tarfile.open"},  # over a file that is open
     # New files named by the user.
     "cli.moving": {
@@ -331,9 +331,9 @@ MAY_OPEN = {
     },
     # The whole home, read under the locks of its roots, or restored next to a missing one.
     "transfer.backup": {
-        *("opened", "os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
-        *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "made.unlink", "path.unlink"),
-        *("beside.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
+        *("open_descriptor", "os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
+        *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "created.unlink", "path.unlink"),
+        *("staging.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
         "shutil.disk_usage",
     },
     # The configured state directory.
@@ -344,24 +344,24 @@ MAY_OPEN = {
     # The files that an operator requested, and their list.
     "store.tasks": {"os.open", "os.fdopen", "file.read_text", "path.read_text", "path.unlink"},
     "store.state": {
-        *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "placing"),
+        *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "write_atomically"),
         *("self.directory.iterdir", "unfinished.rename"),
         *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
         "(target / each.name).open",  # a copy of a read-only state directory
         "files(__package__).joinpath('catalog.sql').read_text",  # own data
     },
     "server.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
-    "server.tokens": {"opened"},
+    "server.tokens": {"open_descriptor"},
     "server.service": {
-        *("opened", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
+        *("open_descriptor", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
         *("(directory / ADDRESS_NAME).read_text", "self.core.open"),  # The last one opens no file.
     },
-    "client.discovery": {"opened"},  # the daemon's state directory
-    "client.transport": {"self._line.open"},  # not a file
-    "integrations.mcp.pipe": {"self._line.open"},  # not a file
+    "client.discovery": {"open_descriptor"},  # the daemon's state directory
+    "client.transport": {"self._connections.open"},  # not a file
+    "integrations.mcp.pipe": {"self._connections.open"},  # not a file
 }
 ATTACK_KIT = (
-    *make_module_names("muniment.testing", "conformance. corpus. race witness"),
+    *make_module_names("muniment.testing", "conformance. corpus. race snapshots"),
     *make_module_names("muniment.lab", "attempts. selfcheck"),
 )
 """Builds and reads temporary trees by path, because a second opinion shares no code with `kernel`; used only

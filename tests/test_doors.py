@@ -55,7 +55,7 @@ def test_client_remembers_a_fact(start_http):
     daemon = start_http()
     result = daemon.open_client().remember(FACT).wait()
     assert result.files_touched
-    assert any("dark mode" in text for text in daemon.files().values())
+    assert any("dark mode" in text for text in daemon.read_files().values())
 
 
 def test_remember_command_prints_the_path(run_command):

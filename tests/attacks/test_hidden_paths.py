@@ -63,7 +63,7 @@ class Hidden:
         if trust != "workspace":  # Workspace trust does not use facts of agents.
             requests += [("remember", {"content": make_fact(each), "scope": "user"}) for each in FATES]
         requests.append(("remember", {"content": f"The {trust} lamp of the user stands on the {ABOUT}"}))
-        return [self.daemon.done(kind, body, token=self.tokens[trust])["taskId"] for kind, body in requests]
+        return [self.daemon.run_task(kind, body, token=self.tokens[trust])["taskId"] for kind, body in requests]
 
     def _file(self, fate):
         return self.daemon.home / self.paths[fate]
@@ -289,7 +289,7 @@ def test_http_lists_nothing_hidden(hidden, trust):
         answers.append(json.dumps(daemon.run_task(kind, body, **who)))
     with daemon.follow_events(cursor=daemon.cursor(0), **who) as follower:
         last = json.loads(answers[-1])["taskId"]
-        events = follower.until(
+        events = follower.read_until(
             lambda each: each.data.get("taskId") == last and each.data.get("result") is None
         )
     answers += [json.dumps(each.document) for each in events]
@@ -343,14 +343,14 @@ def test_http_preview_is_shown_while_it_is_current(hidden):
     ]
     preview = daemon.run_task("forget", {"query": "numbat", "dryRun": True}, **who)
     assert [each["filePath"] for each in preview["result"]["removedEntries"]] == [path]
-    assert daemon.look(preview["taskId"], **who) == preview
+    assert daemon.read_task(preview["taskId"], **who) == preview
     text = (daemon.home / path).read_text()
     (daemon.home / path).write_text(text.replace("numbat", "bilby"))
-    later = daemon.look(preview["taskId"], **who)
+    later = daemon.read_task(preview["taskId"], **who)
     assert later["result"]["removedEntries"] == []
     assert "numbat" not in json.dumps(later)
     assert later["result"]["summary"].startswith("this preview is out of date")
-    assert "numbat" in json.dumps(daemon.look(preview["taskId"])), "the owner must see the original task"
+    assert "numbat" in json.dumps(daemon.read_task(preview["taskId"])), "the owner must see the original task"
 
 
 def test_http_forget_task_keeps_paths_and_no_removed_text(hidden):
@@ -361,7 +361,7 @@ def test_http_forget_task_keeps_paths_and_no_removed_text(hidden):
     assert removed["filePath"].startswith("user/")
     assert removed["summary"] == removed["filePath"].rpartition("/")[2].removesuffix(".md")
     assert "Potoroo" not in json.dumps(done)
-    (whole,) = daemon.look(done["taskId"])["result"]["removedEntries"]
+    (whole,) = daemon.read_task(done["taskId"])["result"]["removedEntries"]
     assert "Potoroo" in whole["summary"]
 
 

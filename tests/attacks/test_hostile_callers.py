@@ -73,7 +73,7 @@ deny = [
 
 def make_facts():
     return Mock(
-        **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
+        **{"find_aliases.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
     )
 
 
@@ -107,7 +107,7 @@ def judge_and_land(ground, *changes):
 def make_journal(*changes, number=1, token=None, made=(), knows=True):
     """Return a journal that knows any content and has one unfinished commit of these changes."""
     intent = Intent(number, token or new_token(), dict(enumerate(changes)), made)
-    return Mock(**{"unfinished.return_value": [intent], "knows.return_value": knows})
+    return Mock(**{"list_unfinished.return_value": [intent], "is_known.return_value": knows})
 
 
 def write_locked(what, locks, journal):
@@ -160,17 +160,17 @@ def test_only_the_kernel_creates_sealed_change_sets(unchanged_ground):
         except (TypeError, AttributeError, pickle.PicklingError):
             continue
         assert other.change_set == honest.change_set
-    for name in ("change_set", "made", "roots", "other"):
+    for name in ("change_set", "new_directories", "roots", "other"):
         with pytest.raises(AttributeError):
             setattr(honest, name, ChangeSet((change,)))
     deep = judge_changes(unchanged_ground.roots, FileChange(make_path("user", "d/e/n.md"), None, b"new\n"))
     with suppress(TypeError, AttributeError):
-        deep.made.clear()
+        deep.new_directories.clear()
     with suppress(TypeError, AttributeError):
-        assert deep.made != ClearingMapping()
+        assert deep.new_directories != ClearingMapping()
     with suppress(TypeError, AttributeError):
-        deep.made | ClearingMapping()
-    assert [path.text for path in deep.made[0]] == ["user/d", "user/d/e"]
+        deep.new_directories | ClearingMapping()
+    assert [path.text for path in deep.new_directories[0]] == ["user/d", "user/d/e"]
 
 
 class ClearingMapping:
@@ -299,8 +299,8 @@ def test_change_that_varies_between_reads_is_rejected(unchanged_ground):
     ):
         with pytest.raises(TypeError):
             judge_changes(unchanged_ground.roots, change)
-    journal = Mock(**{"knows.return_value": True})
-    journal.unfinished.return_value = [Intent(1, new_token(), {0: ChangingChange(NEW, None, EVIL)}, ())]
+    journal = Mock(**{"is_known.return_value": True})
+    journal.list_unfinished.return_value = [Intent(1, new_token(), {0: ChangingChange(NEW, None, EVIL)}, ())]
     with lock_roots(unchanged_ground.roots.values(), make_deadline()) as locks, pytest.raises(TypeError):
         recover_one(locks, journal, make_lax_policy())
     with pytest.raises(TypeError):
@@ -330,10 +330,10 @@ def test_recovery_restores_no_invented_content(store_bench):
         for knows, policy in ((honest.is_known, make_lax_policy()), (lambda *_: True, parse_rules())):
             if knows != honest.is_known and changes[0].path != TOPIC:
                 continue  # If the policy allows writes, the journal is trusted.
-            journal = Mock(**{"unfinished.return_value": [intent]}, knows=knows)
+            journal = Mock(**{"list_unfinished.return_value": [intent]}, is_known=knows)
             with lock_roots(store_bench.roots.values(), make_deadline()) as locks:
                 done = recover_one(locks, journal, policy)
-            assert set(done.left) == {changes[0].path}
+            assert set(done.skipped) == {changes[0].path}
             assert store_bench.read_contents() == before
     assert honest.is_known(A, compute_digest(INITIAL_FILES["user/a.md"]))
     assert not honest.is_known(A, compute_digest(EVIL))
@@ -515,9 +515,9 @@ def test_recovery_skips_changes_that_the_policy_denies(store_bench, before, afte
         FileChange(NEW, before and compute_digest(before), after, before),
     )
     narrow = parse_policy(NARROW % (verbs, denied), where="narrow", parents=lambda name: name)
-    assert recover_locked(store_bench, make_journal(change), narrow).left == (NEW,)
+    assert recover_locked(store_bench, make_journal(change), narrow).skipped == (NEW,)
     assert store_bench.take_snapshot() == before_recovery
-    assert recover_locked(store_bench, make_journal(change)).left == ()
+    assert recover_locked(store_bench, make_journal(change)).skipped == ()
     current = store_bench.user / "n.md"
     assert (current.read_bytes() if current.exists() else None) == before
 
@@ -555,7 +555,7 @@ def test_recovery_ignores_partial_files_of_an_earlier_one(store_bench, after):
             (store_bench.user / build_partial_name(get_temporary_name(token, 0))).write_bytes(cut)
             if length == len(OLD):
                 (store_bench.user / build_rollback_name(get_temporary_name(token, 0))).write_bytes(OLD)
-            assert recover_locked(store_bench, make_journal(change, token=token)).left == ()
+            assert recover_locked(store_bench, make_journal(change, token=token)).skipped == ()
             assert current.read_bytes() == OLD, cut
             assert not list(store_bench.base.rglob(".muniment-*"))
 
@@ -577,7 +577,7 @@ def test_displaced_edit_that_only_shortens_a_file_is_kept(store_bench, after, na
             entry.write_bytes(current_content)
         (store_bench.user / name_of(get_temporary_name(token, 0))).write_bytes(OLD[:length])
         is_own = OLD[:length] == after
-        assert recover_locked(store_bench, make_journal(change, token=token)).left == (
+        assert recover_locked(store_bench, make_journal(change, token=token)).skipped == (
             () if is_own else (NEW,)
         )
         assert entry.read_bytes() == (OLD if is_own else OLD[:length])
@@ -591,7 +591,7 @@ def test_recovery_keeps_a_peer_file_next_to_a_partial_one(store_bench):
     done = recover_locked(
         store_bench, make_journal(FileChange(NEW, compute_digest(OLD), b"new\n", OLD), token=token)
     )
-    assert (done.left, done.kept) == ((NEW,), ())
+    assert (done.skipped, done.saved_paths) == ((NEW,), ())
     assert (store_bench.user / "n.md").read_bytes() == b"a peer's\n"
     assert not list(store_bench.base.rglob(".muniment-*"))
 

@@ -52,7 +52,7 @@ class MemoryResources:
         self._memory, self._model = memory, model
 
     def get_context(self):
-        return self._memory.place
+        return self._memory.context
 
     def get_recaller(self):
         return self._memory.recaller

@@ -30,7 +30,7 @@ def test_gate_reports_unproved_threats():
         (MITIGATED, ["passed", "skipped"], True, "without a reason"),
         (MITIGATED, ["skipped"], False, "without a reason"),
         (EXCUSED, ["passed", "skipped"], True, None),
-        (EXCUSED, ["skipped", "failed"], True, "one of its proofs failed"),
+        (EXCUSED, ["skipped", "failed"], True, "a proof of it failed"),
         (PARTIAL, ["failed", "skipped"], True, None),
     ):
         found = find_unproved({threat.id: threat}, {threat.id: outcomes}, is_whole=is_whole)
@@ -42,21 +42,21 @@ MARK = pytest.mark.threat
 
 SUITE = """
 import pytest
-from muniment.kernel._directory import temporary_name
+from muniment.kernel._directory import build_temporary_name
 from threats import switches
 
 @pytest.mark.threat("T-PATH-07", control="random_names")
 @pytest.mark.parametrize("count", [1, 2])
 def test_names_differ(count):
-    assert len({temporary_name(__import__("os").urandom) for _ in range(count)}) == count
+    assert len({build_temporary_name(__import__("os").urandom) for _ in range(count)}) == count
 
 @pytest.mark.threat("T-PATH-07", control="exclusive_staging")
 def test_decoration():
     assert True
 
 @pytest.mark.threat("T-PATH-07", control="random_names")
-def test_broken_without(real=temporary_name):
-    assert temporary_name is real or undefined
+def test_broken_without(real=build_temporary_name):
+    assert build_temporary_name is real or undefined
 
 @pytest.mark.threat("T-PATH-07", control="random_names")
 def test_lost_worker():

@@ -517,7 +517,7 @@ async def mcp(call: Call) -> Response:
     # After this check nothing is awaited until the sessions are registered with the code that ends them.
     if call.core.is_draining:
         raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-    response: Response = await loaded.answer(call.core, call, body)
+    response: Response = await loaded.handle_request(call.core, call, body)
     return response
 
 

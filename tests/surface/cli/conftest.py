@@ -58,7 +58,7 @@ def fake_terminal(monkeypatch):
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
-# Writes the policy `write_own_policy.toml` and returns its path as text.
+# Writes the policy `own.toml` and returns its path as text.
 write_own_policy = pytest.fixture(
     lambda tmp_path: lambda body, **more: write_policy(tmp_path / "own.toml", None, SCOPES + body, **more)
 )

@@ -89,11 +89,11 @@ def test_conformance_on_terminal_draws_table_and_progress(cli, monkeypatch):
     )
     other = Result(parse_target(SERVER), "mcp", (), "why")
 
-    def examine(*_args, told, **_options):
-        told()
+    def run_cases(*_args, on_case_ended, **_options):
+        on_case_ended()
         return [result, other]
 
-    monkeypatch.setattr("muniment.testing.conformance.run_cases", examine)
+    monkeypatch.setattr("muniment.testing.conformance.run_cases", run_cases)
     done = cli("conformance", "--case=ok-edit", COLUMNS="200")
     assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
     assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)

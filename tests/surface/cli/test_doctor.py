@@ -149,7 +149,7 @@ WITHHELD = {
 @pytest.mark.parametrize("withheld", WITHHELD)
 def test_doctor_in_restricted_container_exits_1_with_reason(tmp_path, withheld):
     """The whole program runs without the withheld feature."""
-    code = f"from outer_filter import stand_around; stand_around({withheld!r}); "
+    code = f"from outer_filter import install_filter; install_filter({withheld!r}); "
     code += "from muniment.cli.entry import main; main()"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": SERVICES}
     line = [sys.executable, "-c", code, "doctor", "--policy", "hardened"]

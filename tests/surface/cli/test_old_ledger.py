@@ -219,8 +219,8 @@ def test_pending_reviews_are_listed_with_text_and_reasons(open_memory, recording
     here = {each: row for each, row in waiting.items() if set(row["roots"].values()) <= set(HERE)}
     document = run_json("review", "list")
     assert document["elsewhere"] == len(waiting) - len(here) > 0
-    assert [each["review_id"] for each in document["list_reviews"]] == [*here]
-    for each in document["list_reviews"]:
+    assert [each["review_id"] for each in document["reviews"]] == [*here]
+    for each in document["reviews"]:
         row = here[each["review_id"]]
         expected = (row["at"], row["kind"], row["task"], row["reasons"], [*row["texts"], *row["removals"]])
         assert tuple(each[name] for name in ("at", "kind", "task_id", "reasons", "paths")) == expected
@@ -252,9 +252,9 @@ def test_pending_reviews_normalize_claim_paths(open_memory, recording, old):
 def test_pending_review_is_approved_only_with_shown_digest(open_memory, recording, old):
     memory, waiting = open_memory(), recording.list_reviews()
     reviews = [
-        old.recorded["list_reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")
+        old.recorded["reviews"][name] for name in ("instructions", "scope", "lower trust", "of a lane")
     ]
-    for review in (*reviews, old.recorded["list_reviews"]["removal"]):
+    for review in (*reviews, old.recorded["reviews"]["removal"]):
         row, review_shown = waiting[review], memory.review(review)
         catch_error(ReviewChanged, memory.approve, review, review_shown.digest[::-1])
         catch_error(ReviewChanged, memory.approve, review, row["digest"][::-1])
@@ -345,9 +345,9 @@ def test_committed_task_is_not_committed_twice(open_memory, recording, old):
     assert repeated[0].files_touched == (first["path"],)
     assert read_steps(memory) == before
     other = open_memory(roots=old.other_roots).remember(
-        "The other memory knows the tide table", task_id="other_roots"
+        "The other memory knows the tide table", task_id="other"
     )
-    (notes,) = [row["notes"] for row in recording.read_rows("change_set") if row["task"] == "other_roots"]
+    (notes,) = [row["notes"] for row in recording.read_rows("change_set") if row["task"] == "other"]
     assert (other.repeated, [*other.notes]) == (True, json.loads(notes))
     assert other.notes
 
@@ -379,7 +379,7 @@ def test_undo_restores_original_bytes(open_memory, recording, old):
 def test_erase_removes_every_trace(open_memory, recording, old, run_json):
     open_memory().close()
     drinks, letters = "user/drinks.md", "project/the-letter-box-is-emptied-at-five.md"
-    waiting = recording.list_reviews()[old.recorded["list_reviews"]["external"]]
+    waiting = recording.list_reviews()[old.recorded["reviews"]["external"]]
     ((path, text),) = waiting["texts"].items()
     texts = ("coffee after lunch", "tea in the morning", "letter box is emptied", "øresund-bridge")
     texts = (*texts, base64.b64encode(text).decode())

@@ -23,25 +23,25 @@ HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 # -- lint ----------------------------------------------------------------------------------------------
 
 
-def test_lint_prints_place_code_problem_and_fix(own, policy):
-    path = own(TESTED)
+def test_lint_prints_place_code_problem_and_fix(write_own_policy, policy):
+    path = write_own_policy(TESTED)
     assert policy.run_for_lines("lint", path) == [f"{path}: no findings"]
-    own(READ)
+    write_own_policy(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
     assert policy.run_for_lines("lint", path) == [
         f"{path}:6: I501 allow[r]: is not used by any inline test",
         fix,
     ]
-    own(READ.replace("/user/**", "*.md"))
+    write_own_policy(READ.replace("/user/**", "*.md"))
     problem = f"{path}:9: E205 allow[r]: pattern '*.md' is not anchored"
     assert policy.run_for_lines("lint", path, code=1)[0].startswith(problem)
-    own("= 3\n")
+    write_own_policy("= 3\n")
     assert policy.run_for_lines("lint", path, code=1)[0].startswith(f"{path}:6: E102 not TOML: ")
 
 
-def test_lint_names_parent_file_and_line(own, policy, home, tmp_path):
+def test_lint_names_parent_file_and_line(write_own_policy, policy, home, tmp_path):
     mother = tmp_path / "own.toml.d" / "a b.toml"
-    path = own("", extends=["own.toml.d/a b.toml"])
+    path = write_own_policy("", extends=["own.toml.d/a b.toml"])
     write_policy(mother, "mother", body=SCOPES + "colour = 1\n[limits]\nx = 1")
     assert policy.run_for_lines("lint", path, code=1)[0].startswith(f"{mother}:6: E104 scopes.colour: ")
     write_policy(mother, "mother", body="= 3")
@@ -52,8 +52,8 @@ def test_lint_names_parent_file_and_line(own, policy, home, tmp_path):
     assert policy.run_for_lines("lint", "own", code=1)[0].startswith("own-mother:5: E104 scopes.user: ")
 
 
-def test_lint_json_groups_findings_by_policy(own, policy, home, tmp_path):
-    good, path = write_policy(tmp_path / "good.toml", body=SCOPES + TESTED), own("[limits]\nturns = 9\n")
+def test_lint_json_groups_findings_by_policy(write_own_policy, policy, home, tmp_path):
+    good, path = write_policy(tmp_path / "good.toml", body=SCOPES + TESTED), write_own_policy("[limits]\nturns = 9\n")
     found = policy.run_for_document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
@@ -68,9 +68,9 @@ def test_lint_json_groups_findings_by_policy(own, policy, home, tmp_path):
         assert policy.run_for_document(name, good, code=1)["status"] == "failed"
 
 
-def test_lint_of_hostile_file_escapes_output(own, policy, tmp_path):
+def test_lint_of_hostile_file_escapes_output(write_own_policy, policy, tmp_path):
     hostile = "\\u001b[2J\\nE999 forged\\u202e"
-    path = own(f'[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["{hostile}"]\n')
+    path = write_own_policy(f'[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["{hostile}"]\n')
     lines = policy.run_for_lines("lint", path, tmp_path / HOSTILE, code=1)
     assert (len(lines), all(line.isprintable() for line in lines)) == (4, True)
     assert not any(line.startswith(("E999", "WIDER")) for line in lines)
@@ -79,8 +79,8 @@ def test_lint_of_hostile_file_escapes_output(own, policy, tmp_path):
 # -- explain -------------------------------------------------------------------------------------------
 
 
-def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
-    path = own(READ + DENY)
+def test_explain_prints_decision_rule_and_reason(write_own_policy, policy, tmp_path):
+    path = write_own_policy(READ + DENY)
     grants = f"  allow r                        matches '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
     assert policy.run_for_lines("explain", path, "read", "/memories/user/secret/a.md") == [
@@ -99,12 +99,12 @@ def test_explain_prints_decision_rule_and_reason(own, policy, tmp_path):
     assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
     mother = write_policy(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
-    lines = policy.run_for_lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
+    lines = policy.run_for_lines("explain", write_own_policy(READ, extends=["./mother.toml"]), "read", "user/x")
     assert denies.format("matches 'x'", mother) in lines
 
 
-def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
-    path = own(READ + DENY)
+def test_explain_json_names_place_of_every_rule(write_own_policy, policy, monkeypatch):
+    path = write_own_policy(READ + DENY)
     found = policy.run_for_document("explain", path, "read", "user/x")
     assert (found["policy"], found["digest"]) == ("own", load_policy(path).digest)
     assert (found["verdict"], found["code"], found["layer"], found["rule"]) == ("deny", "refused", "own", "d")
@@ -123,8 +123,8 @@ def test_explain_json_names_place_of_every_rule(own, policy, monkeypatch):
     assert command.locate_rule([], "request", "deny", "r", None) == "request"
 
 
-def test_explain_escapes_any_input_on_one_line(own, policy):
-    path = own(READ)
+def test_explain_escapes_any_input_on_one_line(write_own_policy, policy):
+    path = write_own_policy(READ)
     for path_argument in (
         f"user/{HOSTILE}",
         HOSTILE,
@@ -149,20 +149,20 @@ def test_explain_escapes_any_input_on_one_line(own, policy):
 # -- test ----------------------------------------------------------------------------------------------
 
 
-def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeypatch):
+def test_policy_test_detects_failures_and_unnoticed_mutants(write_own_policy, policy, monkeypatch):
     tally = "2 weakened variants: {} caught, 0 equivalent, {} survived, 0 undecided"
-    path = own(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
+    path = write_own_policy(TESTED + SECRET + CHECK.format("read", "user/secret/a", "deny"))
     assert policy.run_for_lines("test", path) == [f"{path}: 2 tests, all passed; {tally.format(2, 0)}"]
-    own(READ + SECRET)
+    write_own_policy(READ + SECRET)
     lines = policy.run_for_lines("test", path, code=1)
     notice = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
     assert lines[:2] == [notice, "    fix: correct the rule if it has no effect, or add"]
     assert lines[-1].endswith(f"0 tests, all passed; {tally.format(0, 2)}")
     suggestion = "\n".join(lines[2:6]) + "\n"
     assert suggestion.split()[0] == "[[test]]"
-    own(READ + SECRET + suggestion)
+    write_own_policy(READ + SECRET + suggestion)
     assert policy("test", path).exit_code == 0
-    own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
+    write_own_policy(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
     assert policy.run_for_lines("test", path, code=1) == [
         f"{path}:11: test 1 expects deny, the policy returns allow: every layer grants it",
         f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",
@@ -172,8 +172,8 @@ def test_policy_test_detects_failures_and_unnoticed_mutants(own, policy, monkeyp
     assert policy.run_for_lines("test", path, code=1)[0].startswith(f"{path}: test 1 expects deny")
 
 
-def test_policy_test_json_lists_results(own, policy, tmp_path):
-    path = own(READ + SECRET)
+def test_policy_test_json_lists_results(write_own_policy, policy, tmp_path):
+    path = write_own_policy(READ + SECRET)
     bad = write_policy(tmp_path / "bad.toml", body=SCOPES + READ + CHECK.format("read", "user/a.md", "deny"))
     found = policy.run_for_document("test", path, bad, code=1)
     good, failed = found["policies"]
@@ -190,7 +190,7 @@ def test_policy_test_json_lists_results(own, policy, tmp_path):
     }
     assert expected.items() <= mutant.items()
     assert (failed["failed"][0]["line"], failed["mutants"]) == (11, [])
-    assert policy.run_for_document("test", own(TESTED))["status"] == "passed"
+    assert policy.run_for_document("test", write_own_policy(TESTED))["status"] == "passed"
     assert policy.failure("test", path, "nobody") == "policy_invalid"
 
 
@@ -212,11 +212,11 @@ SEPARATE = '[[apart]]\nid = "apart"\none = { verbs = ["read"], paths = ["/user/*
 SEPARATE += 'other = { verbs = ["read"], paths = ["/user/a/*"] }\n'
 
 
-def test_prove_reports_proof_or_counterexample(own, write_invariants, policy):
-    invariants, path = write_invariants(NEVER), own(READ + DENY)
+def test_prove_reports_proof_or_counterexample(write_own_policy, write_invariants, policy):
+    invariants, path = write_invariants(NEVER), write_own_policy(READ + DENY)
     assert policy.run_for_lines("prove", invariants, path) == [f"proved    {path}: never[no-x]"]
     assert policy.run_for_document("prove", invariants, path)["status"] == "proved"
-    own(READ)
+    write_own_policy(READ)
     found = policy.run_for_document("prove", invariants, path, code=1)
     assert found["status"] == "not proved"
     never = {"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""}
@@ -229,17 +229,17 @@ def test_prove_reports_proof_or_counterexample(own, write_invariants, policy):
     assert " and read user/a/" in separate_line
 
 
-def test_undecided_proof_fails(own, write_invariants, policy, monkeypatch):
+def test_undecided_proof_fails(write_own_policy, write_invariants, policy, monkeypatch):
     monkeypatch.setattr(proofs, "Prover", lambda *args, **options: Prover(*args, **options, work=1))
-    path = own(READ + DENY)
+    path = write_own_policy(READ + DENY)
     assert policy.run_for_lines("prove", write_invariants(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.run_for_lines("test", path, code=1)
     assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
     assert lines[-1].endswith("3 undecided")
 
 
-def test_prove_rejects_invalid_sentences_and_policies(own, write_invariants, policy, tmp_path):
-    path, schema = own(READ), "muniment-invariants/1"
+def test_prove_rejects_invalid_sentences_and_policies(write_own_policy, write_invariants, policy, tmp_path):
+    path, schema = write_own_policy(READ), "muniment-invariants/1"
     for code, invariants in (
         *(
             ("E102", write_invariants("= 3", schema, HOSTILE)),

@@ -218,7 +218,7 @@ def test_second_signal_ends_the_grace_period():
             signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(0)
 
-    stopping = MagicMock(url="", core=Mock(workspaces={}), stop=AsyncMock(), stopped=raise_signals)
+    stopping = MagicMock(url="", core=Mock(workspaces={}), stop=AsyncMock(), wait_stopped=raise_signals)
     stopping.__aenter__.return_value, stopping.__aexit__.return_value = stopping, None
     options = Mock(grace=600, socket=None, settings=Mock(state=Path()))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -270,7 +270,7 @@ def test_token_is_created_listed_and_revoked(cli):
     assert created == {"name": "editor", "clients": ["ide"], "trust": "external"}
     assert cli.run_for_document("token", "list") == {"tokens": [created]}
     assert cli.run_for_document("token", "revoke", "editor")["status"] == "revoked"
-    assert cli.failure("token", "revoke", "editor") == "not_found"
+    assert cli.run_for_error_code("token", "revoke", "editor") == "not_found"
 
 
 def test_invalid_token_is_rejected_with_advice(cli):

@@ -76,8 +76,8 @@ def does_sign_in(address):
     ]
     if [each.status for each in answers] != [303, 401]:
         return False
-    (cookie,) = answers[0].values("set-cookie")
-    (view,) = answers[0].values("location")
+    (cookie,) = answers[0].get_header_values("set-cookie")
+    (view,) = answers[0].get_header_values("location")
     return (view, send_request(address, "GET", view, f"Cookie: {cookie.partition(';')[0]}").status) == (
         path,
         200,

@@ -32,7 +32,7 @@ from muniment.store.audit import timestamp
 from muniment.store.upkeep import verify_root_index
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
-place, some = contexts.context, contexts.sample_rows
+context, sample_rows = contexts.context, contexts.sample_rows
 TODAY = datetime.now(UTC).astimezone().date()
 DAY = TODAY + timedelta(days=40)
 FACT = "The side door is locked"

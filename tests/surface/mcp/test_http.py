@@ -129,12 +129,12 @@ def test_cancelled_call_cancels_its_task(tmp_path, session):
 
         assert not session(both, token=served.client, served=served).is_error
         (task,) = served.get(f"{BASE}/tasks", token=served.client).json()["tasks"]
-        assert served.wait(task["taskId"], token=served.client)["status"] == "cancelled"
+        assert served.wait_for_task(task["taskId"], token=served.client)["status"] == "cancelled"
 
 
 def test_task_that_ends_before_event_check_is_answered():
     """Test internals, because over HTTP this race occurs only once in several hundred calls."""
-    running, finished = (SimpleNamespace(id="remember-1", is_over=is_over) for is_over in (False, True))
+    running, finished = (SimpleNamespace(id="remember-1", is_finished=is_finished) for is_finished in (False, True))
     states, events = iter([running, finished]), iter([[SimpleNamespace(task="remember-1", data={})], []])
 
     async def wait_for_change(_seconds):
@@ -143,7 +143,7 @@ def test_task_that_ends_before_event_check_is_answered():
     async def since(number):
         return number, next(events)
 
-    stream = SimpleNamespace(is_closed=False, changed=wait_for_change, since=since)
+    stream = SimpleNamespace(is_closed=False, wait_for_change=wait_for_change, read_since=since)
 
     async def find(*_):
         return next(states)
@@ -151,7 +151,7 @@ def test_task_that_ends_before_event_check_is_answered():
     async def get_stream():
         return stream
 
-    core = SimpleNamespace(followed=get_stream, find=find)
+    core = SimpleNamespace(open_stream=get_stream, find=find)
     lane = _LaneBackend(SimpleNamespace(core=core, workspace=None), None, None, None, None)
     assert asyncio.run(lane._wait_for_task(running, 0, lambda *_: None)) is finished
 
@@ -210,7 +210,7 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
         return [], None
 
     def has_waiting():
-        return bool(daemon.core.reads.waiting)
+        return bool(daemon.core.read_slots.waiting)
 
     monkeypatch.setattr("muniment.integrations.mcp.server.list_resources", list_slowly)
     headers = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
@@ -290,7 +290,7 @@ def test_forget_with_failing_model_returns_reason(tmp_path):
 def test_client_can_undo_only_its_own_tasks(session, daemon):
     owner_task = daemon.run_task("remember", {"content": "The user owns a mill"})
     client_task = daemon.run_task("remember", {"content": "The user rents a barn"}, token=daemon.client)
-    trusted = daemon.add_client(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
+    trusted = daemon.add_client(f"trusted-{len(daemon.core.tokens.list_principals())}", trust="owner")
 
     async def body(client):
         tasks = [each["taskId"] for each in (owner_task, client_task)]
@@ -416,10 +416,10 @@ def test_revoked_token_receives_nothing_more(daemon):
         line.send(
             daemon.build_request("GET", "/mcp", *MESSAGE, session_header, "Connection: close", token=token)
         )
-        assert line.line().startswith(b"HTTP/1.1 200")
+        assert line.read_line().startswith(b"HTTP/1.1 200")
         daemon.core.tokens.revoke("leaver")
         daemon.run_task("remember", {"content": "The user changes a lock"})
-        assert not any(b"list_changed" in each for each in iter(line.line, b""))
+        assert not any(b"list_changed" in each for each in iter(line.read_line, b""))
     assert daemon.send_request("POST", "/mcp", *MESSAGE, session_header, body=PING, token=token).status == 401
 
 
@@ -493,10 +493,10 @@ def test_daemon_stops_while_clients_are_connected(tmp_path, session):
         async def body(client):
             await client.list_tools()
             if client.protocol_version != "2026-07-28":
-                await asyncio.to_thread(served.run, served.daemon.stop())
+                await asyncio.to_thread(served.run_coroutine, served.daemon.stop())
                 return
             async with client.listen(resources_list_changed=True) as changes:
-                await asyncio.to_thread(served.run, served.daemon.stop())
+                await asyncio.to_thread(served.run_coroutine, served.daemon.stop())
                 async for _ in changes:
                     pass
 

@@ -228,7 +228,7 @@ def test_cancel_of_host_cancels_task_of_daemon(tmp_path, modern):
             cancelled = {"method": "notifications/cancelled", "params": {"requestId": 1}}
             await pipe.forward({"jsonrpc": "2.0", **cancelled})
             (task,) = served.get("/workspace/memory/tasks").json()["tasks"]
-            return await asyncio.to_thread(served.wait, task["taskId"])
+            return await asyncio.to_thread(served.wait_for_task, task["taskId"])
 
         assert run_piped(served, body)["status"] in {"cancelled", "failed"}
 

@@ -189,7 +189,7 @@ def test_requester_cannot_undo_change_approved_by_owner(session, open_memory, tm
         lambda client: client.call_tool("remember", {"content": "I wake at six"}), memory=reviewed
     )
     assert read_error_code(answer) == "pending_review"
-    (review,) = read_pending(reviewed.place.state)
+    (review,) = read_pending(reviewed.context.state)
     done = reviewed.approve(review.id, reviewed.review(review.id).digest)
 
     async def body(client):

@@ -19,7 +19,7 @@ DARK = "user/editor/prefers-dark-mode-in-all-editors.md"
 
 def run_example(name, tmp_path, *arguments, stdin=None):
     command = (sys.executable, EXAMPLES / name, *arguments)
-    return get_output(*command, home=tmp_path, given=stdin, TMPDIR=str(tmp_path))
+    return get_output(*command, home=tmp_path, stdin=stdin, TMPDIR=str(tmp_path))
 
 
 def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):

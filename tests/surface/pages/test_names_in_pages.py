@@ -145,11 +145,11 @@ def test_missing_module_is_reported(name):
 
 def test_module_name_may_omit_parent_packages():
     written = (
-        "`land.land`, `kernel.apply.land()`, `land`, `os.open`, `config.toml`, `kernel/apply.py`, `self.root`"
+        "`apply.apply_changes`, `kernel.apply.apply_changes()`, `apply`, `os.open`, `config.toml`, `kernel/apply.py`, `self.root`"
     )
     assert not list(find_missing(written, "muniment.kernel.write", (PACKAGE,)))
     (match,) = find_missing(written, "muniment.store.commit", (PACKAGE,))
-    assert match[1] == "land.land"
+    assert match[1] == "apply.apply_changes"
 
 
 if __name__ == "__main__":

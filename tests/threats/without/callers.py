@@ -35,7 +35,7 @@ add_controls({
     "judged_under_locks": ("A change set is written that was judged for other roots or under other locks.", {
         "*kernel.apply:require_judged": do_nothing}),
     "begun_when_landable": ("The journal records a change set before the check whether it can be written.", {
-        "kernel.write:check_landable": do_nothing}),
+        "kernel.write:require_judged": do_nothing}),
     "plain_names": ("A name may be an instance of a class that changes its value later.", {
         "*kernel.root:encode_name": lambda name: name.encode("utf-8", "surrogateescape")}),
     "rollback_verbs": ("Recovery checks whether any write is allowed at a path.", {

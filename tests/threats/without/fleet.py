@@ -26,7 +26,7 @@ def _change_migrations(*replacements, patches):
             number: change_script(number, script) for number, script in real(package).items()
         }
 
-    patches.wrap("fleet.schema:migrations", make)
+    patches.wrap("fleet.schema:load_migrations", make)
 
 
 def _replace_sql(*replacements):

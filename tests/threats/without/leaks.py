@@ -27,14 +27,14 @@ add_controls({
     "secret_rules": ("Texts are not scanned for secrets.", {
         "content.secrets:_find_matches": lambda *_, **__: iter(())}),
     "secret_views": ("Only the literal text is scanned for secrets.", {
-        "content.secrets:_join_lines": lambda _text: ("", [0]), "content.secrets:spelled": do_nothing}),
+        "content.secrets:_join_lines": lambda _text: ("", [0]), "content.secrets:decode_front_matter": do_nothing}),
     "active_markup": ("Markup is not checked.", {"*content.markdown:find_active_markup": do_nothing}),
     "agent_instructions": ("Texts that address an agent are not detected.", {
         "*content.admission:find_agent_instruction": do_nothing}),
     "poison_gate": ("Facts that make an agent do harm are not detected.", {
         "*content.poison:find_poison": do_nothing}),
     "index_excerpts": ("A run sees every line of an index.", {
-        "operations.indexes:excerpt": lambda index, *_: index.decode()}),
+        "operations.indexes:filter_index": lambda index, *_: index.decode()}),
     "index_size": ("List every entry in an index.", {
         "*store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
     "index_follows": ("Index pages are never reorganized.", {
@@ -63,9 +63,9 @@ add_controls({
     "emptied_logs": ("A log file is not emptied before it is full.", {
         "store.database:Database.try_truncate_log": return_true}),
     "erased_transcripts": ("An erasure does not remove transcripts.", {
-        "store.erase:remove_telling": lambda *_: 0}),
+        "store.erase:delete_transcripts": lambda *_: 0}),
     "names_of_others": ("The index shows names that other authors chose.", {
-        "operations.indexes:trusted_less": lambda *_: lambda _rel: None}),
+        "operations.indexes:build_lower_trust_lookup": lambda *_: lambda _rel: None}),
     "titles_for_choosers": ("A choosing model sees the titles of other authors.", {
         "recall.recaller:_describe_entry": lambda reading: f"{reading.name}: {reading.entry.body}"}),
 })
@@ -104,7 +104,7 @@ def quiet_key(real, text, where):
     return real(text, f"{where} ({text})")
 
 
-@replace_target("store.index_plan:says_nothing_else")
+@replace_target("store.index_plan:is_replaceable")
 def index_of_others_is_saved(data, rel, *_):
     """A file that looks like an index counts as a generated one."""
     from muniment.store.index import is_generated

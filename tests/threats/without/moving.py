@@ -29,14 +29,14 @@ add_controls({
         "transfer.importing:grant_readable": allow_all}),
     "imported_links": ("A link in an imported folder is followed.", {
         "transfer.sources:os": ModuleProxy(os, stat=stat_followed),
-        "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
-        "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
+        "transfer.sources:READ_FLAGS": os.O_RDONLY | os.O_NONBLOCK,
+        "transfer.sources:LIST_FLAGS": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("The name of a backup member may be any path (inside the test directory).", {
         "transfer.backup:_resolve_member_path": lambda name: Path(name.lstrip("/"))}),
     "database_schema": ("Accept any schema of a database.", {
         "store.schema:_find_difference": lambda _database, _scripts: None}),
     "database_rows": ("Skip the checks of the rows of a restored ledger.", {
-        "transfer.backup:examine": lambda database, patience: database.limit(patience)}),
+        "transfer.backup:check_rows": lambda database, patience: database.limit(patience)}),
     "restored_digests": ("The digests of a backup are not checked.", {
         "transfer.backup:_check_manifest": lambda manifest, _found: manifest | {"roots": {}}}),
 })

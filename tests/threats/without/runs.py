@@ -20,7 +20,7 @@ add_controls({
     "stated_changes": ("A fact may replace any entry on the same subject.", {
         "operations.remember:supersedes": return_true, "operations.labels:supersedes": return_true}),
     "contained_facts": ("Any text of a model counts as the fact.", {
-        "operations.remember_job:holds": return_true}),
+        "operations.remember_job:contains_fact": return_true}),
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets earlier escapes.", {
@@ -70,7 +70,7 @@ def argument_sizes(off):
         off.put_item(arguments._FIELD_CHARS, name, 1 << 40)
 
 
-@wrap_target("agent.runner:offered_tools")
+@wrap_target("agent.runner:list_tools")
 def offered_tools(real, _context):
     """Offer every tool to every run."""
     from muniment.names import ContextMode

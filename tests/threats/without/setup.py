@@ -6,7 +6,7 @@ from threats.switches import add_controls, do_nothing, wrap_target
 add_controls({
     "own_settings": ("Any file at the path of a settings file is read and replaced.", {
         "integrations.coding_tools.files:_check_file": do_nothing,
-        "integrations.coding_tools.files:require_way_ours": do_nothing}),
+        "integrations.coding_tools.files:require_trusted_directories": do_nothing}),
     "settings_as_read": ("A concurrent change of a settings file is not detected.", {
         "integrations.coding_tools.files:_check_unchanged": do_nothing}),
     "masked_keys": ("Values of own entries are shown with their secrets.", {
@@ -16,7 +16,7 @@ add_controls({
 # fmt: on
 
 
-@wrap_target("integrations.coding_tools.files:placing")
+@wrap_target("integrations.coding_tools.files:write_atomically")
 def private_backups(real, path, name):
     """The backup of a settings file is readable by all users."""
     return real(path, name, 0o644)

@@ -21,12 +21,12 @@ add_controls({
         "operations.labels:FactLabels.choose_path": lambda _, change, __: change.path.rel,
         "operations.labels:FactLabels.add_labels": lambda _, after, __: after}),
     "no_write_up": ("Any author may replace and remove entries of any trust.", {
-        "store.commit:reasons_for_review": return_empty}),
+        "store.commit:find_review_reasons": return_empty}),
     "claimed_files": ("A file is replaced without a check of its content.", {
         "kernel._directory:Directory._require_digest": do_nothing,
-        "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
+        "kernel.commit:drop_conflicting": lambda parts, _: (tuple(parts), ())}),
     "kept_records": ("No audit record is written.", {"*store.audit:append": do_nothing}),
-    "withheld_files": ("Files of other authors are not checked.", {"store.trust:held_for": do_nothing}),
+    "withheld_files": ("Files of other authors are not checked.", {"store.trust:find_withholding_gate": do_nothing}),
     "low_labels": ("The index shows labels of entries of any trust.", {
         "store.index:_choose_label": lambda row: "held" if row.held else ""}),
     "bound_approvals": ("An approval applies to any content of the review.", {
@@ -37,11 +37,11 @@ add_controls({
         "*content.admission:find_withholding_gate": do_nothing}),
     "overlaps": ("An undo ignores later changes of its files.", {
         "operations.review:_is_unchanged_since": return_true,
-        "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
+        "kernel.commit:drop_conflicting": lambda parts, _: (tuple(parts), ())}),
     "one_review_a_task": ("Every proposal of a task is a separate review.", {
         "store.review:_is_same_request": lambda *_: False}),
     "capped_reviews": ("Any number of reviews may be pending.", {"store.review:_check_limits": do_nothing}),
-    "single_reviews": ("A task may have several pending reviews.", {"operations.job:waiting_of": do_nothing}),
+    "single_reviews": ("A task may have several pending reviews.", {"operations.job:find_pending": do_nothing}),
 })
 # fmt: on
 
@@ -107,7 +107,7 @@ def pulled_trust(off):
     off.put("opening:_require_inside", lambda *_: None)
 
 
-@wrap_target("store.visit:row_of")
+@wrap_target("store.visit:build_entry_row")
 def withheld_rows(real, rel, data, digest, assessed, embedder):
     """Withheld entries are shown like others."""
     row, words = real(rel, data, digest, assessed._replace(held=None), embedder)

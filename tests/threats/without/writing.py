@@ -38,7 +38,7 @@ add_controls({
     "claimed_file": ("A file is replaced or removed without a check of its content.", {
         "kernel._directory:Directory._require_digest": do_nothing}),
     "new_names": ("An entry keeps its name when another author replaces its text.", {
-        "store.commit:renamed_replacements": lambda part, *_: (part, {})}),
+        "store.commit:rename_replaced_entries": lambda part, *_: (part, {})}),
     "single_component": ("A name in a directory may be a path.", {"*kernel.root:encode_name": os.fsencode}),
     "private_modes": ("Files and directories have the modes of the umask.", {
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_DIRECTORY_MODE": 0o777,
@@ -50,7 +50,7 @@ add_controls({
     "judged_budgets": ("The judge does not check the budgets of a change set.", {
         "sandbox.sandbox:check_budgets": do_nothing}),
     "judged_claims": ("The broker trusts the claims of a run about its reads.", {
-        "kernel.commit:settle": accept_all}),
+        "kernel.commit:drop_conflicting": accept_all}),
     "judged_changes": ("The broker does not check a change set against its policy.", {
         "kernel.commit:judge": judge_nothing}),
     "rolled_back_files": ("Files written before a failure stay.", {
