@@ -15,7 +15,7 @@ from muniment.kernel.write import recover
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import read_commits
 
-ROOT_INFO = Mock(**{"alike.return_value": frozenset(), "usage.return_value": (0, 0)})
+ROOT_INFO = Mock(**{"find_aliases.return_value": frozenset(), "usage.return_value": (0, 0)})
 
 
 @pytest.fixture

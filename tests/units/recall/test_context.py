@@ -263,11 +263,11 @@ UNRELATED = [
 ]
 
 
-def test_entry_is_found_by_folder_or_keyword_for_any_path(find_about, told):
+def test_entry_is_found_by_folder_or_keyword_for_any_path(find_about, logged_events):
     for name, known in ABOUT.items():
         assert [list_paths(find_about(path)) for path in known] == [[name]] * len(known)
     for path in UNRELATED:
         found = find_about(path)
         assert (found.error, found.entries) == (None, ()), path[:40]
     assert [find_about(path).error.code for path in (None, 7, b"src")] == ["recall_failed"] * 3
-    assert [each["event"] for each in told()] == ["memory_retrieval_failed"] * 3
+    assert [each["event"] for each in logged_events()] == ["memory_retrieval_failed"] * 3

@@ -79,7 +79,7 @@ def test_hanging_lookup_blocks_nothing_and_new_paths_follow(lookups):
 def test_entry_injected_during_the_lookup_is_not_repeated(lookups):
     lookups.touched.add("billing/a.py")
     join_threads(lookups.prefetch)
-    lookups.known = {lookups.stage.bench.key("project/billing/tax.md")}
+    lookups.known = {lookups.stage.bench.read_key("project/billing/tax.md")}
     assert lookups.touched.take() is None
     assert list_paths(lookups.take()) == ["project/billing/rounding.md"]
     assert [exclude for _, exclude in lookups.looked_up] == [frozenset(), lookups.known]
@@ -93,7 +93,7 @@ def test_lookup_of_a_reset_conversation_is_cancelled(lookups):
     assert set(list_paths(lookups.take())) == BILLING
 
 
-def test_failed_lookup_is_logged_and_later_ones_work(lookups, told, monkeypatch):
+def test_failed_lookup_is_logged_and_later_ones_work(lookups, logged_events, monkeypatch):
     touched = lookups.touched
     touched.add(None)
     assert lookups.take() is None
@@ -103,7 +103,7 @@ def test_failed_lookup_is_logged_and_later_ones_work(lookups, told, monkeypatch)
         assert touched.take_result() is None
     assert touched.take_result() is None  # It starts here.
     assert list_paths(lookups.take()) == DAY
-    assert [each["event"] for each in told()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
+    assert [each["event"] for each in logged_events()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
 
 
 def test_many_touched_files_are_looked_up_in_bounded_parts(lookups, monkeypatch):

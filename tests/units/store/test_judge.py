@@ -59,7 +59,7 @@ def draft(ground, *changes):
 
 def judge_changes(ground, *changes, policy=STRICT, gates=lambda _: None):
     """Judge `changes` without any facts."""
-    facts = Mock(**{"alike.return_value": frozenset(), "usage.return_value": (0, 0)})
+    facts = Mock(**{"find_aliases.return_value": frozenset(), "usage.return_value": (0, 0)})
     known = lambda *_: False  # noqa: E731
     return judge(draft(ground, *changes), policy, ground.roots, gates=gates, root_info=facts, is_known=known)
 
