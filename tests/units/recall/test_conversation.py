@@ -387,7 +387,7 @@ class Host:
 
     def check(self):
         self.conversation.session._records.close()
-        found = self.stage.made.read_injections()
+        found = self.stage.bench.read_injections()
         for record in found[self.seen :]:
             keys = {(each["path"], each["digest"]) for each in record["entries"]}
             assert len(keys) == len(record["entries"]) > 0

@@ -79,7 +79,7 @@ def test_expired_deadline_and_cancellation_give_an_empty_result(recaller, logged
         cancel.set()
         ended = {DeadlineExceeded: Deadline(time.monotonic()), Cancelled: Deadline(math.inf, cancel)}
         for kind, patience in ended.items():
-            recalled = recaller.recall(WINE, patience=patience)
+            recalled = recaller.recall(WINE, deadline=patience)
             assert is_empty(recalled)
             assert type(recalled.error) is kind
             assert read_failures(logged_events) == ["deadline"]

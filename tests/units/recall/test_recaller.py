@@ -259,7 +259,7 @@ def test_cancelled_chooser_gives_an_empty_result_without_failure(recall_bench, r
     with Cancel() as cancel:
         # Like a socket that is closed during the call.
         choose = Mock(side_effect=lambda *_: cancel.set() or 1 / 0)
-        recalled = recaller.recall(WINE, choose=choose, patience=Deadline(math.inf, cancel))
+        recalled = recaller.recall(WINE, choose=choose, deadline=Deadline(math.inf, cancel))
     assert recalled.entries == ()
     assert type(recalled.error) is Cancelled
     assert logged_events() == []

@@ -119,7 +119,7 @@ def test_cancellation_ends_the_question_with_an_empty_result(recall, logged_even
             cancel.set()
             gate.wait(Deadline(math.inf, request.cancel))  # Like an adapter that never receives an answer.
 
-        recalled = recall(ScriptedModel([cancel_and_wait]), patience=Deadline(math.inf, cancel))
+        recalled = recall(ScriptedModel([cancel_and_wait]), deadline=Deadline(math.inf, cancel))
     assert type(recalled.error) is Cancelled
     assert recalled.entries == ()
     assert logged_events() == []

@@ -186,7 +186,7 @@ def test_equal_concurrent_searches_run_once_and_all_are_answered(recall_stage, m
 def test_expired_search_reports_it_and_a_cancel_stops_all(recall_stage, logged_events):
     with Cancel() as cancel, ThreadPoolExecutor(1) as pool:
         subagents, gate = (
-            make_subagents(recall_stage, patience=lambda: Deadline(math.inf, cancel)),
+            make_subagents(recall_stage, build_deadline=lambda: Deadline(math.inf, cancel)),
             recall_stage.add_gate(),
         )
         pending = pool.submit(search, subagents, STAGING)
