@@ -200,7 +200,7 @@ DISK = [
 PARTS = [
     *((Search, "find"), (RootReader, "read"), (Database, "rows")),
     *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "block_of")),
-    ("muniment.store.watching.view_in_time",),
+    ("muniment.store.watching.open_view_in_time",),
 ]
 
 
