@@ -113,7 +113,7 @@ def test_damaged_catalog_is_rebuilt_on_open(recall_bench, recaller, logged_event
     assert read_failures(logged_events) == []
 
 
-@pytest.mark.parametrize("where", [(Search, "find"), (RootReader, "look_again")])
+@pytest.mark.parametrize("where", [(Search, "find"), (RootReader, "refresh_rows")])
 def test_catalog_damaged_during_a_search_is_rebuilt(recall_bench, recaller, logged_events, monkeypatch, where):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", 10**18)  # So that times prove nothing.
     recaller.recall(WINE)
