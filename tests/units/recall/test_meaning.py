@@ -302,7 +302,7 @@ def test_other_embedder_leaves_the_search_to_words(tmp_path):
     class Other:
         identity = "other"
 
-        def embed(self, _words):
+        def compute_vector(self, _words):
             return b"\1"
 
     with (

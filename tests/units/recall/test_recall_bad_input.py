@@ -101,7 +101,7 @@ DAMAGE = [
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_catalog_is_rebuilt_on_open(recall_bench, recaller, logged_events, damage):
     assert is_complete(recaller.recall(WINE))
-    recall_bench.state.catalog.drain()  # So that the damage affects the whole content.
+    recall_bench.state.catalog.truncate_log()  # So that the damage affects the whole content.
     place, path = recall_bench.context, recall_bench.state.catalog.path
     recall_bench.state.close()
     damage(path)
@@ -125,7 +125,7 @@ def test_catalog_damaged_during_a_search_is_rebuilt(recall_bench, recaller, logg
     def damage_once(self, *args):
         if left:
             left.pop()
-            recall_bench.state.catalog.drain()
+            recall_bench.state.catalog.truncate_log()
             DAMAGE[0](recall_bench.state.catalog.path)
             with convert_errors(recall_bench.state.catalog.path):
                 raise damage  # The error of the next page read; cached pages may not raise it.
@@ -164,7 +164,7 @@ def test_row_with_a_foreign_path_reveals_nothing(recall_bench, recaller, logged_
 
 def test_locked_ledger_delays_only_the_record_of_a_recall(recall_bench, recaller, logged_events):
     recalled = recaller.recall(WINE)
-    with recall_bench.state.ledger.bare() as connection:
+    with recall_bench.state.ledger.open_outside_transaction() as connection:
         connection.execute("PRAGMA busy_timeout = 20")
     with closing(sqlite3.connect(recall_bench.state.ledger.path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")  # Connections of one process exclude each other, too.
@@ -198,7 +198,7 @@ DISK = [
     ManagedMemoryUnavailable(f"/home/{CANARY}", CANARY),
 ]
 PARTS = [
-    *((Search, "find"), (RootReader, "read"), (Database, "rows")),
+    *((Search, "find"), (RootReader, "read_entries"), (Database, "rows")),
     *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "block_of")),
     ("muniment.store.watching.open_view_in_time",),
 ]

@@ -493,7 +493,7 @@ def pages(entries_only):
 def update_index(pages):
     """Update an index and return its notes."""
     plan = pages.make_plan()
-    pages.carry_out(plan)
+    pages.apply_plan(plan)
     return plan.notes
 
 
@@ -592,7 +592,7 @@ def test_unreadable_page_of_forgotten_entries_is_removed_later(pages, unreadable
     pages.known_contents.clear()
     unreadable.add(PAGE)
     plan = pages.make_plan(whole=whole)
-    pages.carry_out(plan)
+    pages.apply_plan(plan)
     assert plan.notes == (f"user/{PAGE} cannot be removed: no",)
     assert (pages.top / PAGE).exists()
     unreadable.clear()
@@ -608,7 +608,7 @@ def test_unreadable_page_is_not_saved_as_an_entry_later(pages, unreadable, whole
     pages.put("t/0.md", "other words")
     pages.known_contents.clear()
     unreadable.add(PAGE)
-    pages.carry_out(pages.make_plan(whole=whole))
+    pages.apply_plan(pages.make_plan(whole=whole))
     unreadable.clear()
     assert update_index(pages) == ()
     assert not (pages.top / "memory-before-muniment.md").exists()
