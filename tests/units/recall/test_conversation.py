@@ -217,7 +217,7 @@ def test_loaded_ids_are_listed_per_part(recall_stage):
     found = conversation.list_loaded()
     recalled, touched = ids("project/database.md"), ids("project/src/style.md")
     assert found == {**only_system, "just_in_time": touched, "recalled": recalled}
-    assert recall_stage.recaller.read_keys(found["recalled"]) == conversation.session.shown
+    assert recall_stage.recaller.read_keys(found["recalled"]) == conversation.session.injected
     assert recall_stage.open_conversation(budgets, state=dump_state(conversation)).list_loaded() == found
     conversation.on_reset()
     assert conversation.list_loaded() == only_system
@@ -332,7 +332,7 @@ class Host:
         join_threads(self.conversation, [gate.thread for gate in hanging])
 
     def hang(self, _):
-        self.shut.append(self.stage.gate())
+        self.shut.append(self.stage.add_gate())
 
     def let(self, _):
         while self.shut:
@@ -382,7 +382,7 @@ class Host:
     def resume(self, _):
         state = dump_state(self.conversation)
         self.conversation.close()
-        self.conversation = self.stage.conversation(SMALL, state=state)
+        self.conversation = self.stage.open_conversation(SMALL, state=state)
         assert self.conversation.as_json() == state
 
     def check(self):

@@ -74,19 +74,19 @@ def wait_until_settled(handle, prefetch):
 def test_blocked_work_blocks_no_call_and_is_taken_once(prefetch, logged_events):
     work = BlockedWork()
     handle = prefetch.begin(work)
-    assert handle.take() is None
+    assert handle.take_result() is None
     assert handle.settled_at is None
     assert (handle.is_consumed, handle.has_failed) == (False, False)
     assert work.begun.wait(WAIT)
     for _ in range(2):
         handle.cancel()
         assert handle.is_cancelled
-        assert handle.take() is None
+        assert handle.take_result() is None
     work.go.set()
-    assert wait_until_settled(handle, prefetch).take() is None
+    assert wait_until_settled(handle, prefetch).take_result() is None
     assert not handle.is_consumed
     other = wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch)
-    assert [other.take(), other.take(), other.is_consumed] == ["fruit", None, True]
+    assert [other.take_result(), other.take_result(), other.is_consumed] == ["fruit", None, True]
     assert logged_events() == []
 
 
@@ -98,7 +98,7 @@ def test_only_one_of_eight_threads_takes_the_result(prefetch):
                 wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch),
                 threading.Barrier(8),
             )
-            results = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
+            results = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take_result(), range(8))
             assert sorted(results, key=str) == [None] * 7 + ["fruit"]
     prefetch.begin(lambda _: None).cancel()
     join_threads(prefetch)
@@ -133,7 +133,7 @@ def test_missing_thread_makes_the_handle_fail(prefetch, logged_events, monkeypat
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     handle = prefetch.begin(lambda _: "fruit")
     assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (100.0, True, False)
-    assert handle.take() is None
+    assert handle.take_result() is None
     assert [each["event"] for each in logged_events()] == ["prefetch_failed"]
 
 
@@ -191,7 +191,7 @@ def test_work_that_ignores_its_cancellation_is_logged(logged_events, monkeypatch
     assert [each["event"] for each in logged_events()] == ["recall_left_running"]
     assert handle.is_cancelled
     work.go.set()
-    assert wait_until_settled(handle, prefetch).take() is None
+    assert wait_until_settled(handle, prefetch).take_result() is None
     other = Prefetch()
     handle = wait_until_settled(other.begin(lambda _: other.close()), other)
     assert (handle.has_failed, handle.is_cancelled) == (False, True)

@@ -160,7 +160,7 @@ SITES = {
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, logged_events, is_settled):
     for reason, abort in SITES.items():
-        session, _ = recall_stage.open_session(), None if is_settled else recall_stage.gate()
+        session, _ = recall_stage.open_session(), None if is_settled else recall_stage.add_gate()
         session.on_user_turn(DARK)
         if is_settled:
             join_threads(session)
@@ -205,7 +205,7 @@ def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, logged_event
     with Cancel() as parent:
         recall_stage.open_session(parent=parent).close()
         session, is_slow = recall_stage.open_session(parent=parent), when in {"during", "overtaken"}
-        gate = recall_stage.gate() if is_slow else None
+        gate = recall_stage.add_gate() if is_slow else None
         if when == "before":
             parent.set()
         session.on_user_turn(DARK)
@@ -242,7 +242,7 @@ def test_each_turn_injects_new_entries_until_repeats_are_allowed(tmp_path):
         resumed.count_tokens(1)
         repeated = run_turn(resumed, WINE)
         # The set and the count start again with the repeated entries.
-        assert {f"user/{key.rel}" for key in resumed.shown} == set(list_paths(repeated))
+        assert {f"user/{key.rel}" for key in resumed.injected} == set(list_paths(repeated))
         assert set(list_paths(run_turn(resumed, WINE))).isdisjoint(list_paths(repeated))
 
 
@@ -258,7 +258,7 @@ def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, m
     run_turn(session, STAGING)
     assert run_turn(session, DARK) is None
     with monkeypatch.context() as policy:
-        policy.setattr(RootReader, "accepts", lambda _self, _root, rel: rel != "new.md")
+        policy.setattr(RootReader, "can_display", lambda _self, _root, rel: rel != "new.md")
         assert list_paths(run_turn(session, DARK)) == [EDITOR]  # It does not wait for hidden entries.
     broken = recall_stage.open_session(
         state={"shown": [list(key) for key in session.injected]}, repeat_after=0
