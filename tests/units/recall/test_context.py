@@ -216,7 +216,7 @@ def test_injected_text_fits_its_budget_and_is_cut_between_parts(counting_memory,
         static.take_project(()),
     )
     recalled = recaller.recall("which riesling of the mosel?", budget=budget, limit=limit)
-    shorter = recaller.without(recalled, recalled.keys and {recalled.entries[0].key}, budget // 2)
+    shorter = recaller.remove_entries(recalled, recalled.keys and {recalled.entries[0].key}, budget // 2)
     parts = (static.system, project_part, about, recalled, shorter)
     for part, most in zip(parts, (*budgets, budget // 2), strict=True):
         if part is not None:

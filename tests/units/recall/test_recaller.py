@@ -231,7 +231,7 @@ def test_failing_token_count_gives_an_empty_result(recall_bench, recaller, logge
     recalled = recaller.recall(WINE)
     monkeypatch.setattr(recaller, "count", Mock(side_effect=ValueError(CANARY)))
     for rest in (
-        recaller.without(recalled, {recall_bench.read_key("user/wine.md")}, 2_000),
+        recaller.remove_entries(recalled, {recall_bench.read_key("user/wine.md")}, 2_000),
         recaller.recall(WINE),
     ):
         assert (rest.entries, rest.text, type(rest.error)) == ((), "", JobFailed)

@@ -49,7 +49,7 @@ def make_wine_entries(count):
 
 
 TAKE_CALLS = tuple(
-    methodcaller("take", where) for where in (InjectionMode.USER_TURN, InjectionMode.TOOL_RESULTS)
+    methodcaller("take_result", where) for where in (InjectionMode.USER_TURN, InjectionMode.TOOL_RESULTS)
 )
 
 
