@@ -199,7 +199,7 @@ DISK = [
 ]
 PARTS = [
     *((Search, "find"), (RootReader, "read_entries"), (Database, "rows")),
-    *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "block_of")),
+    *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "build_block")),
     ("muniment.store.watching.open_view_in_time",),
 ]
 

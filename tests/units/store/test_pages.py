@@ -117,7 +117,7 @@ class IndexMachine(RuleBasedStateMachine):
             if new is not None:
                 self.pages.add_entry(f"{new}/{rel.rpartition('/')[2]}".lstrip("/"))
 
-    @rule(whole=st.booleans())
+    @rule(compare_all=st.booleans())
     def index(self, whole):
         self.pages.update_index(compare_all=whole)
         self.check_index()
@@ -522,7 +522,7 @@ def test_foreign_file_at_the_name_of_a_page_is_saved(entries_only, text):
     assert (entries_only.top / "memory-before-muniment-2.md").read_bytes() == text
     assert (entries_only.top / "memory-before-muniment.md").read_bytes() == b"theirs"
     assert is_index_correct(entries_only)
-    assert not entries_only.make_plan(whole=True).saved
+    assert not entries_only.make_plan(compare_all=True).saved
 
 
 def test_edited_page_is_saved_if_rewritten_and_kept_if_unused(pages):
@@ -591,7 +591,7 @@ def test_unreadable_page_of_forgotten_entries_is_removed_later(pages, unreadable
     drop_entries(pages, slice(99), slice(100, 199))
     pages.known_contents.clear()
     unreadable.add(PAGE)
-    plan = pages.make_plan(whole=whole)
+    plan = pages.make_plan(compare_all=whole)
     pages.apply_plan(plan)
     assert plan.notes == (f"user/{PAGE} cannot be removed: no",)
     assert (pages.top / PAGE).exists()
@@ -608,7 +608,7 @@ def test_unreadable_page_is_not_saved_as_an_entry_later(pages, unreadable, whole
     pages.add_entry("t/0.md", "other words")
     pages.known_contents.clear()
     unreadable.add(PAGE)
-    pages.apply_plan(pages.make_plan(whole=whole))
+    pages.apply_plan(pages.make_plan(compare_all=whole))
     unreadable.clear()
     assert update_index(pages) == ()
     assert not (pages.top / "memory-before-muniment.md").exists()
