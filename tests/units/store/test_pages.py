@@ -117,7 +117,7 @@ class IndexMachine(RuleBasedStateMachine):
             if new is not None:
                 self.pages.add_entry(f"{new}/{rel.rpartition('/')[2]}".lstrip("/"))
 
-    @rule(compare_all=st.booleans())
+    @rule(whole=st.booleans())
     def index(self, whole):
         self.pages.update_index(compare_all=whole)
         self.check_index()
