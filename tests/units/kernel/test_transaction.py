@@ -74,7 +74,7 @@ def test_write_without_locks_at_end_is_not_completed(store_bench, journal):
         writing.close()
     assert len(journal.list_unfinished(store_bench.roots)) == 1
     with create_transaction(store_bench, journal, parts) as tx, tx.recover() as (recovered,):
-        assert recovered.left == ()
+        assert recovered.skipped == ()
     assert store_bench.read_contents() == before
     assert journal.list_unfinished(store_bench.roots) == []
 
