@@ -210,7 +210,9 @@ def test_unusable_or_longer_summary_is_dropped_and_retried(bench, logged_events)
         assert not one.run_round(), answer
         assert one.graph.nodes() == before
         assert one.compacted == []
-        assert [each["reason"] for each in logged_events() if each["event"] == "compaction_dropped"][-1] == reason
+        assert [each["reason"] for each in logged_events() if each["event"] == "compaction_dropped"][
+            -1
+        ] == reason
         assert one.run_round() or reason == "not_smaller"
     assert CANARY not in str(logged_events())
 
@@ -228,7 +230,9 @@ def test_cancelled_parent_ends_the_summary_without_a_failure(bench, logged_event
         assert not one.compaction.check()  # The model hangs, and the call does not wait for it.
         assert one.graph.nodes() == before
         one.close()
-    assert [(each["event"], each["reason"]) for each in logged_events()] == [("compaction_dropped", "cancelled")]
+    assert [(each["event"], each["reason"]) for each in logged_events()] == [
+        ("compaction_dropped", "cancelled")
+    ]
 
 
 # -- input of the model

@@ -565,7 +565,9 @@ def test_exceeded_memory_share_is_logged_once(recall_stage, logged_events):
         conversation.session.on_compaction()
     conversation.on_compaction()
     run_turn(conversation, DEPLOY)
-    (limit,), (tokens,) = (read_field(logged_events, "memory_share_exceeded", field) for field in ("limit", "tokens"))
+    (limit,), (tokens,) = (
+        read_field(logged_events, "memory_share_exceeded", field) for field in ("limit", "tokens")
+    )
     assert limit == 1_000
     assert 200 < tokens < 400
 

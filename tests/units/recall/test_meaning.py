@@ -236,7 +236,9 @@ def test_unreadable_model_is_logged_once_and_words_still_work(tmp_path, model, l
     ):
         assert recaller.recall(QUESTION).abstained
         assert list_paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
-    assert [each["event"] for each in logged_events() if "embeddings" in each["event"]] == ["embeddings_not_loaded"]
+    assert [each["event"] for each in logged_events() if "embeddings" in each["event"]] == [
+        "embeddings_not_loaded"
+    ]
 
 
 MISFITS = {
@@ -276,7 +278,9 @@ def test_inconsistent_model_is_ignored_and_words_still_work(tmp_path, parts, log
         assert list_paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
         assert find_vector_paths(made) == []
         made.stemmer.close()
-    assert [each["event"] for each in logged_events() if "embeddings" in each["event"]] == ["embeddings_not_loaded"]
+    assert [each["event"] for each in logged_events() if "embeddings" in each["event"]] == [
+        "embeddings_not_loaded"
+    ]
 
 
 def test_model_directory_must_be_complete_and_protected(tmp_path, monkeypatch):

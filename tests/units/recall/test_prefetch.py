@@ -98,7 +98,9 @@ def test_only_one_of_eight_threads_takes_the_result(prefetch):
                 wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch),
                 threading.Barrier(8),
             )
-            results = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take_result(), range(8))
+            results = pool.map(
+                lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take_result(), range(8)
+            )
             assert sorted(results, key=str) == [None] * 7 + ["fruit"]
     prefetch.begin(lambda _: None).cancel()
     join_threads(prefetch)

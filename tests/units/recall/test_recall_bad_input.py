@@ -114,7 +114,9 @@ def test_damaged_catalog_is_rebuilt_on_open(recall_bench, recaller, logged_event
 
 
 @pytest.mark.parametrize("where", [(Search, "find"), (RootReader, "refresh_rows")])
-def test_catalog_damaged_during_a_search_is_rebuilt(recall_bench, recaller, logged_events, monkeypatch, where):
+def test_catalog_damaged_during_a_search_is_rebuilt(
+    recall_bench, recaller, logged_events, monkeypatch, where
+):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", 10**18)  # So that times prove nothing.
     recaller.recall(WINE)
     wine = recall_bench.get_file_path("user/wine.md")
@@ -174,7 +176,9 @@ def test_locked_ledger_delays_only_the_record_of_a_recall(recall_bench, recaller
     assert [each["event"] for each in logged_events()] == ["injection_not_recorded"]
     recaller.record(recalled, "tests")
     entries = [{"path": path, "digest": recall_bench.read_key(path).digest} for path in list_paths(recalled)]
-    assert recall_bench.read_injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
+    assert recall_bench.read_injections() == [
+        {"where": "tests", "tokens": recalled.tokens, "entries": entries}
+    ]
     assert verify(recall_bench.state).problems == ()
     recall_bench.state.ledger.close()
     recaller.record(recalled, "tests")
@@ -217,7 +221,9 @@ def test_disk_failure_gives_an_empty_result_and_recovers(recaller, logged_events
 
 
 @pytest.mark.parametrize("becomes", ["moved", "replaced", "a link", "a file"])
-def test_moved_or_replaced_root_leaves_the_others_searchable(recall_bench, recaller, logged_events, becomes, tmp_path):
+def test_moved_or_replaced_root_leaves_the_others_searchable(
+    recall_bench, recaller, logged_events, becomes, tmp_path
+):
     recall_bench.write_files("project/wine.md", ENTRY)
     root = recall_bench.context.roots["user"].trusted_path
     root.rename(tmp_path / "elsewhere")
@@ -244,7 +250,8 @@ def test_candidate_edited_in_place_is_ranked_by_its_new_text(recall_bench, recal
     recall_bench.write_files("user/second.md", "Riesling\n")
     text = "Mosel Riesling, which Riesling of the Mosel? " * 3
     change_after_search(
-        monkeypatch, lambda: recall_bench.get_file_path("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n")
+        monkeypatch,
+        lambda: recall_bench.get_file_path("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n"),
     )
     assert list_paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
 
@@ -266,7 +273,9 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("becomes", REPLACED)
-def test_replacement_of_a_found_entry_is_not_shown(recall_bench, recaller, logged_events, monkeypatch, tmp_path, becomes):
+def test_replacement_of_a_found_entry_is_not_shown(
+    recall_bench, recaller, logged_events, monkeypatch, tmp_path, becomes
+):
     for name, text in {"secret.md": ENTRY, "wine.md": ENTRY, "same.md": OTHER}.items():
         (tmp_path / "outside" / name).write_text(text)
     recall_bench.write_files("user/deep/wine.md", OTHER)

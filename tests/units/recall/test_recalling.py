@@ -63,7 +63,10 @@ def test_unusable_answer_of_the_model_falls_back_to_the_search(recall_bench, rec
         before, recalled = len(logged_events()), recall(ScriptedModel([answer]))
         assert list_paths(recalled) == expected, answer
         assert recalled.error is None, answer
-        assert [each["event"] for each in logged_events()[before:]] == ["recall_model_failed", "recall_not_chosen"]
+        assert [each["event"] for each in logged_events()[before:]] == [
+            "recall_model_failed",
+            "recall_not_chosen",
+        ]
     assert CANARY not in str(logged_events())
 
 

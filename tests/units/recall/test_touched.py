@@ -103,7 +103,10 @@ def test_failed_lookup_is_logged_and_later_ones_work(lookups, logged_events, mon
         assert touched.take_result() is None
     assert touched.take_result() is None  # It starts here.
     assert list_paths(lookups.take()) == DAY
-    assert [each["event"] for each in logged_events()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
+    assert [each["event"] for each in logged_events()] == [
+        "memory_retrieval_failed",
+        *["recall_not_begun"] * 2,
+    ]
 
 
 def test_many_touched_files_are_looked_up_in_bounded_parts(lookups, monkeypatch):
