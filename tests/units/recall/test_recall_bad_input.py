@@ -1,7 +1,7 @@
 """A recall never raises for any defect of the question, the catalog, the ledger, the disk or the tree.
 
 It is correct or empty. If it fails, `memory_retrieval_failed` reports a code, and no event contains text of
-the question or of the memory. Changes of a tree between search and reading are recall_bench by a hook around one of
+the question or of the memory. Changes of a tree between search and reading are made by a hook around one of
 them, never by a race.
 """
 
