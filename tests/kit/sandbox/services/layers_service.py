@@ -10,7 +10,7 @@ import ctypes
 import errno
 import os
 
-from muniment.lab.attempts.attempt import warm, serve_attempt
+from muniment.lab.attempts.attempt import serve_attempt, warm
 from muniment.names import FenceLayer
 from muniment.sandbox.fence import layers
 
