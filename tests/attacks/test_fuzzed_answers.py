@@ -80,8 +80,8 @@ class Liar:
     def send(self, *_message, **_terms):
         self.check_alive()
 
-    def receive(self, *, max_body, patience):
-        del patience
+    def receive(self, *, max_body, deadline):
+        del deadline
         self.check_alive()
         if not self.messages:
             self.kill()

@@ -86,7 +86,7 @@ class Edits(RuleBasedStateMachine):
             self.tree.write_file(rel, text)
         parent = self.path(rel).parent.resolve()  # The write went through the link.
         if parent.is_relative_to(self.tree.top):
-            self.view.look_again({"/".join(parent.relative_to(self.tree.top).parts)})
+            self.view.rescan({"/".join(parent.relative_to(self.tree.top).parts)})
             self.compare()
 
     @rule(sweep=st.booleans())

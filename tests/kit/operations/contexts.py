@@ -111,14 +111,14 @@ def assert_succeeded(result):
     return result
 
 
-def run_remember(context, fact, model=None, *, cancel=None, observe=None, **options):
+def run_remember(context, /, fact, model=None, *, cancel=None, observe=None, **options):
     observers = {} if observe is None else {"observe": observe}
     return remember(
         RememberRequest(fact, **options), context, model or RuleWriter(), cancel=cancel, **observers
     )
 
 
-def run_forget(context, query, model=None, *, cancel=None, **options):
+def run_forget(context, /, query, model=None, *, cancel=None, **options):
     return forget(ForgetRequest(query, **options), context, model or RuleWriter(), cancel=cancel)
 
 

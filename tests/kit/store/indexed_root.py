@@ -115,7 +115,7 @@ class IndexedRoot:
     def make_view(self):
         """Return an object with the attributes of a view that a plan uses."""
         listed = {"": frozenset(path.name for path in self.top.iterdir())}
-        return SimpleNamespace(key=KEY, complete=True, names=listed.__getitem__)
+        return SimpleNamespace(key=KEY, is_complete=True, names=listed.__getitem__)
 
     def read_files(self):
         """Return the files of the root by path, including the index."""

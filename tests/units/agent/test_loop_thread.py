@@ -59,13 +59,13 @@ def test_host_name_is_resolved():
 HANGING_RESOLVER = """
 import asyncio, socket, threading, time
 from muniment.agent.openai import LoopThread
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.errors import DeadlineExceeded
 socket.getaddrinfo = lambda *args, **kwargs: threading.Event().wait()
 async def resolve():
     return await asyncio.get_running_loop().getaddrinfo("example.invalid", 80)
 try:
-    LoopThread().run(resolve, Patience(time.monotonic() + 0.1))
+    LoopThread().run(resolve, Deadline(time.monotonic() + 0.1))
 except DeadlineExceeded:
     print("on time")
 """

@@ -44,7 +44,7 @@ def test_write_before_recovery_is_rejected(store_bench, journal):
         with pytest.raises(RuntimeError, match="recover"), tx.write(judged):
             pass
     assert store_bench.read_contents() == before
-    assert journal.unfinished(store_bench.roots) == []
+    assert journal.list_unfinished(store_bench.roots) == []
 
 
 def test_write_after_failed_recovery_is_rejected(store_bench, journal):
@@ -72,11 +72,11 @@ def test_write_without_locks_at_end_is_not_completed(store_bench, journal):
         written.finish(())
     with pytest.raises(RuntimeError, match="without a call of finish"):
         writing.close()
-    assert len(journal.unfinished(store_bench.roots)) == 1
+    assert len(journal.list_unfinished(store_bench.roots)) == 1
     with create_transaction(store_bench, journal, parts) as tx, tx.recover() as (recovered,):
-        assert recovered.left == ()
+        assert recovered.skipped == ()
     assert store_bench.read_contents() == before
-    assert journal.unfinished(store_bench.roots) == []
+    assert journal.list_unfinished(store_bench.roots) == []
 
 
 def apply_and_finish(ground, journal, parts, act):

@@ -24,6 +24,6 @@ finally:
 
 
 def test_selfcheck_reports_broken_promise(monkeypatch, capsys):
-    monkeypatch.setattr("muniment.kernel.judge.Judge.require_removal", lambda *_: None)
+    monkeypatch.setattr("muniment.kernel.judge.PolicyEvaluator.require_removal", lambda *_: None)
     assert selfcheck.main() == 1
     assert capsys.readouterr().out.count("FAILED") == 1

@@ -37,7 +37,7 @@ from muniment.testing.scripted_models import ScriptedModel, make_call, reply_wit
 from muniment.types import DreamRequest, RememberRequest
 
 __all__ = ["short_pauses"]
-context, some = contexts.context, contexts.sample_rows
+context, sample_rows = contexts.context, contexts.sample_rows
 WAS, NOW = "We deploy on Tuesdays.", "We now deploy on Mondays, no longer on Tuesdays."
 
 

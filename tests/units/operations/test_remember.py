@@ -32,7 +32,7 @@ from muniment.sandbox.sandbox import Sandbox
 from muniment.store.audit import read_records as audited
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
-context, logged = contexts.context, contexts.read_log
+context, read_log = contexts.context, contexts.read_log
 EXPECTED_RESULT = {"task_id": "", "seconds": 0, "timeline": [], "policy": "", "error": None, "turns": 2}
 EXPECTED_RESULT |= {
     "status": "completed",

@@ -132,7 +132,7 @@ def test_review_is_decided_once_even_if_not_recorded(ground, context):
         assert read_pending(ground.state) == ()
         assert (ground.user / path).exists() == (number > 0)
         (ground.user / path).unlink(missing_ok=True)
-        how = "approved already" if number else "rejected already"
+        how = "already approved" if number else "already rejected"
         for operation, *arguments in ((approve_review, review_digest), (reject_review,), (show_review,)):
             catch_error(errors.ReviewClosed, operation, review, *arguments, context, match=how)
         if number == 1:  # An approval that was overtaken after its check.
@@ -146,7 +146,7 @@ def test_rejection_before_commit_prevents_approval(ground, context):
     review_digest = show_review(review, context).digest
     with act_at_call(review_module, "check_roots", 1, lambda: reject_review(review, context), after=True):
         catch_error(
-            errors.ReviewClosed, approve_review, review, review_digest, context, match="rejected already"
+            errors.ReviewClosed, approve_review, review, review_digest, context, match="already rejected"
         )
     assert not (ground.user / "n.md").exists()
 

@@ -38,7 +38,7 @@ from muniment.testing.chat_server import Response, make_tool_call, repeat_respon
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls
 
 __all__ = ["short_pauses"]
-context, some = contexts.context, contexts.sample_rows
+context, sample_rows = contexts.context, contexts.sample_rows
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 ORDINARY = [each["text"] for each in json.loads((FACTS / "ordinary.json").read_text())]

@@ -224,11 +224,11 @@ def test_invalid_policy_objects_are_rejected():
 def test_parsing_and_deciding_need_only_the_standard_library():
     script = """
 import sys
-from muniment.kernel.decide import Judge, parse
+from muniment.kernel.decide import PolicyEvaluator, parse
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 policy = parse(sys.stdin.read(), "strict")
-assert Judge(policy).allows(Verb.READ, canonicalise("user/a.md", policy.scopes))
+assert PolicyEvaluator(policy).allows(Verb.READ, canonicalise("user/a.md", policy.scopes))
 heavy = {"pydantic", "pydantic_core", "pathspec", "re2"} & {*sys.modules}
 print(policy.digest, *heavy)
 """

@@ -200,7 +200,7 @@ UNUSABLE = [
 ]
 
 
-def test_unusable_or_longer_summary_is_dropped_and_retried(bench, told):
+def test_unusable_or_longer_summary_is_dropped_and_retried(bench, logged_events):
     failed, longer = ConnectionError(CANARY), make_summary(recent_actions="z" * 40)
     many = ["z" * 10, "fact z" + "z" * 40]  # These count, too.
     rows = [(failed, "failed", ()), (longer, "not_smaller", ()), (make_summary(), "not_smaller", many)]
@@ -210,13 +210,15 @@ def test_unusable_or_longer_summary_is_dropped_and_retried(bench, told):
         assert not one.run_round(), answer
         assert one.graph.nodes() == before
         assert one.compacted == []
-        assert [each["reason"] for each in told() if each["event"] == "compaction_dropped"][-1] == reason
+        assert [each["reason"] for each in logged_events() if each["event"] == "compaction_dropped"][
+            -1
+        ] == reason
         assert one.run_round() or reason == "not_smaller"
-    assert CANARY not in str(told())
+    assert CANARY not in str(logged_events())
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_cancelled_parent_ends_the_summary_without_a_failure(bench, told, is_there):
+def test_cancelled_parent_ends_the_summary_without_a_failure(bench, logged_events, is_there):
     with Cancel() as parent:
         one = bench(parent=parent)
         before, _ = one.graph.nodes(), is_there or one.go.clear()
@@ -228,7 +230,9 @@ def test_cancelled_parent_ends_the_summary_without_a_failure(bench, told, is_the
         assert not one.compaction.check()  # The model hangs, and the call does not wait for it.
         assert one.graph.nodes() == before
         one.close()
-    assert [(each["event"], each["reason"]) for each in told()] == [("compaction_dropped", "cancelled")]
+    assert [(each["event"], each["reason"]) for each in logged_events()] == [
+        ("compaction_dropped", "cancelled")
+    ]
 
 
 # -- input of the model

@@ -216,7 +216,7 @@ def test_injected_text_fits_its_budget_and_is_cut_between_parts(counting_memory,
         static.take_project(()),
     )
     recalled = recaller.recall("which riesling of the mosel?", budget=budget, limit=limit)
-    shorter = recaller.without(recalled, recalled.keys and {recalled.entries[0].key}, budget // 2)
+    shorter = recaller.remove_entries(recalled, recalled.keys and {recalled.entries[0].key}, budget // 2)
     parts = (static.system, project_part, about, recalled, shorter)
     for part, most in zip(parts, (*budgets, budget // 2), strict=True):
         if part is not None:
@@ -263,11 +263,11 @@ UNRELATED = [
 ]
 
 
-def test_entry_is_found_by_folder_or_keyword_for_any_path(find_about, told):
+def test_entry_is_found_by_folder_or_keyword_for_any_path(find_about, logged_events):
     for name, known in ABOUT.items():
         assert [list_paths(find_about(path)) for path in known] == [[name]] * len(known)
     for path in UNRELATED:
         found = find_about(path)
         assert (found.error, found.entries) == (None, ()), path[:40]
     assert [find_about(path).error.code for path in (None, 7, b"src")] == ["recall_failed"] * 3
-    assert [each["event"] for each in told()] == ["memory_retrieval_failed"] * 3
+    assert [each["event"] for each in logged_events()] == ["memory_retrieval_failed"] * 3

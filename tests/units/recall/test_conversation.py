@@ -210,20 +210,20 @@ def test_loaded_ids_are_listed_per_part(recall_stage):
     )
     conversation = recall_stage.open_conversation(budgets)
     only_system = {"system": ids("user/editor.md"), "project": [], "just_in_time": [], "recalled": []}
-    assert conversation.loaded() == only_system
+    assert conversation.list_loaded() == only_system
     conversation.on_path("src/main.py")
     join_threads(conversation)
     run_turn(conversation, STAGING)
-    found = conversation.loaded()
+    found = conversation.list_loaded()
     recalled, touched = ids("project/database.md"), ids("project/src/style.md")
     assert found == {**only_system, "just_in_time": touched, "recalled": recalled}
-    assert recall_stage.recaller.read_keys(found["recalled"]) == conversation.session.shown
-    assert recall_stage.open_conversation(budgets, state=dump_state(conversation)).loaded() == found
+    assert recall_stage.recaller.read_keys(found["recalled"]) == conversation.session.injected
+    assert recall_stage.open_conversation(budgets, state=dump_state(conversation)).list_loaded() == found
     conversation.on_reset()
-    assert conversation.loaded() == only_system
+    assert conversation.list_loaded() == only_system
     tiers = recall_stage.open_conversation(Budgets(system=0))
     run_turn(tiers, "hello")
-    assert len(tiers.loaded()["project"]) == 4
+    assert len(tiers.list_loaded()["project"]) == 4
 
 
 def test_old_tool_results_are_shortened_to_their_budget(recall_stage):
@@ -249,7 +249,7 @@ def test_old_tool_results_are_shortened_to_their_budget(recall_stage):
         ]
 
 
-def test_results_are_unchanged_while_a_summary_is_in_progress(recall_stage, told):
+def test_results_are_unchanged_while_a_summary_is_in_progress(recall_stage, logged_events):
     gate = recall_stage.register(Gate())
     slow = make_compacting(lambda _messages, patience: gate.wait(patience) or SUMMARY)
     conversation = recall_stage.open_conversation(
@@ -266,7 +266,7 @@ def test_results_are_unchanged_while_a_summary_is_in_progress(recall_stage, told
     gate.open()
     join_threads(conversation)
     assert len(conversation.before_turn(history)) < len(history)
-    assert read_field(told, "compaction_dropped") == []
+    assert read_field(logged_events, "compaction_dropped") == []
 
 
 def test_touched_and_recalled_entry_is_injected_once(recall_stage):
@@ -332,7 +332,7 @@ class Host:
         join_threads(self.conversation, [gate.thread for gate in hanging])
 
     def hang(self, _):
-        self.shut.append(self.stage.gate())
+        self.shut.append(self.stage.add_gate())
 
     def let(self, _):
         while self.shut:
@@ -365,7 +365,7 @@ class Host:
         self.conversation.on_path(unsafe_path)
 
     def put(self, path):
-        self.stage.made.put(path, format_entry("Put", TOPICS["riesling"].format(next(self.numbers))))
+        self.stage.bench.write_files(path, format_entry("Put", TOPICS["riesling"].format(next(self.numbers))))
 
     def read(self, _):
         self.conversation._static.refresh(Deadline(math.inf))
@@ -382,12 +382,12 @@ class Host:
     def resume(self, _):
         state = dump_state(self.conversation)
         self.conversation.close()
-        self.conversation = self.stage.conversation(SMALL, state=state)
+        self.conversation = self.stage.open_conversation(SMALL, state=state)
         assert self.conversation.as_json() == state
 
     def check(self):
         self.conversation.session._records.close()
-        found = self.stage.made.read_injections()
+        found = self.stage.bench.read_injections()
         for record in found[self.seen :]:
             keys = {(each["path"], each["digest"]) for each in record["entries"]}
             assert len(keys) == len(record["entries"]) > 0
@@ -466,7 +466,7 @@ def test_compaction_injects_the_current_memory_again(recall_stage):
     assert "dark mode" not in summary["content"]
 
 
-def test_late_summary_blocks_nothing_and_keeps_host_changes(recall_stage, told):
+def test_late_summary_blocks_nothing_and_keeps_host_changes(recall_stage, logged_events):
     gate = recall_stage.register(Gate())
     slow = make_compacting(lambda _messages, patience: gate.wait(patience) or SUMMARY)
     conversation, other = (recall_stage.open_conversation(compacting=slow) for _ in range(2))
@@ -479,12 +479,12 @@ def test_late_summary_blocks_nothing_and_keeps_host_changes(recall_stage, told):
     gate.open()
     join_threads(conversation)
     assert conversation.before_turn(history) == history
-    assert read_field(told, "compaction_dropped") == ["conflict"]
+    assert read_field(logged_events, "compaction_dropped") == ["conflict"]
     assert len(run_compaction(conversation, history)) < len(history)
     other.before_turn(history)
     join_threads(other)
     other.close()
-    assert read_field(told, "compaction_dropped") == ["conflict", "cancelled"]
+    assert read_field(logged_events, "compaction_dropped") == ["conflict", "cancelled"]
 
 
 @pytest.mark.slow
@@ -505,7 +505,7 @@ def test_facts_are_the_last_forty_single_lines(tmp_path):
             assert len(fact.splitlines()) == 1
 
 
-def test_missing_descriptors_leave_the_conversation_uncompacted(recall_stage, told, monkeypatch):
+def test_missing_descriptors_leave_the_conversation_uncompacted(recall_stage, logged_events, monkeypatch):
     conversation, history = (
         recall_stage.open_conversation(compacting=make_compacting()),
         [*long_history(), make_user_message("go on")],
@@ -516,9 +516,9 @@ def test_missing_descriptors_leave_the_conversation_uncompacted(recall_stage, to
         conversation.on_path("deploy/x.py")
         conversation.on_user_turn("go on")
         assert conversation.before_turn(history) == history
-    assert {each["event"] for each in told()} == {"recall_not_begun", "recall_discarded"}
+    assert {each["event"] for each in logged_events()} == {"recall_not_begun", "recall_discarded"}
     assert conversation.session.outcomes == {Reason.FAILED: 1}
-    assert CANARY not in str(told())
+    assert CANARY not in str(logged_events())
     assert len(run_compaction(conversation, history)) < len(history)
 
 
@@ -556,7 +556,7 @@ def test_hostile_state_is_ignored_and_its_facts_are_bounded(recall_stage):
 # -- limits and closing
 
 
-def test_exceeded_memory_share_is_logged_once(recall_stage, told):
+def test_exceeded_memory_share_is_logged_once(recall_stage, logged_events):
     conversation = recall_stage.open_conversation(
         Budgets(project=0, share=0.2), compacting=make_compacting(None, 1_000)
     )
@@ -565,7 +565,9 @@ def test_exceeded_memory_share_is_logged_once(recall_stage, told):
         conversation.session.on_compaction()
     conversation.on_compaction()
     run_turn(conversation, DEPLOY)
-    (limit,), (tokens,) = (read_field(told, "memory_share_exceeded", field) for field in ("limit", "tokens"))
+    (limit,), (tokens,) = (
+        read_field(logged_events, "memory_share_exceeded", field) for field in ("limit", "tokens")
+    )
     assert limit == 1_000
     assert 200 < tokens < 400
 
@@ -585,7 +587,7 @@ def test_injections_are_recorded_in_order_by_path_and_digest(recall_stage):
     ]
     found = recall_stage.bench.read_injections()
     assert [each["entries"][0]["digest"] for each in found] == [
-        recall_stage.bench.key(name).digest for name in names
+        recall_stage.bench.read_key(name).digest for name in names
     ]
     assert all(each["tokens"] > 0 for each in found)
     assert not any(word in json.dumps(found) for word in ("dark", "Tuesdays", "Short", "Postgres"))

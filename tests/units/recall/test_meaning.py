@@ -228,7 +228,7 @@ def test_library_uses_the_configured_model(open_memory, tmp_path, monkeypatch):
 # -- invalid models
 
 
-def test_unreadable_model_is_logged_once_and_words_still_work(tmp_path, model, told):
+def test_unreadable_model_is_logged_once_and_words_still_work(tmp_path, model, logged_events):
     (tmp_path / "model" / "model.safetensors").write_bytes(b"none")
     with (
         open_bench(tmp_path, embedder=model, entries={"user/a.md": CAR}) as made,
@@ -236,7 +236,9 @@ def test_unreadable_model_is_logged_once_and_words_still_work(tmp_path, model, t
     ):
         assert recaller.recall(QUESTION).abstained
         assert list_paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
-    assert [each["event"] for each in told() if "embeddings" in each["event"]] == ["embeddings_not_loaded"]
+    assert [each["event"] for each in logged_events() if "embeddings" in each["event"]] == [
+        "embeddings_not_loaded"
+    ]
 
 
 MISFITS = {
@@ -259,7 +261,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("parts", MISFITS.values(), ids=MISFITS)
-def test_inconsistent_model_is_ignored_and_words_still_work(tmp_path, parts, told):
+def test_inconsistent_model_is_ignored_and_words_still_work(tmp_path, parts, logged_events):
     numpy = pytest.importorskip("numpy")
     words = {name: part for name, part in parts.items() if name == "volvo"}
     tensors = {name: numpy.array(part) for name, part in parts.items() if name != "volvo"}
@@ -276,7 +278,9 @@ def test_inconsistent_model_is_ignored_and_words_still_work(tmp_path, parts, tol
         assert list_paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
         assert find_vector_paths(made) == []
         made.stemmer.close()
-    assert [each["event"] for each in told() if "embeddings" in each["event"]] == ["embeddings_not_loaded"]
+    assert [each["event"] for each in logged_events() if "embeddings" in each["event"]] == [
+        "embeddings_not_loaded"
+    ]
 
 
 def test_model_directory_must_be_complete_and_protected(tmp_path, monkeypatch):
@@ -302,7 +306,7 @@ def test_other_embedder_leaves_the_search_to_words(tmp_path):
     class Other:
         identity = "other"
 
-        def vector(self, _words):
+        def compute_vector(self, _words):
             return b"\1"
 
     with (

@@ -71,23 +71,23 @@ def wait_until_settled(handle, prefetch):
     return handle
 
 
-def test_blocked_work_blocks_no_call_and_is_taken_once(prefetch, told):
+def test_blocked_work_blocks_no_call_and_is_taken_once(prefetch, logged_events):
     work = BlockedWork()
     handle = prefetch.begin(work)
-    assert handle.take() is None
+    assert handle.take_result() is None
     assert handle.settled_at is None
     assert (handle.is_consumed, handle.has_failed) == (False, False)
     assert work.begun.wait(WAIT)
     for _ in range(2):
         handle.cancel()
         assert handle.is_cancelled
-        assert handle.take() is None
+        assert handle.take_result() is None
     work.go.set()
-    assert wait_until_settled(handle, prefetch).take() is None
+    assert wait_until_settled(handle, prefetch).take_result() is None
     assert not handle.is_consumed
     other = wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch)
-    assert [other.take(), other.take(), other.is_consumed] == ["fruit", None, True]
-    assert told() == []
+    assert [other.take_result(), other.take_result(), other.is_consumed] == ["fruit", None, True]
+    assert logged_events() == []
 
 
 @pytest.mark.slow
@@ -98,7 +98,9 @@ def test_only_one_of_eight_threads_takes_the_result(prefetch):
                 wait_until_settled(prefetch.begin(lambda _: "fruit"), prefetch),
                 threading.Barrier(8),
             )
-            results = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
+            results = pool.map(
+                lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take_result(), range(8)
+            )
             assert sorted(results, key=str) == [None] * 7 + ["fruit"]
     prefetch.begin(lambda _: None).cancel()
     join_threads(prefetch)
@@ -106,7 +108,7 @@ def test_only_one_of_eight_threads_takes_the_result(prefetch):
     assert len(prefetch._threads) < 50
 
 
-def test_endless_query_ends_when_its_handle_is_cancelled(prefetch, tmp_path, told):
+def test_endless_query_ends_when_its_handle_is_cancelled(prefetch, tmp_path, logged_events):
     begun = threading.Event()
     endless = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     with closing(Database(tmp_path / "some.db", synchronous="NORMAL")) as database:
@@ -117,30 +119,30 @@ def test_endless_query_ends_when_its_handle_is_cancelled(prefetch, tmp_path, tol
         handle.cancel()
         wait_until_settled(handle, prefetch)
         assert database.rows("SELECT 1") == [(1,)]
-    assert told() == []
+    assert logged_events() == []
 
 
-def test_work_that_raises_has_failed_and_is_not_cancelled(prefetch, told):
+def test_work_that_raises_has_failed_and_is_not_cancelled(prefetch, logged_events):
     thrown = (SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY), Cancelled("of its own"))
     for problem in thrown:
         handle = wait_until_settled(prefetch.begin(Mock(side_effect=problem)), prefetch)
         assert (handle.has_failed, handle.is_cancelled) == (True, False)
-    assert [each["problem"] for each in told()] == [type(problem).__name__ for problem in thrown]
-    assert CANARY not in str(told())
+    assert [each["problem"] for each in logged_events()] == [type(problem).__name__ for problem in thrown]
+    assert CANARY not in str(logged_events())
 
 
-def test_missing_thread_makes_the_handle_fail(prefetch, told, monkeypatch):
+def test_missing_thread_makes_the_handle_fail(prefetch, logged_events, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     handle = prefetch.begin(lambda _: "fruit")
     assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (100.0, True, False)
-    assert handle.take() is None
-    assert [each["event"] for each in told()] == ["prefetch_failed"]
+    assert handle.take_result() is None
+    assert [each["event"] for each in logged_events()] == ["prefetch_failed"]
 
 
 # -- closing
 
 
-def test_close_cancels_and_waits_for_every_thread(prefetch, told):
+def test_close_cancels_and_waits_for_every_thread(prefetch, logged_events):
     before, works = threading.active_count(), [EndlessWork() for _ in range(8)]
     handles = [prefetch.begin(each) for each in works]
     assert all(each.begun.wait(WAIT) for each in works)
@@ -150,7 +152,7 @@ def test_close_cancels_and_waits_for_every_thread(prefetch, told):
     assert all(each.ended.is_set() for each in works)
     assert all(each.settled_at is not None and each.is_cancelled for each in handles)
     prefetch.close()
-    assert told() == []
+    assert logged_events() == []
 
 
 def test_close_waits_for_work_while_its_thread_starts(prefetch, monkeypatch):
@@ -182,16 +184,16 @@ def test_close_waits_for_work_while_its_thread_starts(prefetch, monkeypatch):
     assert at_end == [True]
 
 
-def test_work_that_ignores_its_cancellation_is_logged(told, monkeypatch):
+def test_work_that_ignores_its_cancellation_is_logged(logged_events, monkeypatch):
     monkeypatch.setattr(subject, "END_SECONDS", 0.0)
     prefetch, work = Prefetch(), BlockedWork()
     handle = prefetch.begin(work)
     assert work.begun.wait(WAIT)
     prefetch.close()
-    assert [each["event"] for each in told()] == ["recall_left_running"]
+    assert [each["event"] for each in logged_events()] == ["recall_left_running"]
     assert handle.is_cancelled
     work.go.set()
-    assert wait_until_settled(handle, prefetch).take() is None
+    assert wait_until_settled(handle, prefetch).take_result() is None
     other = Prefetch()
     handle = wait_until_settled(other.begin(lambda _: other.close()), other)
     assert (handle.has_failed, handle.is_cancelled) == (False, True)

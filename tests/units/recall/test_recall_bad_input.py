@@ -37,9 +37,9 @@ OTHER = format_entry("Another bottle", "A Mosel, a Riesling, and a glass of wate
 
 
 @pytest.fixture
-def made(tmp_path):
-    with open_bench(tmp_path, entries={"user/wine.md": ENTRY, "user/other.md": OTHER}) as made:
-        yield made
+def recall_bench(tmp_path):
+    with open_bench(tmp_path, entries={"user/wine.md": ENTRY, "user/other.md": OTHER}) as recall_bench:
+        yield recall_bench
 
 
 def read_failures(events):
@@ -67,22 +67,22 @@ QUESTIONS = [
 ]
 
 
-def test_any_question_is_answered_without_a_failure(recaller, told):
+def test_any_question_is_answered_without_a_failure(recaller, logged_events):
     for question in QUESTIONS:
         assert recaller.recall(question).error is None, question[:40]
         assert is_complete(recaller.recall(WINE))
-    assert read_failures(told) == []
+    assert read_failures(logged_events) == []
 
 
-def test_expired_deadline_and_cancellation_give_an_empty_result(recaller, told):
+def test_expired_deadline_and_cancellation_give_an_empty_result(recaller, logged_events):
     with Cancel() as cancel:
         cancel.set()
         ended = {DeadlineExceeded: Deadline(time.monotonic()), Cancelled: Deadline(math.inf, cancel)}
         for kind, patience in ended.items():
-            recalled = recaller.recall(WINE, patience=patience)
+            recalled = recaller.recall(WINE, deadline=patience)
             assert is_empty(recalled)
             assert type(recalled.error) is kind
-            assert read_failures(told) == ["deadline"]
+            assert read_failures(logged_events) == ["deadline"]
 
 
 # -- the catalog
@@ -99,25 +99,27 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_catalog_is_rebuilt_on_open(made, recaller, told, damage):
+def test_damaged_catalog_is_rebuilt_on_open(recall_bench, recaller, logged_events, damage):
     assert is_complete(recaller.recall(WINE))
-    made.state.catalog.drain()  # So that the damage affects the whole content.
-    place, path = made.context, made.state.catalog.path
-    made.state.close()
+    recall_bench.state.catalog.truncate_log()  # So that the damage affects the whole content.
+    place, path = recall_bench.context, recall_bench.state.catalog.path
+    recall_bench.state.close()
     damage(path)
     with (
         closing(State(path.parent)) as state,
         closing(Recaller(place.policy, place.roots, state)) as reopened,
     ):
         assert is_complete(reopened.recall(WINE))
-    assert read_failures(told) == []
+    assert read_failures(logged_events) == []
 
 
-@pytest.mark.parametrize("where", [(Search, "find"), (RootReader, "look_again")])
-def test_catalog_damaged_during_a_search_is_rebuilt(made, recaller, told, monkeypatch, where):
+@pytest.mark.parametrize("where", [(Search, "find"), (RootReader, "refresh_rows")])
+def test_catalog_damaged_during_a_search_is_rebuilt(
+    recall_bench, recaller, logged_events, monkeypatch, where
+):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", 10**18)  # So that times prove nothing.
     recaller.recall(WINE)
-    wine = made.get_file_path("user/wine.md")
+    wine = recall_bench.get_file_path("user/wine.md")
     change_after_search(monkeypatch, lambda: wine.write_text(ENTRY + "More.\n"))  # So that it is read again.
     working, left, damage = getattr(*where), [1], sqlite3.DatabaseError("database disk image is malformed")
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
@@ -125,69 +127,71 @@ def test_catalog_damaged_during_a_search_is_rebuilt(made, recaller, told, monkey
     def damage_once(self, *args):
         if left:
             left.pop()
-            made.state.catalog.drain()
-            DAMAGE[0](made.state.catalog.path)
-            with convert_errors(made.state.catalog.path):
+            recall_bench.state.catalog.truncate_log()
+            DAMAGE[0](recall_bench.state.catalog.path)
+            with convert_errors(recall_bench.state.catalog.path):
                 raise damage  # The error of the next page read; cached pages may not raise it.
         return working(self, *args)
 
     monkeypatch.setattr(*where, damage_once)
     assert is_complete(recaller.recall(WINE))
     assert left == []
-    assert read_failures(told) == []
+    assert read_failures(logged_events) == []
 
 
 @pytest.mark.parametrize("table", ["entry", "text", "total"])
-def test_catalog_without_a_table_gives_an_empty_result(made, recaller, told, table):
+def test_catalog_without_a_table_gives_an_empty_result(recall_bench, recaller, logged_events, table):
     recaller.recall(WINE)
-    made.execute(f"DROP TABLE {table}")
+    recall_bench.execute(f"DROP TABLE {table}")
     assert is_empty(recaller.recall(WINE))
-    assert read_failures(told) == ["managed_memory_unavailable"]
+    assert read_failures(logged_events) == ["managed_memory_unavailable"]
 
 
-def test_row_with_a_foreign_path_reveals_nothing(made, recaller, told, tmp_path):
+def test_row_with_a_foreign_path_reveals_nothing(recall_bench, recaller, logged_events, tmp_path):
     secret, rel = format_entry("Bottle", "Riesling from the Mosel, and the number of a safe."), "decoy.md"
     (tmp_path / "secret.md").write_text(secret)
-    made.write_files(f"user/{rel}", secret)
+    recall_bench.write_files(f"user/{rel}", secret)
     recaller.recall(WINE)
-    made.get_file_path(f"user/{rel}").unlink()
+    recall_bench.get_file_path(f"user/{rel}").unlink()
     for planted in ("../secret.md", f"{tmp_path}/secret.md", "a//b.md", "a\0.md", "x" * 2_000, ""):
-        made.execute("UPDATE entry SET rel = ? WHERE rel = ?", (planted, rel))
+        recall_bench.execute("UPDATE entry SET rel = ? WHERE rel = ?", (planted, rel))
         rel, recalled = planted, recaller.recall(WINE)
         assert "number of a safe" not in recalled.text, planted
         assert is_complete(recalled), planted
-    assert read_failures(told) == []
+    assert read_failures(logged_events) == []
 
 
 # -- the ledger
 
 
-def test_locked_ledger_delays_only_the_record_of_a_recall(made, recaller, told):
+def test_locked_ledger_delays_only_the_record_of_a_recall(recall_bench, recaller, logged_events):
     recalled = recaller.recall(WINE)
-    with made.state.ledger.bare() as connection:
+    with recall_bench.state.ledger.open_outside_transaction() as connection:
         connection.execute("PRAGMA busy_timeout = 20")
-    with closing(sqlite3.connect(made.state.ledger.path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(recall_bench.state.ledger.path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")  # Connections of one process exclude each other, too.
         assert is_complete(recaller.recall(WINE))
         recaller.record(recalled, "tests")
-    assert read_failures(told) == []
-    assert [each["event"] for each in told()] == ["injection_not_recorded"]
+    assert read_failures(logged_events) == []
+    assert [each["event"] for each in logged_events()] == ["injection_not_recorded"]
     recaller.record(recalled, "tests")
-    entries = [{"path": path, "digest": made.key(path).digest} for path in list_paths(recalled)]
-    assert made.read_injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
-    assert verify(made.state).problems == ()
-    made.state.ledger.close()
+    entries = [{"path": path, "digest": recall_bench.read_key(path).digest} for path in list_paths(recalled)]
+    assert recall_bench.read_injections() == [
+        {"where": "tests", "tokens": recalled.tokens, "entries": entries}
+    ]
+    assert verify(recall_bench.state).problems == ()
+    recall_bench.state.ledger.close()
     recaller.record(recalled, "tests")
-    assert [each["event"] for each in told()] == ["injection_not_recorded"] * 2
+    assert [each["event"] for each in logged_events()] == ["injection_not_recorded"] * 2
 
 
-def test_exclude_with_a_closed_ledger_does_not_raise(tmp_path, told):
+def test_exclude_with_a_closed_ledger_does_not_raise(tmp_path, logged_events):
     with api.open(tmp_path, home=tmp_path / "home") as memory:
         (memory.context.roots["user"].trusted_path / "wine.md").write_text(ENTRY)
         ids = [each.id for each in memory.recall(WINE).entries]
         memory.context.state.ledger.close()
         assert is_empty(memory.recall(WINE, exclude=ids))
-    assert set(read_failures(told)) == {"managed_memory_unavailable"}
+    assert set(read_failures(logged_events)) == {"managed_memory_unavailable"}
 
 
 # -- the disk
@@ -198,18 +202,18 @@ DISK = [
     ManagedMemoryUnavailable(f"/home/{CANARY}", CANARY),
 ]
 PARTS = [
-    *((Search, "find"), (RootReader, "read"), (Database, "rows")),
-    *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "block_of")),
-    ("muniment.store.watching.view_in_time",),
+    *((Search, "find"), (RootReader, "read_entries"), (Database, "rows")),
+    *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "build_block")),
+    ("muniment.store.watching.open_view_in_time",),
 ]
 
 
-def test_disk_failure_gives_an_empty_result_and_recovers(recaller, told, monkeypatch):
+def test_disk_failure_gives_an_empty_result_and_recovers(recaller, logged_events, monkeypatch):
     for count, (where, problem) in enumerate(product(PARTS, DISK), 1):
         with monkeypatch.context() as disk:
             disk.setattr(*where, Mock(side_effect=problem))
             assert is_empty(recaller.recall(WINE)), (where, problem)
-        assert len(read_failures(told)) == count
+        assert len(read_failures(logged_events)) == count
         assert is_complete(recaller.recall(WINE))
 
 
@@ -217,9 +221,11 @@ def test_disk_failure_gives_an_empty_result_and_recovers(recaller, told, monkeyp
 
 
 @pytest.mark.parametrize("becomes", ["moved", "replaced", "a link", "a file"])
-def test_moved_or_replaced_root_leaves_the_others_searchable(made, recaller, told, becomes, tmp_path):
-    made.write_files("project/wine.md", ENTRY)
-    root = made.context.roots["user"].trusted_path
+def test_moved_or_replaced_root_leaves_the_others_searchable(
+    recall_bench, recaller, logged_events, becomes, tmp_path
+):
+    recall_bench.write_files("project/wine.md", ENTRY)
+    root = recall_bench.context.roots["user"].trusted_path
     root.rename(tmp_path / "elsewhere")
     if becomes == "replaced":
         shutil.copytree(tmp_path / "elsewhere", root)
@@ -228,7 +234,7 @@ def test_moved_or_replaced_root_leaves_the_others_searchable(made, recaller, tol
     elif becomes == "a file":
         root.write_text(ENTRY)
     assert is_empty(recaller.recall(WINE))
-    assert len(read_failures(told)) == 1
+    assert len(read_failures(logged_events)) == 1
     assert list_paths(recaller.recall(WINE, scopes=["project"])) == ["project/wine.md"]
 
 
@@ -238,13 +244,14 @@ def change_after_search(monkeypatch, change):
     monkeypatch.setattr(Search, "find", lambda *it: (find(*it), changes and changes.pop()())[0])
 
 
-def test_candidate_edited_in_place_is_ranked_by_its_new_text(made, recaller, monkeypatch):
+def test_candidate_edited_in_place_is_ranked_by_its_new_text(recall_bench, recaller, monkeypatch):
     monkeypatch.setattr("muniment.store.visit._RACY_NS", -(10**18))  # So that its row is trusted.
-    made.write_files("user/wine.md", "Riesling from the Mosel, Riesling\n")
-    made.write_files("user/second.md", "Riesling\n")
+    recall_bench.write_files("user/wine.md", "Riesling from the Mosel, Riesling\n")
+    recall_bench.write_files("user/second.md", "Riesling\n")
     text = "Mosel Riesling, which Riesling of the Mosel? " * 3
     change_after_search(
-        monkeypatch, lambda: made.get_file_path("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n")
+        monkeypatch,
+        lambda: recall_bench.get_file_path("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n"),
     )
     assert list_paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
 
@@ -266,26 +273,28 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("becomes", REPLACED)
-def test_replacement_of_a_found_entry_is_not_shown(made, recaller, told, monkeypatch, tmp_path, becomes):
+def test_replacement_of_a_found_entry_is_not_shown(
+    recall_bench, recaller, logged_events, monkeypatch, tmp_path, becomes
+):
     for name, text in {"secret.md": ENTRY, "wine.md": ENTRY, "same.md": OTHER}.items():
         (tmp_path / "outside" / name).write_text(text)
-    made.write_files("user/deep/wine.md", OTHER)
-    made.get_file_path("user/wine.md").unlink()
-    file = made.get_file_path("user/deep/wine.md")
+    recall_bench.write_files("user/deep/wine.md", OTHER)
+    recall_bench.get_file_path("user/wine.md").unlink()
+    file = recall_bench.get_file_path("user/deep/wine.md")
     change_after_search(monkeypatch, lambda: (file.unlink(), REPLACED[becomes](file, tmp_path)))
     recalled = recaller.recall(WINE)
     assert CANARY not in recalled.text
     assert list_paths(recalled) == ["user/other.md"]
-    assert read_failures(told) == []
-    change_after_search(monkeypatch, lambda: shutil.rmtree(made.context.roots["user"].trusted_path))
+    assert read_failures(logged_events) == []
+    change_after_search(monkeypatch, lambda: shutil.rmtree(recall_bench.context.roots["user"].trusted_path))
     assert recaller.recall(WINE).entries == ()
 
 
-def test_entry_edited_after_the_search_is_shown_as_it_is_now(made, recaller, monkeypatch):
+def test_entry_edited_after_the_search_is_shown_as_it_is_now(recall_bench, recaller, monkeypatch):
     change_after_search(
         monkeypatch,
-        lambda: made.get_file_path("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry.")),
+        lambda: recall_bench.get_file_path("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry.")),
     )
     (found,) = (each for each in recaller.recall(WINE).entries if each.path == "user/wine.md")
-    assert found.key == made.key("user/wine.md")
+    assert found.key == recall_bench.read_key("user/wine.md")
     assert "dry" in found.text

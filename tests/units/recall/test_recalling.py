@@ -56,15 +56,18 @@ BROKEN = [
 ]
 
 
-def test_unusable_answer_of_the_model_falls_back_to_the_search(recall_bench, recall, told):
+def test_unusable_answer_of_the_model_falls_back_to_the_search(recall_bench, recall, logged_events):
     assert create_chooser(recall_bench.context, RuleWriter()) is None
     expected = list_paths(recall())
     for answer in (*map(reply_with_text, BAD), *BROKEN):
-        before, recalled = len(told()), recall(ScriptedModel([answer]))
+        before, recalled = len(logged_events()), recall(ScriptedModel([answer]))
         assert list_paths(recalled) == expected, answer
         assert recalled.error is None, answer
-        assert [each["event"] for each in told()[before:]] == ["recall_model_failed", "recall_not_chosen"]
-    assert CANARY not in str(told())
+        assert [each["event"] for each in logged_events()[before:]] == [
+            "recall_model_failed",
+            "recall_not_chosen",
+        ]
+    assert CANARY not in str(logged_events())
 
 
 def test_server_receives_a_schema_of_the_ids_and_may_be_down(recall):
@@ -101,28 +104,28 @@ def make_late_chooser(seconds, place):
     return create_chooser(replace(place, clock=clock), model)
 
 
-def test_model_that_exceeds_the_deadline_gives_no_choice(recall_bench, recall, told):
+def test_model_that_exceeds_the_deadline_gives_no_choice(recall_bench, recall, logged_events):
     """The seconds of the policy end, but not the deadline of the recall: the search decides."""
     assert list_paths(recall(choose=make_late_chooser(400, recall_bench.context))) == list_paths(recall())
-    choose, before = make_late_chooser(60, recall_bench.context), len(told())
+    choose, before = make_late_chooser(60, recall_bench.context), len(logged_events())
     # It is late only by the clock of its context.
     assert choose(WINE, ["a"], 1, Deadline(time.monotonic() + 30.0)) is None
-    assert [each["event"] for each in told()[before:]] == ["recall_model_failed"]
+    assert [each["event"] for each in logged_events()[before:]] == ["recall_model_failed"]
     with pytest.raises(DeadlineExceeded):
         choose(WINE, ["a"], 1, Deadline(time.monotonic()))
 
 
-def test_cancellation_ends_the_question_with_an_empty_result(recall, told):
+def test_cancellation_ends_the_question_with_an_empty_result(recall, logged_events):
     with assert_threads_ended(), Cancel() as cancel, closing(Gate()) as gate:
 
         def cancel_and_wait(request):
             cancel.set()
             gate.wait(Deadline(math.inf, request.cancel))  # Like an adapter that never receives an answer.
 
-        recalled = recall(ScriptedModel([cancel_and_wait]), patience=Deadline(math.inf, cancel))
+        recalled = recall(ScriptedModel([cancel_and_wait]), deadline=Deadline(math.inf, cancel))
     assert type(recalled.error) is Cancelled
     assert recalled.entries == ()
-    assert told() == []
+    assert logged_events() == []
     seen = []
     recall(ScriptedModel([lambda request: seen.append(request.cancel) or FIRST]))
     with pytest.raises(ValueError, match="closed"):  # A recall without a cancellation leaves none open.

@@ -49,7 +49,7 @@ def make_wine_entries(count):
 
 
 TAKE_CALLS = tuple(
-    methodcaller("take", where) for where in (InjectionMode.USER_TURN, InjectionMode.TOOL_RESULTS)
+    methodcaller("take_result", where) for where in (InjectionMode.USER_TURN, InjectionMode.TOOL_RESULTS)
 )
 
 
@@ -127,7 +127,7 @@ def test_recall_is_injected_at_the_first_opportunity(recall_stage, scenario):
 # -- records block no call
 
 
-def test_close_waits_for_all_records_even_without_a_thread(monkeypatch, told):
+def test_close_waits_for_all_records_even_without_a_thread(monkeypatch, logged_events):
     """A thread that has written its last record may still run when the next one starts."""
     go, written = threading.Event(), []
     records = subject._RecordWriter(lambda *args: written.append(args))
@@ -140,7 +140,7 @@ def test_close_waits_for_all_records_even_without_a_thread(monkeypatch, told):
     with monkeypatch.context() as patched:
         patched.setattr(subject, "_RECORD_SECONDS", 0.0)
         records.close()
-    assert [each["event"] for each in told()] == ["injection_not_recorded", "recall_left_running"]
+    assert [each["event"] for each in logged_events()] == ["injection_not_recorded", "recall_left_running"]
     go.set()
     records.close()
     assert not before.is_alive()
@@ -158,9 +158,9 @@ SITES = {
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
-def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, told, is_settled):
+def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, logged_events, is_settled):
     for reason, abort in SITES.items():
-        session, _ = recall_stage.open_session(), None if is_settled else recall_stage.gate()
+        session, _ = recall_stage.open_session(), None if is_settled else recall_stage.add_gate()
         session.on_user_turn(DARK)
         if is_settled:
             join_threads(session)
@@ -176,10 +176,10 @@ def test_aborted_recall_is_logged_once_with_its_reason(recall_stage, told, is_se
         )
         session.close()
         assert session.outcomes == {reason: 1}
-    assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == list(SITES)
+    assert [each["reason"] for each in logged_events() if each["event"] == "recall_discarded"] == list(SITES)
 
 
-def test_raising_recall_counts_as_failed_however_its_turn_ends(recall_stage, monkeypatch, told):
+def test_raising_recall_counts_as_failed_however_its_turn_ends(recall_stage, monkeypatch, logged_events):
     ends = (*TAKE_CALLS, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
     failed = Recalled(error=build_recall_failure("a defect"))
     for broken, ways in (
@@ -194,18 +194,18 @@ def test_raising_recall_counts_as_failed_however_its_turn_ends(recall_stage, mon
                 join_threads(session)
             assert end(session) is None
             assert session.outcomes == {Reason.FAILED: 1}
-    assert CANARY not in str(told())
+    assert CANARY not in str(logged_events())
 
 
 # -- a cancelled parent
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after", "overtaken"])
-def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, told, when):
+def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, logged_events, when):
     with Cancel() as parent:
         recall_stage.open_session(parent=parent).close()
         session, is_slow = recall_stage.open_session(parent=parent), when in {"during", "overtaken"}
-        gate = recall_stage.gate() if is_slow else None
+        gate = recall_stage.add_gate() if is_slow else None
         if when == "before":
             parent.set()
         session.on_user_turn(DARK)
@@ -224,7 +224,7 @@ def test_cancelled_parent_is_no_failure_of_the_recall(recall_stage, told, when):
         )
         session.close()
     assert session.outcomes == {Reason.PARENT_CANCELLED: 1 + (when == "overtaken")}
-    assert {each["event"] for each in told()} == {"recall_discarded"}
+    assert {each["event"] for each in logged_events()} == {"recall_discarded"}
 
 
 # -- nothing is injected twice
@@ -236,13 +236,13 @@ def test_each_turn_injects_new_entries_until_repeats_are_allowed(tmp_path):
         brought = [list_paths(run_turn(session, WINE)) for _ in range(3)]
         assert [len(each) for each in brought] == [5, 5, 2]
         assert len(set(chain(*brought))) == 12
-        session.heard(999)
+        session.count_tokens(999)
         assert run_turn(session, WINE) is None
         resumed = stage.open_session(repeat_after=1_000, state=json.loads(json.dumps(session.as_json())))
-        resumed.heard(1)
+        resumed.count_tokens(1)
         repeated = run_turn(resumed, WINE)
         # The set and the count start again with the repeated entries.
-        assert {f"user/{key.rel}" for key in resumed.shown} == set(list_paths(repeated))
+        assert {f"user/{key.rel}" for key in resumed.injected} == set(list_paths(repeated))
         assert set(list_paths(run_turn(resumed, WINE))).isdisjoint(list_paths(repeated))
 
 
@@ -253,12 +253,12 @@ def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, m
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     assert list_paths(run_turn(session, DARK)) == [EDITOR]  # Now all three were injected.
-    recall_stage.bench.put("user/new.md", format_entry("Tea", "Likes tea."))
+    recall_stage.bench.write_files("user/new.md", format_entry("Tea", "Likes tea."))
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     assert run_turn(session, DARK) is None
     with monkeypatch.context() as policy:
-        policy.setattr(RootReader, "accepts", lambda _self, _root, rel: rel != "new.md")
+        policy.setattr(RootReader, "can_display", lambda _self, _root, rel: rel != "new.md")
         assert list_paths(run_turn(session, DARK)) == [EDITOR]  # It does not wait for hidden entries.
     broken = recall_stage.open_session(
         state={"shown": [list(key) for key in session.injected]}, repeat_after=0
@@ -268,9 +268,9 @@ def test_injected_entry_is_not_repeated_before_all_were_injected(recall_stage, m
 
 
 def test_edited_entry_is_injected_each_time(recall_stage):
-    session, before = recall_stage.open_session(), recall_stage.bench.file(EDITOR).read_text()
+    session, before = recall_stage.open_session(), recall_stage.bench.get_file_path(EDITOR).read_text()
     for text in (before, before.replace("dark", "light"), before):
-        recall_stage.bench.put(EDITOR, text)
+        recall_stage.bench.write_files(EDITOR, text)
         assert list_paths(run_turn(session, "which mode does the editor want?")) == [EDITOR]
         assert run_turn(session, "which mode does the editor want?") is None
     assert len(session.injected) == 1
@@ -281,13 +281,13 @@ def test_empty_result_or_failed_retry_keeps_the_injected_set(recall_stage, monke
     assert run_turn(session, ZEPPELINS) is None
     run_turn(session, DARK)
     injected = session.injected
-    assert injected == {recall_stage.bench.key(EDITOR)}
+    assert injected == {recall_stage.bench.read_key(EDITOR)}
     assert run_turn(session, ZEPPELINS) is None
     assert recall_stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, injected)]
-    session.heard(REPEAT_AFTER)
+    session.count_tokens(REPEAT_AFTER)
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
-    session.heard(REPEAT_AFTER)
+    session.count_tokens(REPEAT_AFTER)
     injected = session.injected
     assert run_turn(session, ZEPPELINS) is None
     assert recall_stage.recaller.asked[-2:] == [
@@ -321,7 +321,7 @@ def test_entry_injected_by_another_part_is_not_repeated(tmp_path):
 
 
 def test_recall_of_only_injected_entries_injects_nothing(recall_stage):
-    session, key = recall_stage.open_session(repeat_after=0), recall_stage.bench.key(EDITOR)
+    session, key = recall_stage.open_session(repeat_after=0), recall_stage.bench.read_key(EDITOR)
     run_turn(session, DEPLOY)
     run_turn(session, STAGING)
     others = session.injected

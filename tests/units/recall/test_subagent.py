@@ -59,7 +59,7 @@ def test_search_only_reads_and_leaves_the_conversation_unchanged(recall_stage):
     conversation.on_user_turn(STAGING)
     join_threads(conversation)
     assert "pgbouncer" in conversation.before_turn([make_user_message(STAGING)])[0]["content"]
-    assert {path: recall_stage.bench.file(path).read_bytes() for path in ENTRIES} == before
+    assert {path: recall_stage.bench.get_file_path(path).read_bytes() for path in ENTRIES} == before
 
 
 def test_poisoned_and_foreign_entries_are_not_found(recall_stage):
@@ -113,7 +113,7 @@ def test_fact_is_submitted_unchanged_and_without_other_claims(recall_stage):
     assert handed_in == ["The pool holds 40."]
 
 
-def test_rejected_fact_is_reported_without_a_host_path(recall_stage, told):
+def test_rejected_fact_is_reported_without_a_host_path(recall_stage, logged_events):
     for problem, code in (
         (InvalidContent(f"there is nothing to remember {CANARY}"), "[invalid_content]"),
         (ManagedMemoryUnavailable(f"/home/{CANARY}/ledger.db", "the disk is full"), "unavailable]"),
@@ -122,7 +122,7 @@ def test_rejected_fact_is_reported_without_a_host_path(recall_stage, told):
     ):
         answer = make_subagents(recall_stage, Mock(side_effect=problem)).call("remember_this", {"fact": "x"})
         assert re.match(f"error: not submitted.*{re.escape(code)}", answer), answer
-        assert CANARY not in answer + str(told())
+        assert CANARY not in answer + str(logged_events())
 
 
 # -- concurrent searches
@@ -183,10 +183,10 @@ def test_equal_concurrent_searches_run_once_and_all_are_answered(recall_stage, m
     assert code or subagents._searches == 1
 
 
-def test_expired_search_reports_it_and_a_cancel_stops_all(recall_stage, told):
+def test_expired_search_reports_it_and_a_cancel_stops_all(recall_stage, logged_events):
     with Cancel() as cancel, ThreadPoolExecutor(1) as pool:
         subagents, gate = (
-            make_subagents(recall_stage, patience=lambda: Deadline(math.inf, cancel)),
+            make_subagents(recall_stage, build_deadline=lambda: Deadline(math.inf, cancel)),
             recall_stage.add_gate(),
         )
         pending = pool.submit(search, subagents, STAGING)
@@ -194,7 +194,7 @@ def test_expired_search_reports_it_and_a_cancel_stops_all(recall_stage, told):
         cancel.set()
         assert pending.result(WAIT) == f"{CANNOT} [cancelled]"
         assert "(nothing is known)" in subagents.task_context(STAGING)
-    assert told() == []
+    assert logged_events() == []
 
 
 def test_all_searches_share_a_limit(recall_stage):

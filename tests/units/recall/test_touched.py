@@ -57,7 +57,7 @@ def test_entries_about_a_path_are_returned_once(lookups):
     recalled = lookups.take()
     assert set(list_paths(recalled)) == BILLING
     assert touched.take_result() is None
-    assert touched.told == recalled.keys
+    assert touched.injected == recalled.keys
     for path in names:
         touched.add(path)
         assert lookups.take() is None
@@ -68,7 +68,7 @@ def test_hanging_lookup_blocks_nothing_and_new_paths_follow(lookups):
     gate, names = lookups.start_hanging("deploy/a.py"), [f"billing/{number}.py" for number in range(3)]
     for name in names:
         lookups.touched.add(name)
-        assert lookups.touched.take() is None
+        assert lookups.touched.take_result() is None
     gate.open()
     first, second = lookups.take(), lookups.take()
     assert (list_paths(first), set(list_paths(second))) == (DAY, BILLING)
@@ -79,21 +79,21 @@ def test_hanging_lookup_blocks_nothing_and_new_paths_follow(lookups):
 def test_entry_injected_during_the_lookup_is_not_repeated(lookups):
     lookups.touched.add("billing/a.py")
     join_threads(lookups.prefetch)
-    lookups.known = {lookups.stage.bench.key("project/billing/tax.md")}
-    assert lookups.touched.take() is None
+    lookups.known = {lookups.stage.bench.read_key("project/billing/tax.md")}
+    assert lookups.touched.take_result() is None
     assert list_paths(lookups.take()) == ["project/billing/rounding.md"]
     assert [exclude for _, exclude in lookups.looked_up] == [frozenset(), lookups.known]
 
 
 def test_lookup_of_a_reset_conversation_is_cancelled(lookups):
     lookups.start_hanging("deploy/a.py")
-    lookups.touched.begin_anew()
+    lookups.touched.reset()
     assert lookups.take() is None  # Although its gate stays closed.
     lookups.touched.add("billing/a.py")
     assert set(list_paths(lookups.take())) == BILLING
 
 
-def test_failed_lookup_is_logged_and_later_ones_work(lookups, told, monkeypatch):
+def test_failed_lookup_is_logged_and_later_ones_work(lookups, logged_events, monkeypatch):
     touched = lookups.touched
     touched.add(None)
     assert lookups.take() is None
@@ -103,7 +103,10 @@ def test_failed_lookup_is_logged_and_later_ones_work(lookups, told, monkeypatch)
         assert touched.take_result() is None
     assert touched.take_result() is None  # It starts here.
     assert list_paths(lookups.take()) == DAY
-    assert [each["event"] for each in told()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
+    assert [each["event"] for each in logged_events()] == [
+        "memory_retrieval_failed",
+        *["recall_not_begun"] * 2,
+    ]
 
 
 def test_many_touched_files_are_looked_up_in_bounded_parts(lookups, monkeypatch):

@@ -117,18 +117,18 @@ def test_concurrent_spawns_get_their_own_workers(module_zygote):
 def test_fork_of_the_broker_has_its_own_zygote():
     script = f"""
         import os, sys, time
-        from muniment.sandbox.fence.pool import Zygote, import_directories, shared_zygote
-        from muniment.kernel.cancel import Patience
-        soon = lambda: Patience(time.monotonic() + 20)
-        zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
-        shared = shared_zygote()
-        echo = lambda worker: worker.request({{"do": "echo", "say": 1}}, max_body=0, patience=soon())
+        from muniment.sandbox.fence.pool import Zygote, find_import_directories, get_shared_zygote
+        from muniment.kernel.cancel import Deadline
+        soon = lambda: Deadline(time.monotonic() + 20)
+        zygote = Zygote("probe_service:serve", directories=[*find_import_directories(), {SERVICES!r}])
+        shared = get_shared_zygote()
+        echo = lambda worker: worker.request({{"do": "echo", "say": 1}}, max_body=0, deadline=soon())
         worker = zygote.spawn_worker({{}}, soon())
         parents = zygote.pid
         zygote._lock.acquire()  # as another thread might at the moment of the fork
         child = os.fork()
         if child == 0:
-            assert zygote.pid is None and shared_zygote() is shared
+            assert zygote.pid is None and get_shared_zygote() is shared
             with zygote.spawn_worker({{}}, soon()) as own:
                 assert echo(own)[0] == {{"said": 1}}
                 assert zygote.pid not in (None, parents)
@@ -146,10 +146,10 @@ def test_zygote_does_not_outlive_its_broker_even_if_it_hangs():
     script = """
         import os, signal
         from muniment.sandbox.fence import pool
-        pool.LEAVE_SECONDS = 0.05
-        pool.shared_zygote().start()
-        os.kill(pool.shared_zygote().pid, signal.SIGSTOP)
-        print(pool.shared_zygote().pid)
+        pool.EXIT_SECONDS = 0.05
+        pool.get_shared_zygote().start()
+        os.kill(pool.get_shared_zygote().pid, signal.SIGSTOP)
+        print(pool.get_shared_zygote().pid)
     """
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
     pid = int(subprocess.run(command, check=True, timeout=50, capture_output=True).stdout)

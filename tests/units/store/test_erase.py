@@ -337,19 +337,19 @@ def test_deleted_text_is_scrubbed_from_pages_log_and_catalog(store_bench):
 
 
 MODULE_STEPS = (
-    "recover_all",
-    "_remove",
-    "_search",
-    "drop",
+    "recover_roots",
+    "_remove_files",
+    "_find_traces",
+    "delete_traces",
     "scrub",
-    "remove_emptied",
-    "rebuild",
+    "remove_empty_directories",
+    "rebuild_index",
     "EraseResult",
 )
 STEPS = {
-    "drain": Database,
+    "truncate_log": Database,
     "remove_copies": State,
-    "renew_catalog": State,
+    "recreate_catalog": State,
     **dict.fromkeys(MODULE_STEPS, module),
 }
 

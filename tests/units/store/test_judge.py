@@ -77,9 +77,10 @@ ESCAPES = {
 def test_escaping_path_or_claim_is_always_an_escape(store_bench):
     for (path, via), clean in product(ESCAPES.items(), (False, True)):
         assert (
-            expect_error(store_bench, errors.PathEscape, propose_new(path), settle_names=clean).via is via
+            expect_error(store_bench, errors.PathEscape, propose_new(path), should_resolve_names=clean).via
+            is via
         ), path
-        claimed = {"claims": [Claim(path, None)], "settle_names": clean}
+        claimed = {"claims": [Claim(path, None)], "should_resolve_names": clean}
         assert expect_error(store_bench, errors.PathEscape, propose_new("user/n.md"), **claimed).via is via, (
             path
         )

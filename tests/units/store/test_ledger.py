@@ -316,7 +316,7 @@ def test_edited_event_row_makes_the_ledger_unavailable(state):
 
 
 def test_commit_event_is_written_once_with_its_changed_roots(store_bench):
-    def read_events():
+    def list_events():
         return [
             event
             for event in read_events(store_bench.state.ledger, 0, 1_000)
@@ -330,17 +330,17 @@ def test_commit_event_is_written_once_with_its_changed_roots(store_bench):
     )
     with patch("muniment.store.ledger.audit.append", full):  # After the event, in one transaction.
         catch_error(ManagedMemoryUnavailable, store_bench.commit, *changes, run=task)
-    assert read_events() == []
+    assert list_events() == []
     for _ in range(2):
         store_bench.commit(*changes, run=task)
-    (event,) = read_events()
+    (event,) = list_events()
     keys = {scope: get_root_key(store_bench.state, root) for scope, root in store_bench.roots.items()}
     assert (event.number, event.task, event.roots) == (1, "task-1", tuple(sorted(keys.values())))
     assert (event.workspace, event.token, event.client) == (None, None, None)
     assert event.data == {"source": "workspace_memory_remember"}
     assert store_bench.state.ledger.rows("SELECT done FROM change_set") == [(event.at,)]
     store_bench.commit(propose_new("user/z.md"), run=make_run("task-2"))
-    assert [event.roots for event in read_events()[1:]] == [(keys["user"],)]
+    assert [event.roots for event in list_events()[1:]] == [(keys["user"],)]
 
 
 def test_numbers_continue_after_deleting_all_events_and_a_scrub(state, open_state):

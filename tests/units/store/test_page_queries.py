@@ -18,7 +18,7 @@ from muniment.store.ledger import count_by_day, get_root_key, read_content_befor
 from muniment.store.review import MAX_DIFF_LINES, format_difference
 from muniment.store.upkeep import open_view
 
-place = contexts.context
+context = contexts.context
 PATH = "user/a.md"
 
 

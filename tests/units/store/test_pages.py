@@ -176,12 +176,12 @@ def test_one_change_writes_its_page_its_links_and_memory_md(empty_pages):
     changes = [
         (empty_pages.add_entry, "", whole),
         (empty_pages.add_entry, "another line", [page]),
-        (empty_pages.drop, None, whole),
+        (empty_pages.remove_entry, None, whole),
     ]
     for change, line, written in changes:
         change("topic 7/new.md", *([] if line is None else [line]))
         assert sorted(empty_pages.update_index()) == written
-        assert empty_pages.files() == build_expected(empty_pages.lines)
+        assert empty_pages.read_files() == build_expected(empty_pages.lines)
     assert empty_pages.update_index() == []
 
 
@@ -199,7 +199,7 @@ def test_newest_owner_facts_are_in_the_first_lines(empty_pages, entries):
             empty_pages.add_entry(f"z/mine-{at}.md", "d" * 60, "owner", f"2027-01-01T10:00:{at:02}Z")
             empty_pages.add_entry(f"a/theirs-{at}.md", "d" * 60, "agent", f"2028-01-01T10:00:{at:02}Z")
     empty_pages.update_index()
-    assert empty_pages.files() == build_expected(empty_pages.lines, weights=empty_pages.weights)
+    assert empty_pages.read_files() == build_expected(empty_pages.lines, weights=empty_pages.weights)
     data = (empty_pages.top / "MEMORY.md").read_bytes()
     assert (data.count(b"\n") <= 200, len(data) <= 25_000) == (True, True)
     targets = list_targets(data)
@@ -215,7 +215,7 @@ def test_page_above_a_limit_is_split_by_the_next_digit(empty_pages):
     for entries, parts in ((196, 1), (197, 16)):
         fill_index(empty_pages, [f"t/{at}.md" for at in range(entries)] + [f"u/{at}.md" for at in range(100)])
         assert (
-            len([rel for rel in empty_pages.files() if rel.startswith(f"index/{digest_of('t')[:12]}")])
+            len([rel for rel in empty_pages.read_files() if rel.startswith(f"index/{digest_of('t')[:12]}")])
             == parts
         )
 
@@ -493,12 +493,12 @@ def pages(entries_only):
 def update_index(pages):
     """Update an index and return its notes."""
     plan = pages.make_plan()
-    pages.carry_out(plan)
+    pages.apply_plan(plan)
     return plan.notes
 
 
 def read_index_files(pages):
-    return {rel: text for rel, text in pages.files().items() if rel.startswith(("MEMORY.md", "index/"))}
+    return {rel: text for rel, text in pages.read_files().items() if rel.startswith(("MEMORY.md", "index/"))}
 
 
 def is_index_correct(pages):
@@ -507,7 +507,7 @@ def is_index_correct(pages):
 
 def drop_entries(pages, *parts):
     for rel in (rel for part in parts for rel in MANY[part]):
-        pages.drop(rel)
+        pages.remove_entry(rel)
 
 
 @pytest.mark.parametrize("text", [b"my notes\n", b"\xff\0", b"# Memory index: t\n\n- [A](http://a)\n"])
@@ -522,7 +522,7 @@ def test_foreign_file_at_the_name_of_a_page_is_saved(entries_only, text):
     assert (entries_only.top / "memory-before-muniment-2.md").read_bytes() == text
     assert (entries_only.top / "memory-before-muniment.md").read_bytes() == b"theirs"
     assert is_index_correct(entries_only)
-    assert not entries_only.plan(whole=True).saved
+    assert not entries_only.make_plan(compare_all=True).saved
 
 
 def test_edited_page_is_saved_if_rewritten_and_kept_if_unused(pages):
@@ -530,9 +530,9 @@ def test_edited_page_is_saved_if_rewritten_and_kept_if_unused(pages):
     for name in ("", "-2"):
         edited = page.read_text() + "call Bob\n"
         page.write_text(edited)
-        pages.put("u/0.md", f"changed{name}")
+        pages.add_entry("u/0.md", f"changed{name}")
         assert update_index(pages) == ()
-        pages.put("t/0.md", f"changed{name}")
+        pages.add_entry("t/0.md", f"changed{name}")
         assert update_index(pages) == (make_saved_note(name, PAGE),)
         assert (pages.top / f"memory-before-muniment{name}.md").read_text() == edited
         assert is_index_correct(pages)
@@ -545,27 +545,27 @@ def test_edited_page_is_saved_if_rewritten_and_kept_if_unused(pages):
     page.symlink_to(pages.top.parent / "outside.md")
     assert update_index(pages) == ()
     assert page.is_symlink()
-    assert (pages.verify().notes, pages.verify().problems) == ((LEFT,), ())
+    assert (pages.verify_index().notes, pages.verify_index().problems) == ((LEFT,), ())
 
 
 def test_unknown_pages_are_removed_if_they_have_no_own_text(pages):
     whole, lines = (pages.top / OTHER).read_text(), (pages.top / PAGE).read_text().split("\n")
     drop_entries(pages, slice(99))
-    assert f"user/{PAGE} is not part of the index any more; {REBUILD}" in pages.verify().problems
+    assert f"user/{PAGE} is not part of the index any more; {REBUILD}" in pages.verify_index().problems
     drop_entries(pages, slice(100, 199))
-    pages.index()
+    pages.update_index()
     remaining = "\n".join(line for line in lines if "/t/" not in line or "99" in line)
     foreign = dict.fromkeys(("index/0123456789ab.md", "index/notes.md"), "mine")
     for rel, text in {PAGE: remaining, OTHER: whole, "index/.hidden": "mine", **foreign}.items():
         (pages.top / rel).write_text(text)
     (pages.top / "index" / "sub").mkdir()
-    pages.forget()
+    pages.clear_derived()
     pages.known_contents.clear()  # The ledger does not know removed entries, either.
     assert update_index(pages) == ()
     names = sorted([*foreign, OTHER])
     assert sorted(read_index_files(pages)) == ["MEMORY.md", "index/.hidden", *names]
     left = [f"user/{name} is not a file of the index; it is not changed" for name in (*names, "index/sub")]
-    assert pages.verify().notes == tuple(left)
+    assert pages.verify_index().notes == tuple(left)
 
 
 @pytest.fixture
@@ -591,8 +591,8 @@ def test_unreadable_page_of_forgotten_entries_is_removed_later(pages, unreadable
     drop_entries(pages, slice(99), slice(100, 199))
     pages.known_contents.clear()
     unreadable.add(PAGE)
-    plan = pages.make_plan(whole=whole)
-    pages.carry_out(plan)
+    plan = pages.make_plan(compare_all=whole)
+    pages.apply_plan(plan)
     assert plan.notes == (f"user/{PAGE} cannot be removed: no",)
     assert (pages.top / PAGE).exists()
     unreadable.clear()
@@ -603,12 +603,12 @@ def test_unreadable_page_of_forgotten_entries_is_removed_later(pages, unreadable
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_unreadable_page_is_not_saved_as_an_entry_later(pages, unreadable, whole):
-    pages.put("t/0.md", "words of an entry")
-    pages.index()
-    pages.put("t/0.md", "other words")
+    pages.add_entry("t/0.md", "words of an entry")
+    pages.update_index()
+    pages.add_entry("t/0.md", "other words")
     pages.known_contents.clear()
     unreadable.add(PAGE)
-    pages.carry_out(pages.make_plan(whole=whole))
+    pages.apply_plan(pages.make_plan(compare_all=whole))
     unreadable.clear()
     assert update_index(pages) == ()
     assert not (pages.top / "memory-before-muniment.md").exists()
@@ -617,12 +617,12 @@ def test_unreadable_page_is_not_saved_as_an_entry_later(pages, unreadable, whole
 
 def test_index_folder_that_cannot_be_listed_is_reported(pages, unreadable):
     unreadable.add("index")
-    assert pages.verify().problems == ("user/index cannot be listed: no",)
+    assert pages.verify_index().problems == ("user/index cannot be listed: no",)
 
 
 def test_removed_or_linked_pages_are_written_again(pages):
     (pages.top / "index").rename(pages.top.parent / "elsewhere")
-    pages.put("t/new.md")
+    pages.add_entry("t/new.md")
     assert update_index(pages) == ()
     assert is_index_correct(pages)
     outside = pages.top.parent / "outside.md"
@@ -630,8 +630,8 @@ def test_removed_or_linked_pages_are_written_again(pages):
     for rel, link in ((PAGE, os.symlink), (OTHER, os.link)):
         (pages.top / rel).unlink()
         link(outside, pages.top / rel)
-        pages.put(f"{'t' if rel == PAGE else 'u'}/another.md")
-    assert f"user/{PAGE} is a link; {REBUILD}" in pages.verify().problems
+        pages.add_entry(f"{'t' if rel == PAGE else 'u'}/another.md")
+    assert f"user/{PAGE} is a link; {REBUILD}" in pages.verify_index().problems
     assert {*update_index(pages)} == {LINK.replace("MEMORY.md", rel) for rel in (PAGE, OTHER)}
     assert outside.read_text() == "secret\n"
     assert not (pages.top / PAGE).is_symlink()
@@ -659,7 +659,7 @@ def test_memory_md_counts_the_rest_without_a_page_directory(entries_only, monkey
     assert list(outside.iterdir()) == []
     assert entries_only.verify_index().problems == (note,)
     monkeypatch.undo()
-    entries_only.put("t/new.md")
+    entries_only.add_entry("t/new.md")
     at.rename(entries_only.top.parent / "away")
     assert update_index(entries_only) == ()
     assert is_index_correct(entries_only)

@@ -725,7 +725,7 @@ ROOT = "root"
 """The scope of the only root of a worker in a trial."""
 
 
-def prepare() -> None:
+def warm() -> None:
     """Compute the values that the fence makes unreadable."""
     _locate_initial_stack()
 

@@ -10,11 +10,11 @@ import ctypes
 import errno
 import os
 
-from muniment.lab.attempts.attempt import prepare, serve_attempt
+from muniment.lab.attempts.attempt import serve_attempt, warm
 from muniment.names import FenceLayer
 from muniment.sandbox.fence import layers
 
-__all__ = ["prepare"]
+__all__ = ["warm"]
 
 PR_SET_DUMPABLE = 4
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -144,7 +144,7 @@ def test_missing_server_call_is_inexpressible(open_adapter, monkeypatch):
         catch_error(UnsupportedCall, subject.call, tool, arguments, match=reason)
         if mode == "fair":
             assert subject.call("read_file", {"path": 3}).verdict == "error"
-            monkeypatch.setattr(subject._server, "ask", refuse)
+            monkeypatch.setattr(subject._server, "request", refuse)
             assert subject.call("read_file", {"path": "user/a.md"}).text == "bad arguments"
         assert subject.close() == ""
 
