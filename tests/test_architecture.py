@@ -293,7 +293,14 @@ MAY_OPEN = {
     "server.page.pages": {"files('muniment.server.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs after a confirmation, and their backups.
     "integrations.coding_tools.files": {
-        *("open_descriptor", "write_atomically", "directory.glob", "path.unlink", "each.mkdir", "Path(each.path).rmdir"),
+        *(
+            "open_descriptor",
+            "write_atomically",
+            "directory.glob",
+            "path.unlink",
+            "each.mkdir",
+            "Path(each.path).rmdir",
+        ),
         *("file.path.unlink", "self.original_path.unlink"),
     },
     "fleet.address": {"path.open"},  # a file with the database URL, named by the operator
@@ -322,7 +329,14 @@ MAY_OPEN = {
     # The library, and a new file named by the user.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
     # Import sources named by the user, without following links; archives are read in place.
-    "transfer.sources": {"open_descriptor", "os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
+    "transfer.sources": {
+        "open_descriptor",
+        "os.open",
+        "os.fdopen",
+        "os.listdir",
+        "archive.open",
+        "tarfile.open",
+    },
     "operations.exporting": {"tarfile.open"},  # over a file that is open
     # New files named by the user.
     "cli.moving": {
@@ -331,8 +345,22 @@ MAY_OPEN = {
     },
     # The whole home, read under the locks of its roots, or restored next to a missing one.
     "transfer.backup": {
-        *("open_descriptor", "os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
-        *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "created.unlink", "path.unlink"),
+        *(
+            "open_descriptor",
+            "os.open",
+            "os.fdopen",
+            "os.listdir",
+            "tarfile.open",
+            "shutil.rmtree",
+            "home.iterdir",
+        ),
+        *(
+            "(home / 'projects').glob",
+            "directory.iterdir",
+            "restored.iterdir",
+            "created.unlink",
+            "path.unlink",
+        ),
         *("staging.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
         "shutil.disk_usage",
     },

@@ -63,7 +63,9 @@ class Hidden:
         if trust != "workspace":  # Workspace trust does not use facts of agents.
             requests += [("remember", {"content": make_fact(each), "scope": "user"}) for each in FATES]
         requests.append(("remember", {"content": f"The {trust} lamp of the user stands on the {ABOUT}"}))
-        return [self.daemon.run_task(kind, body, token=self.tokens[trust])["taskId"] for kind, body in requests]
+        return [
+            self.daemon.run_task(kind, body, token=self.tokens[trust])["taskId"] for kind, body in requests
+        ]
 
     def _file(self, fate):
         return self.daemon.home / self.paths[fate]

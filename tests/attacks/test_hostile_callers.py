@@ -73,7 +73,11 @@ deny = [
 
 def make_facts():
     return Mock(
-        **{"find_aliases.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
+        **{
+            "find_aliases.return_value": frozenset(),
+            "usage.return_value": (0, 0),
+            "is_index.return_value": True,
+        }
     )
 
 

@@ -391,7 +391,9 @@ def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(cli, monkeypatch)
             ),
         )
         odd = (SimpleNamespace(path="c", reason=text),)
-        fake_view = Mock(entries=Mock(return_value=entries), list_odd_names=Mock(return_value=odd), is_complete=False)
+        fake_view = Mock(
+            entries=Mock(return_value=entries), list_odd_names=Mock(return_value=odd), is_complete=False
+        )
         monkeypatch.setattr(visibility, "open_view", Mock(return_value=fake_view))
         monkeypatch.setattr(owner, "open_view", Mock(return_value=fake_view))
         monkeypatch.setattr(owner, "verify_root_index", Mock(return_value=IndexCheck((text,), (text,))))

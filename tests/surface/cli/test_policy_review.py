@@ -53,7 +53,10 @@ def test_lint_names_parent_file_and_line(write_own_policy, policy, home, tmp_pat
 
 
 def test_lint_json_groups_findings_by_policy(write_own_policy, policy, home, tmp_path):
-    good, path = write_policy(tmp_path / "good.toml", body=SCOPES + TESTED), write_own_policy("[limits]\nturns = 9\n")
+    good, path = (
+        write_policy(tmp_path / "good.toml", body=SCOPES + TESTED),
+        write_own_policy("[limits]\nturns = 9\n"),
+    )
     found = policy.run_for_document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
@@ -99,7 +102,9 @@ def test_explain_prints_decision_rule_and_reason(write_own_policy, policy, tmp_p
     assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
     mother = write_policy(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
-    lines = policy.run_for_lines("explain", write_own_policy(READ, extends=["./mother.toml"]), "read", "user/x")
+    lines = policy.run_for_lines(
+        "explain", write_own_policy(READ, extends=["./mother.toml"]), "read", "user/x"
+    )
     assert denies.format("matches 'x'", mother) in lines
 
 
@@ -162,7 +167,9 @@ def test_policy_test_detects_failures_and_unnoticed_mutants(write_own_policy, po
     assert suggestion.split()[0] == "[[test]]"
     write_own_policy(READ + SECRET + suggestion)
     assert policy("test", path).exit_code == 0
-    write_own_policy(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
+    write_own_policy(
+        READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow")
+    )
     assert policy.run_for_lines("test", path, code=1) == [
         f"{path}:11: test 1 expects deny, the policy returns allow: every layer grants it",
         f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",

@@ -134,7 +134,9 @@ def test_cancelled_call_cancels_its_task(tmp_path, session):
 
 def test_task_that_ends_before_event_check_is_answered():
     """Test internals, because over HTTP this race occurs only once in several hundred calls."""
-    running, finished = (SimpleNamespace(id="remember-1", is_finished=is_finished) for is_finished in (False, True))
+    running, finished = (
+        SimpleNamespace(id="remember-1", is_finished=is_finished) for is_finished in (False, True)
+    )
     states, events = iter([running, finished]), iter([[SimpleNamespace(task="remember-1", data={})], []])
 
     async def wait_for_change(_seconds):

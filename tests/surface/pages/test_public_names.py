@@ -67,7 +67,9 @@ def test_a_documented_name_is_public(name):
     assert is_public(name)
 
 
-@pytest.mark.parametrize("name", ["muniment.api.Memory", "muniment.kernel.apply.apply_changes", "muniment.Place"])
+@pytest.mark.parametrize(
+    "name", ["muniment.api.Memory", "muniment.kernel.apply.apply_changes", "muniment.Place"]
+)
 def test_an_undocumented_name_is_private(name):
     assert not is_public(name)
 
