@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from muniment.testing.conformance import CaseOutcome, judge_outcome, select_cases
-from muniment.testing.corpus import CallResult, Case, CommitResult, Stage, UnsupportedCall, load_corpus
+from muniment.testing.corpus import CallResult, Case, CommitOutcome, Stage, UnsupportedCall, load_corpus
 from muniment.testing.corpus.driver import drive
 from muniment.testing.corpus.running import run_driver
 
@@ -46,9 +46,9 @@ class MyTool:
         except (OSError, ValueError) as error:
             return CallResult("error", "not_found", type(error).__name__, "")
 
-    def commit(self) -> CommitResult:
+    def commit(self) -> CommitOutcome:
         """Do nothing: the tool writes at once."""
-        return CommitResult(None, "")
+        return CommitOutcome(None, "")
 
     def close(self) -> str:
         """Do nothing: no process and no log."""

@@ -7,7 +7,7 @@ import pytest
 
 from kit.corpus.naive import NaiveTools, RealpathTools
 from kit.memories import write_file
-from muniment.testing.corpus import CallResult, CommitResult, Stage, load_corpus, run_case
+from muniment.testing.corpus import CallResult, CommitOutcome, Stage, load_corpus, run_case
 from muniment.testing.corpus.judging import CHECKS, Effect, list_tree_changes, run_check
 
 CORPUS = load_corpus()
@@ -131,9 +131,9 @@ LIARS = [
     (make_subject_class(code="refused"), "code 'refused' does not belong"),
     (make_subject_class(verdict="error", code="refused"), "code 'refused' does not belong"),
     (make_subject_class(verdict="error", code="not_found"), "verdict error"),
-    (make_subject_class(commit=lambda _: CommitResult("store_conflict", "")), "the commit failed"),
+    (make_subject_class(commit=lambda _: CommitOutcome("store_conflict", "")), "the commit failed"),
     (
-        make_subject_class(commit=lambda stage: CommitResult(None, stage.canary)),
+        make_subject_class(commit=lambda stage: CommitOutcome(None, stage.canary)),
         "the canary is in the commit",
     ),
     (make_subject_class(log=f"debug: {CORPUS.canary}"), "the canary is in the log"),

@@ -20,7 +20,7 @@ from muniment.operations.listing import show_entry
 from muniment.settings import Settings
 from muniment.testing.corpus import (
     CallResult,
-    CommitResult,
+    CommitOutcome,
     FailureKind,
     UnsupportedCall,
     load_corpus,
@@ -98,7 +98,7 @@ class Server:
         return CallResult("allow", None, found.contents[0].text, "")
 
     def commit(self):
-        return CommitResult(None, "")
+        return CommitOutcome(None, "")
 
     def close(self):
         self._opened.close()

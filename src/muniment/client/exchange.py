@@ -19,7 +19,7 @@ from muniment.errors import RETRYABLE_STATUSES
 #
 # One request, its response, and its retries; without I/O.
 #
-# A plan is a generator that yields each `Attempt`, receives its outcome, and returns the result. The two
+# A plan is a generator that yields each `ServerAttempt`, receives its outcome, and returns the result. The two
 # shells execute tries, one with threads, one with asyncio, and make no decisions.
 #
 # X1 A request that may have arrived is repeated only if that is safe: a GET, a DELETE, a POST that recalls,
@@ -100,7 +100,7 @@ class NoResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ServerAttempt:
     """The next step of a shell: wait, find the daemon, send the request.
 
     Attributes:
@@ -118,7 +118,7 @@ class Attempt:
 Outcome = HttpResponse | NoResponse
 S = TypeVar("S")
 T = TypeVar("T")
-Plan = Generator[Attempt, Outcome, T]
+Plan = Generator[ServerAttempt, Outcome, T]
 
 
 def exchange(
@@ -142,7 +142,7 @@ def exchange(
     while True:
         remaining = deadline - clock() - pause
         seconds = max(min(remaining, ATTEMPT_SECONDS + request.long_poll), GRACE_SECONDS)
-        outcome = yield Attempt(request, seconds, pause, should_rediscover)
+        outcome = yield ServerAttempt(request, seconds, pause, should_rediscover)
         if isinstance(outcome, HttpResponse) and outcome.status not in RETRYABLE_STATUSES:
             return check_response(outcome, request.workspace)
         remaining = deadline - clock()

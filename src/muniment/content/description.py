@@ -81,7 +81,7 @@ def _load_tables() -> _Tables:
     )
 
 
-class _Word(NamedTuple):
+class _NameWord(NamedTuple):
     """A word of a text, folded, and whether it is written with a capital."""
 
     text: str
@@ -188,12 +188,12 @@ class DescribedWords:
         return unit in text.words or any(_are_near(unit, word) for word in text.words)
 
 
-def _split_text(text: str) -> Iterator[_Word]:
+def _split_text(text: str) -> Iterator[_NameWord]:
     """Yield the words of a text in order, without English endings after an apostrophe."""
     for found in _WORD.finditer(normalise("NFC", text)):
         written = _CLITIC.sub("", found[0])
         for number, word in enumerate(split_words(written)):
-            yield _Word(word, number == 0 and written[0].isupper())
+            yield _NameWord(word, number == 0 and written[0].isupper())
 
 
 def _find_function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:

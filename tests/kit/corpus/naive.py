@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from muniment.testing.corpus import CallResult, CommitResult
+from muniment.testing.corpus import CallResult, CommitOutcome
 from muniment.testing.corpus.stage import ROOTS
 
 MAX_LINK_CHECKS = 2_000
@@ -42,7 +42,7 @@ class NaiveTools:
                 self._format_index_line(root, path) for path in root.rglob("*.md") if path.name != "MEMORY.md"
             ]
             (root / "MEMORY.md").write_text("".join(["# Memory\n\n", *lines]))
-        return CommitResult(None, "")
+        return CommitOutcome(None, "")
 
     def close(self):
         return ""

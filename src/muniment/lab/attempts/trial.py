@@ -177,8 +177,8 @@ DENIALS: Final = frozenset({"EACCES", "EPERM", "SIGSYS", "EAGAIN", "EFBIG", "EMF
 class Verdict(StrEnum):
     """The meaning of an outcome."""
 
-    STOPPED = "stopped"
-    NOT_STOPPED = "not stopped"
+    STOPPED = "held"
+    NOT_STOPPED = "not held"
     """It succeeded although an active layer should stop it."""
     OPEN = "open"
     """It succeeded, and no active layer is known to stop it."""

@@ -31,7 +31,7 @@ from muniment.testing.corpus import (
     CallResult,
     Case,
     CaseOutcome,
-    CommitResult,
+    CommitOutcome,
     Failure,
     FailureKind,
     Stage,
@@ -357,9 +357,9 @@ class _DirectWriter:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def commit(self) -> CommitResult:
+    def commit(self) -> CommitOutcome:
         """Do nothing: the tool writes at once."""
-        return CommitResult(None, "")
+        return CommitOutcome(None, "")
 
     def close(self) -> str:
         """Return the output of this process on its standard streams."""

@@ -29,7 +29,7 @@ from muniment.testing.corpus.stage import (
     ROOTS,
     CallResult,
     Case,
-    CommitResult,
+    CommitOutcome,
     Failure,
     FailureKind,
     OpenSubject,
@@ -326,7 +326,7 @@ class CaseRun:
 
     first: list[CompletedCall] = field(default_factory=list)
     calls: list[CompletedCall] = field(default_factory=list)
-    commits: list[CommitResult] = field(default_factory=list)
+    commits: list[CommitOutcome] = field(default_factory=list)
     log: str = ""
     seconds: float = 0.0
     exchanges: int | None = None

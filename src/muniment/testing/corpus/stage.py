@@ -354,7 +354,7 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitResult:
+class CommitOutcome:
     """The result of a commit.
 
     Attributes:
@@ -391,7 +391,7 @@ class Subject(Protocol):
         """
         ...
 
-    def commit(self) -> CommitResult:
+    def commit(self) -> CommitOutcome:
         """Commit the proposed changes."""
         ...
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from muniment.errors import MunimentError
 from muniment.sandbox.sandbox import Sandbox
-from muniment.testing.corpus.stage import ROOTS, CallResult, Case, CommitResult, Stage
+from muniment.testing.corpus.stage import ROOTS, CallResult, Case, CommitOutcome, Stage
 
 # -- json lines --------------------------------------------------------------------------------------
 #
@@ -79,14 +79,14 @@ class JsonLinesSubject:
             raise ValueError(f"invalid response {line[:200]!r}: expected verdict, code and text")
         return CallResult(response["verdict"], response["code"], response["text"], line)
 
-    def commit(self) -> CommitResult:
+    def commit(self) -> CommitOutcome:
         """Close the input and return the result of the process; its log ends with the code in brackets."""
         output, _ = self._process.communicate()
         if self._process.returncode == 0:
-            return CommitResult(None, output)
+            return CommitOutcome(None, output)
         error = self._log.read_text(errors="replace")
         code = re.search(r"\[([a-z_]+)\]\s*\Z", error)
-        return CommitResult(code[1] if code else f"exit {self._process.returncode}", output + error)
+        return CommitOutcome(code[1] if code else f"exit {self._process.returncode}", output + error)
 
     def close(self) -> str:
         """Kill the process if it still runs; return its output on standard error."""
@@ -193,15 +193,15 @@ class SandboxSubject:
         outcome = self.sandbox.call(tool, arguments)
         return CallResult(outcome.verdict, outcome.code, outcome.text, outcome)
 
-    def commit(self) -> CommitResult:
+    def commit(self) -> CommitOutcome:
         """Fetch the change set and commit it."""
         output: list[object] = []
         try:
             output.append(self.sandbox.changes())
             output.append(self.sandbox.commit())
         except MunimentError as error:
-            return CommitResult(error.code, (*output, error))
-        return CommitResult(None, output)
+            return CommitOutcome(error.code, (*output, error))
+        return CommitOutcome(None, output)
 
     def close(self) -> str:
         """Stop the worker; return the output of this process on its standard streams."""
