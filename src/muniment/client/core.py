@@ -24,12 +24,12 @@ from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
     OK,
-    Attempt,
     FrameParser,
     HttpRequest,
     HttpResponse,
     NoResponse,
     Plan,
+    ServerAttempt,
     check_response,
     decode_json,
     exchange,
@@ -772,10 +772,10 @@ class Follower:
         self._away_since: float | None = None
         self._secret, self._workspace = "", core.build_follow_request("").workspace
 
-    def build_attempt(self) -> Attempt:
+    def build_attempt(self) -> ServerAttempt:
         """Return the next connection attempt."""
         self._frames = FrameParser(self._frames.last_id)
-        return Attempt(
+        return ServerAttempt(
             self._core.build_follow_request(self._frames.last_id),
             QUIET_SECONDS,
             self._pause,

@@ -41,12 +41,12 @@ from muniment.client.discovery import DaemonAddress, Locator
 from muniment.client.errors import BadAnswer, build_closed_error
 from muniment.client.exchange import (
     OK,
-    Attempt,
     HttpRequest,
     HttpResponse,
     NoResponse,
     Outcome,
     Plan,
+    ServerAttempt,
     decode_json,
 )
 from muniment.client.results import Event
@@ -573,7 +573,7 @@ class AsyncShell:
             finally:
                 self._limits.discard(limit)
 
-    async def _run_attempt(self, step: Attempt) -> Outcome:
+    async def _run_attempt(self, step: ServerAttempt) -> Outcome:
         opened = await self._open(step)
         if isinstance(opened, NoResponse):
             return opened
@@ -590,7 +590,7 @@ class AsyncShell:
         except TimeoutError:
             return NoResponse("it took too long", may_have_arrived=True)
 
-    async def _stream(self, step: Attempt, following: Follower) -> AsyncGenerator[Event | NoResponse]:
+    async def _stream(self, step: ServerAttempt, following: Follower) -> AsyncGenerator[Event | NoResponse]:
         """Yield the events of one connection, and the reason for its end; no reason if no stream began."""
         opened = await self._open(step)
         if isinstance(opened, NoResponse):
@@ -617,7 +617,9 @@ class AsyncShell:
         except TimeoutError:
             yield NoResponse("it took too long", may_have_arrived=False)
 
-    async def _open(self, step: Attempt) -> tuple[DaemonAddress, httpx2.AsyncHTTPTransport] | NoResponse:
+    async def _open(
+        self, step: ServerAttempt
+    ) -> tuple[DaemonAddress, httpx2.AsyncHTTPTransport] | NoResponse:
         opened = self._connections.open(should_rediscover=step.should_rediscover)
         await self._close_retired()
         return opened
@@ -681,7 +683,7 @@ class ThreadShell:
         self._closing.set()
         self._close_retired()
 
-    def _run_attempt(self, step: Attempt) -> Outcome:
+    def _run_attempt(self, step: ServerAttempt) -> Outcome:
         opened = self._open(step)
         if isinstance(opened, NoResponse):
             return opened
@@ -696,7 +698,7 @@ class ThreadShell:
         except httpx2.TransportError as error:
             return describe_loss(error)
 
-    def _stream(self, step: Attempt, following: Follower) -> Generator[Event, None, NoResponse | None]:
+    def _stream(self, step: ServerAttempt, following: Follower) -> Generator[Event, None, NoResponse | None]:
         """Yield the events of one connection until it ends; return None if no stream began."""
         opened = self._open(step)
         if isinstance(opened, NoResponse):
@@ -719,7 +721,7 @@ class ThreadShell:
             return describe_loss(error)
         return NoResponse("the stream ended", may_have_arrived=False)
 
-    def _open(self, step: Attempt) -> tuple[DaemonAddress, ThreadTransport] | NoResponse:
+    def _open(self, step: ServerAttempt) -> tuple[DaemonAddress, ThreadTransport] | NoResponse:
         opened = self._connections.open(should_rediscover=step.should_rediscover)
         self._close_retired()
         return opened
