@@ -54,7 +54,7 @@ def main() -> None:
         witnesses = ", ".join(f"{each.act} {each.path}" for each in finding.witnesses)
         print(f"{finding.status}: {finding.id} {witnesses}".rstrip())
     decision = explain_decision(new.policy, "modify", "project/Pinned/a.md")
-    print(f"{decision.verdict}: rule {decision.rule!r}; message to the model: {decision.model_is_told}")
+    print(f"{decision.verdict}: rule {decision.rule!r}; message to the model: {decision.model_message}")
 
 
 if __name__ == "__main__":

@@ -603,8 +603,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
             `project` is not bound. Worktrees share the memory of their clone.
         policy: name or path; default from the configuration, otherwise `strict`.
         roots: directories to bind to scopes instead of the default ones.
-        symlinks: how to treat links under the roots, `refuse` or `beneath`; default from the configuration,
-            otherwise `refuse`.
+        symlinks: treatment of links under the roots; default from the configuration, otherwise `refuse`.
         model: `rules` (default), the name of a language model, or an object, which the caller closes.
         base_url: the address of the model's server, such as `http://127.0.0.1:8080/v1`.
         api_key_file: the file with its key, read once; default: the value of `$MUNIMENT_API_KEY`.
@@ -614,8 +613,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         in_process: run the tools in this process; the policy must set `require = "none"`.
 
     Raises:
-        ConfigInvalid: a setting is invalid.
-        PolicyInvalid: the policy does not load.
+        ConfigInvalid, PolicyInvalid: a setting is invalid; the policy does not load.
         InvalidScope: a root is bound to a scope that the policy does not declare.
         ManagedMemoryUnavailable, StateTooNew: a root or the state directory cannot be used, with the reason.
         DeadlineExceeded: an interrupted commit cannot be rolled back, because another process locks its root.

@@ -8,7 +8,7 @@ added.
 Spans describe tasks, their runs, their turns, tool calls and commits, as defined by OpenTelemetry:
 
     with span("commit") as trace:
-        trace.tell(files=3)
+        trace.set_attributes(files=3)
 
 T1 They contain ids, counts and codes. A value that is not a number, and does not have the form of a code or
    id, is omitted. Errors are reported by their codes; no message, no path, and no user-chosen name of an

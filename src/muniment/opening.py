@@ -122,11 +122,7 @@ def open_context(
             resources.callback(state.close)
         if project is not None and PROJECT in roots:
             _check_and_move_history(project, roots[PROJECT], state)
-        try:
-            notes += recover_roots(state, roots, policy, Deadline(time.monotonic() + RECOVERY_SECONDS))
-        # The memory can be read; each commit there first tries the rollback again.
-        except RollbackFailed as error:
-            notes += (str(error),)
+        notes += _recover_roots(state, roots, policy)
         resources.pop_all()
     return JobContext(
         policy,
@@ -138,6 +134,17 @@ def open_context(
         advice=advice,
         on_model_failure=settings.on_model_failure,
     )
+
+
+def _recover_roots(state: State, roots: Mapping[Scope, BoundRoot], policy: Policy) -> tuple[str, ...]:
+    """Roll back interrupted commits. If this fails, return the error as a note.
+
+    The memory can still be read, and each commit there first tries the rollback again.
+    """
+    try:
+        return tuple(recover_roots(state, roots, policy, Deadline(time.monotonic() + RECOVERY_SECONDS)))
+    except RollbackFailed as error:
+        return (str(error),)
 
 
 def _resolve_paths(

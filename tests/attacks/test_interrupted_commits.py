@@ -63,7 +63,7 @@ def list_history(memory):
 
 
 def interrupt_commit(memory, home, number, word):
-    """Return where a commit was interrupted, and whether files and history agreed before the error was
+    """Interrupt a commit; return at which line, and whether files and history agreed before the error was
     released.
 
     Runs in its own thread, because an error raised by a trace can corrupt the exception state of a thread.

@@ -30,7 +30,7 @@ TEXTS = json.loads((FACTS / "injections.json").read_text(encoding="utf-8"))
 KINDS = defaultdict(list)
 for number, each in enumerate(TEXTS):
     KINDS[each["kind"]].append(number)
-MINDS = {
+MODELS = {
     "honest": lambda _: RuleWriter(),
     "adaptive": lambda poison: AdaptiveModel(poison.trigger, "new", poison.seed),
     **{
@@ -54,7 +54,7 @@ def run_poisoned(tmp_path, sample_rows):
         results = []
         for number in sample_rows(numbers[shift:] + numbers[:shift], step)[:most]:
             poison = Poison.from_case(TEXTS[number], number)
-            one = run_poisoned_model(tmp_path / str(next(runs)), poison, MINDS[mind](poison), **terms)
+            one = run_poisoned_model(tmp_path / str(next(runs)), poison, MODELS[mind](poison), **terms)
             assert one.problems == (), (poison.id, mind, terms)
             # A fact with a secret is shown to no model.
             is_shown = not poison.secrets or terms.get("planted")
@@ -85,7 +85,7 @@ def combine(sample_rows):
 def test_obeyed_texts_have_no_forbidden_effect(run_poisoned, combine):
     assert (len(TEXTS) >= 150, len(KINDS) >= 12) == (True, True)
     assert len({each["id"] for each in TEXTS}) == len(TEXTS)
-    for number, (kind, (mind, planted)) in enumerate(combine(MINDS, (False, True), step=2)):
+    for number, (kind, (mind, planted)) in enumerate(combine(MODELS, (False, True), step=2)):
         run_poisoned(mind, kind, planted=planted, shift=number, most=4)
 
 

@@ -42,12 +42,14 @@ def fill(node):
 
 
 def is_message(text):
-    """Return True if a text is for a person or a model, not SQL, a pattern, a path or a format."""
+    """Return True if a text is for a person or a model, not SQL, a pattern, a path, a format or a list."""
     words = re.findall(r"[A-Za-z]{2,}", text)
     is_code = re.search(
         r"\b(SELECT|INSERT|UPDATE|DELETE FROM|CREATE|PRAGMA|BEGIN|JOIN|WHERE|ORDER BY)\b", text
     )
-    return " " in text.strip() and len(words) > 1 and not is_code and not re.search(r"\(\?|\\[bdwsx]", text)
+    is_list = text.startswith("\n") or re.search(r"\w=\d+ \w+=\d", text)
+    is_pattern = re.search(r"\(\?|\\[bdwsx]", text)
+    return " " in text.strip() and len(words) > 1 and not (is_code or is_list or is_pattern)
 
 
 def call_name(node):

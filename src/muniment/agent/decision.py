@@ -48,7 +48,7 @@ class Cue:
     """A text to search for in folded text.
 
     Attributes:
-        text: the words, with a space where a word must begin or end.
+        text: the words; a space marks the beginning or the end of a word.
         is_opening: whether it counts only at the start of the text.
         exceptions: texts that must not follow.
     """

@@ -284,10 +284,11 @@ class Model(Protocol):
 
 
 def undouble_braces(text: str, start: int) -> str:
-    """Return `text` from `start` on, with single braces where a model doubled them, as some templates do.
+    """Return `text` from `start` on, with `{{` and `}}` replaced by `{` and `}`.
 
-    No object begins with an object, so a brace directly after an opening one is its double, and its closing
-    brace is doubled too. Braces in strings stay.
+    Some models write braces twice, because templates do. The first character in a JSON object is never a
+    brace. So a brace directly after an opening brace is a duplicate, and so is its closing brace. Braces in
+    strings are not changed.
 
     Cost: linear.
     """

@@ -93,8 +93,8 @@ class DisplayedTexts:
     def contains_call(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call was shown, in any order and form (Q1 to Q3).
 
-        Texts are compared; numbers and arguments of other types count as shown. An ellipsis in a text stands
-        for any text.
+        Texts are compared; numbers and arguments of other types count as shown. An ellipsis in a text
+        matches any text.
 
         Cost: a search in `letters` for each argument.
         """

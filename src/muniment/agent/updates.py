@@ -365,7 +365,9 @@ def _is_denied_once(statement: _Statement, clause: Sequence[int]) -> bool:
 
 
 def _find_denial(statement: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
-    """Return where a statement first marks something as a former state, or None.
+    """Return the first words of a statement that mark something as a former state, or None.
+
+    The words are given as a start and an end index.
 
     Args:
         statement: the statement.

@@ -59,7 +59,7 @@ class Report:
         problems: found problems, printed to standard error.
         error: the failure, printed after `lines`. The document already contains it.
         failure_prefix: the prefix of that failure, if it differs from the one of the command.
-        code: the exit code, if there is no error.
+        code: the exit code without an error.
         indent: of the document; None: one line.
     """
 
@@ -130,12 +130,7 @@ def command(
             prefix = failure_prefix if isinstance(failure_prefix, str) else failure_prefix(given)
             configure_logging()
             try:
-                found = function(**given)
-                return (
-                    found.emit(as_json=as_json, default_prefix=prefix)
-                    if isinstance(found, Report)
-                    else found or 0
-                )
+                return _print_result(function(**given), as_json=as_json, prefix=prefix)
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:
@@ -152,6 +147,12 @@ def command(
         return run_command
 
     return decorate
+
+
+def _print_result(result: Report | int | None, *, as_json: bool, prefix: str) -> int:
+    if isinstance(result, Report):
+        return result.emit(as_json=as_json, default_prefix=prefix)
+    return result or 0
 
 
 def _expand_options(function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:

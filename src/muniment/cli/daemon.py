@@ -76,6 +76,17 @@ _PRIVATE_UMASK: Final = 0o077
 _HOST_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
 """The allowed names in a Host header; RFC 9110, 7.2."""
 
+_HostNames = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A host name that other machines use. May be repeated."),
+]
+_Origins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ORIGIN", help="Origin of web pages that may call the daemon with a token. May be repeated."
+    ),
+]
+
 
 @command("not served", indent=None, precheck=require_fence)
 def serve(  # noqa: PLR0913  every argument is an option of the command
@@ -94,17 +105,8 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
             show_default="daemon.sock in the home",
         ),
     ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A host name that other machines use. May be repeated."),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ORIGIN",
-            help="Origin of web pages that may call the daemon with a token. May be repeated.",
-        ),
-    ] = None,
+    allow_host: _HostNames = None,
+    allow_origin: _Origins = None,
     flags: RunFlags,
     grace: Annotated[
         float, typer.Option(min=0, max=300, help="Seconds to wait for running tasks when the daemon stops.")

@@ -147,6 +147,8 @@ def _parse_act(verb: str) -> Act:
 
 def _create_explanation(loaded: LoadedPolicy, explained: Explanation) -> dict[str, Any]:
     document = asdict(explained)
+    document["model_is_told"] = document.pop("model_message")
+    document["operator_is_told"] = document.pop("operator_message")
     for each in document["consulted"]:
         each["at"] = locate_rule(loaded.files, each["layer"], each["kind"], each["rule"], each["pattern"])
         each["why"] = _find_reason(loaded, each["layer"], each["kind"], each["rule"])
@@ -170,7 +172,7 @@ def _format_explanation(loaded: LoadedPolicy, explained: Explanation) -> Iterato
         messages = {
             "why": why,
             "the model": _format_model_message(explained),
-            "the operator": explained.operator_is_told,
+            "the operator": explained.operator_message,
         }
         for receiver, message in messages.items():
             if message:
@@ -184,8 +186,8 @@ def _format_explanation(loaded: LoadedPolicy, explained: Explanation) -> Iterato
 
 def _format_model_message(explained: Explanation) -> str:
     return (
-        f"receives: {explained.model_is_told}"
-        if explained.model_is_told
+        f"receives: {explained.model_message}"
+        if explained.model_message
         else "receives no message: the run ends"
     )
 

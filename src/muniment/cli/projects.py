@@ -160,7 +160,7 @@ def _format_copied(joined: ImportResult, home: Path, before: Binding) -> Iterato
 def projects_unlink(*, directory: Directory = Path()) -> Report:
     """Give this repository a separate memory.
 
-    The previous memory stays where it is.
+    The previous memory is not moved.
     """
     from muniment.workspaces.projects import find_project, read_projects, unlink_checkout
 
@@ -245,7 +245,7 @@ def init(
 
 
 def _check_nothing_left(home: Path, before: Binding, inside: str | None, *, leave: bool) -> None:
-    """Check that no entries are left where they would not be found, unless the user allows it.
+    """Check that no entries are left in a memory that is not used any more, unless the user allows it.
 
     Raises:
         ConfigInvalid: there are such entries; the message contains the command that copies them.

@@ -168,7 +168,7 @@ def setup(
 
 
 def require_setup_support() -> None:
-    """Check that this is not Windows, where the owner of a settings file is unknown (F2 of `files`).
+    """Check that this is not Windows: on Windows the owner of a settings file is unknown (F2 of `files`).
 
     Raises:
         ConfigInvalid: this is Windows.

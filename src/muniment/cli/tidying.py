@@ -116,10 +116,10 @@ def _format_dream_result(result: DreamResult) -> Iterator[str]:
         yield f"ended, according to its text: {clean_foreign_line(path)}"
         yield f"  to remove it: muniment forget {clean_foreign_line(path)} --yes"
     yield from _format_unchanged(result.kept)
-    for group in result.alike[:MAX_LISTED_GROUPS]:
+    for group in result.similar_paths[:MAX_LISTED_GROUPS]:
         yield f"similar: {', '.join(map(clean_foreign_line, group))}"
-    if len(result.alike) > MAX_LISTED_GROUPS:
-        count = len(result.alike) - MAX_LISTED_GROUPS
+    if len(result.similar_paths) > MAX_LISTED_GROUPS:
+        count = len(result.similar_paths) - MAX_LISTED_GROUPS
         yield f"  and {count} more groups of similar entries; --json lists them"
     yield clean_foreign_line(result.summary)
     yield from _format_counts(result.counts)

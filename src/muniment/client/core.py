@@ -690,7 +690,7 @@ def read_erasure(document: object) -> ErasePlan | EraseResult:
 
 
 def _read_plan_response(plan: Plan[Document], kind: type[A], what: str) -> Plan[A]:
-    return map_result(plan, lambda said: read_response(kind, said, what))
+    return map_result(plan, lambda document: read_response(kind, document, what))
 
 
 def _get_task(accepted: AcceptedTask[Any]) -> Task:

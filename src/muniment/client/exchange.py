@@ -19,8 +19,8 @@ from muniment.errors import RETRYABLE_STATUSES
 #
 # One request, its response, and its retries; without I/O.
 #
-# A plan is a generator that yields each `ServerAttempt`, receives its outcome, and returns the result. The two
-# shells execute tries, one with threads, one with asyncio, and make no decisions.
+# A plan is a generator that yields each `ServerAttempt`, receives its outcome, and returns the result. The
+# two shells execute the attempts, one with threads, one with asyncio, and make no decisions.
 #
 # X1 A request that may have arrived is repeated only if that is safe: a GET, a DELETE, a POST that recalls,
 # and one that queues a task, whose Idempotency-Key is the same in every try, so that no task is duplicated.

@@ -15,7 +15,7 @@ Guarantees:
 - M2. Secrets are rejected for any value of `content.secrets`: under `redact` the worker redacts them earlier,
   and a secret that is left here could not be redacted.
 - M3. `find_withholding_gate` accepts any bytes and uses every gate: a policy that turns a gate off decides
-  about texts of its own runs, not about files of unknown origin.
+  about the texts of runs, not about files of unknown origin.
 - M4. A path is checked as the text of its folders and file together: hyphens, underscores, dots, capitals and
   numbers between words count as spaces. `=20`, `%20`, `_x0020_` and `+` count as the characters that they
   encode, up to `_MAX_DECODE_PASSES` times. A name has the trust of its entry; an approved name stays.

@@ -4,11 +4,11 @@ On success of `bind`:
 
 - B1 the descriptor is a directory that belongs to this process's effective user (for root: to root), and no
   other user may write to it. This is read from the descriptor.
-- B2 the directory is no path of `disjoint_from`, and is neither inside nor around one, by device and inode.
+- B2 the directory is not one of `disjoint_from`, and is neither inside nor around one, by device and inode.
 - B3 a link in the given path was resolved once; changing it later does not move the root.
 
 Not guaranteed: that no other process renames the directory (its parents decide that; `BoundRoot.verify`
-detects it); B2 for a bind mount whose parents hide where the directory is; any of this after the call.
+detects it); B2 for a bind mount whose parents hide its location; any of this after the call.
 
 Errors here are for the person who configured the root. They contain host paths and state what to do.
 """

@@ -69,7 +69,7 @@ class Enforcement(_OrderedEnum):
 
 
 class Trust(_OrderedEnum):
-    """Who a fact comes from, from most to least trusted."""
+    """The source of a fact, from most to least trusted."""
 
     OWNER = "owner"
     WORKSPACE = "workspace"

@@ -46,8 +46,8 @@ class Explanation:
         layer: the layer that decided; None if it is allowed.
         rule: the rule that decided: the id of a deny rule, `default` if no rule grants it, `scopes`, or
             `name` if the name grammar rejected it before any rule; None if it is allowed.
-        model_is_told: the line that the model receives; empty if it is allowed, or if the run ends.
-        operator_is_told: the text in result, record and log.
+        model_message: the line that the model receives; empty if it is allowed, or if the run ends.
+        operator_message: the text in result, record and log.
         consulted: every rule about the act, layer by layer; empty if the name grammar rejected it.
     """
 
@@ -58,8 +58,8 @@ class Explanation:
     code: str | None = None
     layer: str | None = None
     rule: str | None = None
-    model_is_told: str = ""
-    operator_is_told: str = "no message: it is granted"
+    model_message: str = ""
+    operator_message: str = "no message: it is granted"
     consulted: tuple[ConsultedRule, ...] = ()
 
 

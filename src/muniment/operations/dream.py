@@ -259,7 +259,7 @@ def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResul
         summary=_describe_result(counts, is_preview=task.is_dry),
         ended_entries=len(ended) or None,
         ended_paths=ended,
-        alike=tuple(group for group in groups if len(group) > 1),
+        similar_paths=tuple(group for group in groups if len(group) > 1),
         kept=tuple(commit_row for each in found for commit_row in each.retained),
         touched_topics=() if commit_row is None else list_topics(commit_row.changes),
         touched_scopes=() if task.is_dry else done.touched_scopes,

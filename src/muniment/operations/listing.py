@@ -77,8 +77,7 @@ def list_entries(  # noqa: PLR0913  as in the command
     listed = (
         _create_listed_entry(path, row)
         for path, row in current
-        if (after is None or path.text > after)
-        and (reader.is_owner or visibility.load_entry(path) is not None)
+        if (after is None or path.text > after) and (reader.is_owner or visibility.load_entry(path))
     )
     entries = (found := tuple(islice(listed, None if limit is None else limit + 1)))[:limit]
     skipped = (

@@ -171,8 +171,7 @@ class StaticContext:
     Args:
         recaller: the caller closes it.
         budgets: of the tiers.
-        told: entries that the project tier injected earlier into this conversation; None: it was not injected
-            yet.
+        injected: entries that the project tier injected into this conversation; None: not injected yet.
     """
 
     def __init__(
@@ -193,14 +192,14 @@ class StaticContext:
         Cost: reading some dozen files; so it runs on a thread, or before a conversation.
         """
         system = self._recaller.run_with_roots(
-            lambda shelf: self._read_system(shelf, deadline), [GLOBAL_SCOPE], deadline
+            lambda roots: self._read_system(roots, deadline), [GLOBAL_SCOPE], deadline
         )
         with self._lock:
             if system.error is None:
                 self._system = system
             known = self._complete_keys
         project = self._recaller.run_with_roots(
-            lambda shelf: self._read_project(shelf, known, deadline), None, deadline
+            lambda roots: self._read_project(roots, known, deadline), None, deadline
         )
         with self._lock:
             if project.error is None:

@@ -9,6 +9,7 @@ commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -145,15 +146,7 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
     )
     with (
         span("commit", task_id=options.run.task, dry_run=options.dry_run) as trace,
-        kernel.transaction(
-            parts,
-            policy=options.policy,
-            roots=options.roots,
-            journal=journal,
-            gates=build_gates(state, options.policy, options.roots),
-            root_info=facts,
-            deadline=options.deadline,
-        ) as tx,
+        _open_transaction(parts, options, journal, facts) as tx,
     ):
         with tx.recover() as recovered:
             if recovered:
@@ -180,6 +173,20 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
             result = _build_result(judged.change_set.changes, notes, rejected=rejected)
         trace.set_attributes(files=len(result.changes), rejected=result.rejected, repeated=result.is_repeated)
     return result
+
+
+def _open_transaction(
+    parts: Sequence[ChangeSet], options: CommitOptions, journal: LedgerJournal, root_info: CatalogRootInfo
+) -> AbstractContextManager[kernel.CommitTransaction]:
+    return kernel.transaction(
+        parts,
+        policy=options.policy,
+        roots=options.roots,
+        journal=journal,
+        gates=build_gates(options.state, options.policy, options.roots),
+        root_info=root_info,
+        deadline=options.deadline,
+    )
 
 
 def _assign_final_names(

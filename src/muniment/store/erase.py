@@ -570,10 +570,7 @@ def _find_traces(
     state = context.state
     item_keys: dict[_ItemKind, dict[_Key, str]] = {place: {} for place in get_args(_ItemKind)}
     tasks, facts, texts = set(target.tasks), set[str](), set(present)
-    # A path must not be preceded or followed by a character of a longer path.
-    path_patterns = [
-        re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths
-    ]
+    path_patterns = [_compile_path(path) for path in target.paths]
     for stored in _iterate_texts(state):  # Versions come first, so that their tasks are known.
         is_own = not target.files.isdisjoint(stored.files)
         if stored.path and is_own:
@@ -592,11 +589,7 @@ def _find_traces(
     for stored in _iterate_texts(state):
         # The record contains digests of the erased text.
         is_about_target = stored.kind == "record" and stored.task in concerned_tasks
-        is_same_fact = stored.kind == "task" and any(
-            state.compute_keyed_digest(text.strip()) in facts
-            for field, text in stored.strings
-            if field not in _PATH_FIELDS
-        )
+        is_same_fact = stored.kind == "task" and _contains_fact(stored, facts, state)
         if stored.key not in item_keys[stored.kind] and (
             is_about_target or is_same_fact or stored.contains_run(runs)
         ):
@@ -613,6 +606,20 @@ def _find_traces(
     if not (target.tasks or present or removed or any(item_keys.values()) or _was_erased(target, state)):
         raise NotFound(f"entry {min(target.paths)} not found, now or in the history; see: muniment history")
     return found
+
+
+def _compile_path(path: str) -> re.Pattern[str]:
+    """Compile a pattern that matches `path`, unless it is part of a longer path."""
+    return re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])")
+
+
+def _contains_fact(stored: _StoredText, facts: Collection[str], state: State) -> bool:
+    """Return whether a text of a task has one of these keyed digests."""
+    return any(
+        state.compute_keyed_digest(text.strip()) in facts
+        for field, text in stored.strings
+        if field not in _PATH_FIELDS
+    )
 
 
 def _was_erased(target: EraseTarget, state: State) -> bool:

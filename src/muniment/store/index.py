@@ -268,8 +268,8 @@ def is_replaceable(
         data: content of the file.
         rel: its path inside the scope.
         new_content: the new content.
-        list_lines: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if there
-            is no such entry.
+        list_lines: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if the
+            entry is missing.
     """
     data = _MERGE_MARK.sub(b"", data)
     if not is_generated(data, rel):

@@ -1,8 +1,8 @@
 r"""Models that follow a script, for tests of programs that embed Muniment and for its own tests.
 
     model = ScriptedModel([
-        calls(call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
-        say("Saved to user/editor.md."),
+        reply_with_calls(make_call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
+        reply_with_text("Saved to user/editor.md."),
     ])
 
 A step may also be a function from the request to a reply.
@@ -36,7 +36,7 @@ def reply_with_text(text: str) -> Reply:
 class ScriptedModel:
     """A model that replies to the turns of a run with the steps of a script, in order.
 
-    A step is a `Reply`, or a function from the `Request` to one, which may raise. `requests` records all
+    A step is a `Reply`, or a function from the `ModelRequest` to one, which may raise. `requests` records all
     requests. If a run needs more steps, the last reply is repeated if it is text; otherwise `ModelError` is
     raised.
     """

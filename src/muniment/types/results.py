@@ -363,7 +363,7 @@ class DreamResult(JobResult):
     ended_paths: Annotated[tuple[str, ...], "Paths of the `ended_entries`; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
-    alike: Annotated[
+    similar_paths: Annotated[
         tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     kept: Annotated[
@@ -383,7 +383,8 @@ class DreamResult(JobResult):
             "deduped_entries": list(self.deduped_paths),
             "expired_entries": list(self.expired_paths),
             "ended_entries": list(self.ended_paths),
-            **select_members(self, "alike kept touched_topics touched_scopes decided_by turns notes"),
+            "alike": [list(group) for group in self.similar_paths],
+            **select_members(self, "kept touched_topics touched_scopes decided_by turns notes"),
             **({"repeated": True} if self.repeated else {}),
             **self.create_ending_json(),
         }
@@ -647,7 +648,10 @@ Erasure = Annotated[ErasePlan | EraseResult, Discriminator("status")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHead(WireDocument):
-    """The end of the chain of records, to be stored where it cannot be changed together with the ledger."""
+    """The end of the chain of records.
+
+    Store it in a place that a process with access to the ledger cannot change.
+    """
 
     head: str
     records: int

@@ -113,7 +113,7 @@ def test_only_preflight_needs_no_token_and_cookies_are_ignored(checked_daemon):
             method, "/capabilities", header, *more, "Cookie: token=x", token=""
         )
         assert answer.status == 401, (method, more)
-    # Over the Unix socket, where the owner may run a proxy, a page is not the owner.
+    # A page is not the owner over the Unix socket either: the owner may run a proxy there.
     assert (
         checked_daemon.send_request("GET", "/health", header, token="", address=checked_daemon.unix).code
         == NOBODY

@@ -88,8 +88,8 @@ def test_tool_error_is_text_with_code_and_run_continues(open_memory, tmp_path):
         *(["remember_refused"], ["pending_review"], ["path_escape"], ["not_found"], ["refused"]),
     ]
     assert not [answer for answer in answers if CANARY in answer or str(tmp_path) in answer]
-    told = "error: fact: is not a string. remember accepts fact, scope (optional) [bad_arguments]"
-    assert answers[1] == told
+    expected = "error: fact: is not a string. remember accepts fact, scope (optional) [bad_arguments]"
+    assert answers[1] == expected
 
 
 def test_agent_cannot_forget_owner_entry(open_memory):

@@ -429,7 +429,7 @@ LEFT_OUT = {
     ],
     "darwin": [],
     "win32": [
-        # Modes say nothing there, and there are no Unix sockets.
+        # Windows does not use file modes, and has no Unix sockets.
         "test_unreadable_ledger_is_an_error",
         "test_daemon_file_shared_with_others_is_rejected",
         "test_absent_or_untrusted_daemon_is_unreachable",

@@ -144,7 +144,10 @@ def test_missing_module_is_reported(name):
 
 
 def test_module_name_may_omit_parent_packages():
-    written = "`apply.apply_changes`, `kernel.apply.apply_changes()`, `apply`, `os.open`, `config.toml`, `kernel/apply.py`, `self.root`"
+    written = (
+        "`apply.apply_changes`, `kernel.apply.apply_changes()`, `apply`, `os.open`, `config.toml`, "
+        "`kernel/apply.py`, `self.root`"
+    )
     assert not list(find_missing(written, "muniment.kernel.write", (PACKAGE,)))
     (match,) = find_missing(written, "muniment.store.commit", (PACKAGE,))
     assert match[1] == "apply.apply_changes"

@@ -27,7 +27,8 @@ add_controls({
     "secret_rules": ("Texts are not scanned for secrets.", {
         "content.secrets:_find_matches": lambda *_, **__: iter(())}),
     "secret_views": ("Only the literal text is scanned for secrets.", {
-        "content.secrets:_join_lines": lambda _text: ("", [0]), "content.secrets:decode_front_matter": do_nothing}),
+        "content.secrets:_join_lines": lambda _text: ("", [0]),
+        "content.secrets:decode_front_matter": do_nothing}),
     "active_markup": ("Markup is not checked.", {"*content.markdown:find_active_markup": do_nothing}),
     "agent_instructions": ("Texts that address an agent are not detected.", {
         "*content.admission:find_agent_instruction": do_nothing}),

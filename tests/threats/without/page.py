@@ -18,7 +18,7 @@ add_controls({
 
 @wrap_target("server.page.access:PageAccess.admit")
 def page_sites(real, self, method, headers):
-    """A request counts as one of the page, whatever its headers are."""
+    """A request counts as one of the page, with any headers."""
     return real(self, method, {**headers, "sec-fetch-site": ["same-origin"]})
 
 

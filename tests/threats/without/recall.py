@@ -17,7 +17,8 @@ add_controls({
         "*content.admission:find_withholding_gate": do_nothing,
         "recall.reading:find_display_gate": do_nothing}),
     "meaning_expiry": ("Search by meaning finds expired entries.", {
-        "recall.semantic_search:build_filter_values": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
+        "recall.semantic_search:build_filter_values":
+            lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
     "related_policy": ("A run sees related entries that its policy hides.", {
         "recall.root_reader:RootReader.can_display": return_true}),
     "related_gates": ("A run sees related entries that a gate withholds.", {

@@ -26,7 +26,8 @@ add_controls({
         "kernel._directory:Directory._require_digest": do_nothing,
         "kernel.commit:drop_conflicting": lambda parts, _: (tuple(parts), ())}),
     "kept_records": ("No audit record is written.", {"*store.audit:append": do_nothing}),
-    "withheld_files": ("Files of other authors are not checked.", {"store.trust:find_withholding_gate": do_nothing}),
+    "withheld_files": ("Files of other authors are not checked.", {
+        "store.trust:find_withholding_gate": do_nothing}),
     "low_labels": ("The index shows labels of entries of any trust.", {
         "store.index:_choose_label": lambda row: "held" if row.held else ""}),
     "bound_approvals": ("An approval applies to any content of the review.", {
@@ -41,14 +42,15 @@ add_controls({
     "one_review_a_task": ("Every proposal of a task is a separate review.", {
         "store.review:_is_same_request": lambda *_: False}),
     "capped_reviews": ("Any number of reviews may be pending.", {"store.review:_check_limits": do_nothing}),
-    "single_reviews": ("A task may have several pending reviews.", {"operations.job:find_pending": do_nothing}),
+    "single_reviews": ("A task may have several pending reviews.", {
+        "operations.job:find_pending": do_nothing}),
 })
 # fmt: on
 
 
 @replace_target("*store.trust:build_fact_rule")
 def capped_trust(_fact, request, _shown, _replaces):
-    """Text of a run has the trust of its request, whatever the run has read."""
+    """Text of a run has the trust of its request, even if the run has read texts of lower trust."""
     from muniment.store.trust import TrustDecision
 
     return lambda *_: TrustDecision(request)
@@ -75,7 +77,7 @@ def ledger_trust(*_):
 
 @replace_target("*store.passages:read_text_trust")
 def moved_trust(_state, _root, _rel, _data, scope_trust):
-    """Bytes without a commit have the trust of their scope, whoever wrote them."""
+    """Bytes without a commit have the trust of their scope."""
     from muniment.store.passages import TextTrust
 
     return TextTrust(scope_trust)

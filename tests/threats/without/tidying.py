@@ -41,7 +41,8 @@ add_controls({
     "dream_share": ("A dream may change any number of entries.", {
         "operations.findings:ChangeAllowance.reserve": lambda _, wanted: wanted}),
     "words_of_the_entries": ("A model may add words to merged entries.", {
-        "operations.dream:extract_features": lambda _: frozenset(), "operations.dream:consists_of": return_true,
+        "operations.dream:extract_features": lambda _: frozenset(),
+        "operations.dream:consists_of": return_true,
         "operations.dream:_contains_words": return_true}),
     "expiry_of_people": ("A run may set the expiry of an entry.", {
         "operations.labels:FactLabels.add_labels": lambda _, after, __: after}),

@@ -43,10 +43,10 @@ def test_explanation_agrees_with_the_decision(text, act, policy):
     assert (explanation.verdict == "allow") is (expected is None)
     assert (explanation.code, explanation.layer, explanation.rule) == (expected or (None, None, None))
     assert (explanation.act, explanation.asked) == (act, text)
-    assert explanation.operator_is_told.isprintable()
-    ends = explanation.operator_is_told.startswith("remember_path_escape: the run ends")
+    assert explanation.operator_message.isprintable()
+    ends = explanation.operator_message.startswith("remember_path_escape: the run ends")
     assert ends is (explanation.code == PathEscape.code and policy.confinement.on_escape == "abort")
-    assert (explanation.model_is_told == "") is (ends or explanation.verdict == "allow")
+    assert (explanation.model_message == "") is (ends or explanation.verdict == "allow")
     assert not ends or (explanation.path, explanation.consulted) == (None, ())
     assert explanation == explain_decision(policy, act, text)
     if explanation.rule in {"name", "scopes"}:

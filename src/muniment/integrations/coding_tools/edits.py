@@ -159,7 +159,7 @@ class Json:
     comments: bool = False
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Return the value of a text. White space alone is an empty object: there is no content to lose.
+        """Return the value of a text. White space alone counts as an empty object, since nothing can be lost.
 
         Raises:
             ConfigInvalid: as described in E1.

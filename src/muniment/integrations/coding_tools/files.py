@@ -236,7 +236,7 @@ class SavedFile:
 
     @property
     def original_path(self) -> Path:
-        """Return the path of the previous content; missing if there was no file."""
+        """Return the path of the previous content; missing if the file did not exist."""
         return self.directory / f"{self._stem}.original"
 
     @property

@@ -109,7 +109,7 @@ class McpPipe:
         place: describes how to find the daemon.
         workspace: its key, or its path on the daemon's machine.
         trust: of every request, limited by that of the token.
-        tell: sends a message to the host.
+        send: sends a message to the host.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class McpPipe:
                     await self._send_message(each)
         except _NoResponse as reason:
             failure = reason
-        except Exception as defect:  # noqa: BLE001  the host waits for an answer, whatever this is
+        except Exception as defect:  # noqa: BLE001  the host waits for an answer after any error
             failure = _NoResponse(f"the message was not forwarded ({type(defect).__name__})")
         if not is_answered:
             await self._fail(request_id, failure)

@@ -145,7 +145,7 @@ class MemoryServer(Server[Any]):
             with convert_errors("mcp_call_broke", tool=call.tool):
                 tool_call = validate_arguments(call.tool, call, params.arguments or {})
                 backend = self._get_backend(context)
-                answer = await _report_progress(context, lambda tell: tool_call.execute(backend, tell))
+                answer = await _report_progress(context, lambda notify: tool_call.execute(backend, notify))
         except ToolProblem as problem:
             return t.CallToolResult(content=[t.TextContent(text=problem.text_with_code)], is_error=True)
         return t.CallToolResult(

@@ -3,8 +3,8 @@
 M1 Only entries that a recall may return are visible: entries that the policy hides, withheld entries and
    expired ones are treated as missing. Below the owner's trust this applies to paths too, except those of own
    tasks (`operations.visibility`).
-M2 Every call has the trust that the operator configured, whatever its text claims. Below the owner's trust it
-   cannot replace, remove or undo anything of higher trust, or anything that a person did or approved.
+M2 Every call has the trust that the operator configured; its text cannot change this. Below the owner's
+   trust it cannot replace, remove or undo anything of higher trust, nor what a person did or approved.
 M3 In the text for the model, memory text and file names are between marks that they cannot imitate. The same
    applies to texts in the structured content; its paths and notes are unmarked fields.
 
