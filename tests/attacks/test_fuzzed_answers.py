@@ -92,9 +92,9 @@ class Liar:
             raise WorkerLost("the answer is too large")
         return dict(header), body
 
-    def request(self, _header, _body=b"", *, max_body, patience):
+    def request(self, _header, _body=b"", *, max_body, deadline):
         self.check_alive()
-        return self.receive(max_body=max_body, patience=patience)
+        return self.receive(max_body=max_body, deadline=deadline)
 
     def kill(self):
         self.dead = True

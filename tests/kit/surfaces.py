@@ -251,7 +251,7 @@ class Raw(OverHttp):
             accepted = self.daemon.post(f"{BASE}/{operation}", body)
             if accepted.status_code != 202:
                 return FailedOperation.from_code(accepted.json()["code"])
-            done = self.daemon.wait(accepted.json()["taskId"])
+            done = self.daemon.wait_for_task(accepted.json()["taskId"])
             if done["status"] != "completed":
                 return FailedOperation.from_code(done["error"]["code"])
             self.task = done["taskId"] if done["result"]["touchedScopes"] else self.task

@@ -371,8 +371,8 @@ class ChaosRun:
             for home in self.homes:
                 key, directory = homes.derive_home_key(KEY, home.name), build_copy_path(cache, home.name)
                 copy = WorkingCopy(directory, pool.home(home.name), key, options)
-                patience = Deadline(time.monotonic() + QUIET_SECONDS)
-                with copy.open_for_reading(patience):
+                deadline = Deadline(time.monotonic() + QUIET_SECONDS)
+                with copy.open_for_reading(deadline):
                     wanted = read_files(directory / MEMORY_NAME)
                 for node in self.nodes:
                     files = read_files(build_copy_path(node.copies, home.name) / MEMORY_NAME)
@@ -381,7 +381,7 @@ class ChaosRun:
                         for path in sorted(files.keys() | wanted.keys())
                         if files.get(path) != wanted.get(path)
                     ]
-                copy.close(patience)
+                copy.close(deadline)
         return found
 
 

@@ -112,13 +112,13 @@ class FuzzDirectories:
         """Perform an action as far as the tree allows; never through a link."""
         path, other_path, decoy = (
             self.base / action.path,
-            self.base / action.other,
+            self.base / action.other_path,
             self.aside / action.decoy,
         )
         with contextlib.suppress(OSError):
             if action.kind.endswith("-root"):
                 self._change_root(action)
-            elif self.has_real_parents(action.path) and self.has_real_parents(action.other):
+            elif self.has_real_parents(action.path) and self.has_real_parents(action.other_path):
                 match action.kind:
                     case "exchange" if os.path.lexists(path):
                         exchange_names(str(path), str(decoy))

@@ -259,11 +259,11 @@ class EndlessSweep:
     def find_stale(self):
         return {}
 
-    def find_edited(self, patience):
+    def find_edited(self, deadline):
         self.started.set()
         try:
             while True:
-                patience.check()
+                deadline.check()
                 time.sleep(0)
         finally:
             self.root_was_open.append(self._root.root.fd >= 0)

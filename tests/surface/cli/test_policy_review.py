@@ -123,7 +123,7 @@ def test_explain_json_names_place_of_every_rule(write_own_policy, policy, monkey
         assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
     granted = policy.run_for_document("explain", path, "read", "/memories/user/a.md")
     assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "no message: it is granted")
-    monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
+    monkeypatch.setattr("muniment.policy.tables.find_line", lambda *_: None)
     assert policy.run_for_lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.locate_rule([], "request", "deny", "r", None) == "request"
 
@@ -175,7 +175,7 @@ def test_policy_test_detects_failures_and_unnoticed_mutants(write_own_policy, po
         f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",
         f"{path}: 2 tests, 2 failed",
     ]
-    monkeypatch.setattr("muniment.policy.load.line_at", lambda *_: None)
+    monkeypatch.setattr("muniment.policy.load.find_nearest_line", lambda *_: None)
     assert policy.run_for_lines("test", path, code=1)[0].startswith(f"{path}: test 1 expects deny")
 
 
@@ -198,7 +198,7 @@ def test_policy_test_json_lists_results(write_own_policy, policy, tmp_path):
     assert expected.items() <= mutant.items()
     assert (failed["failed"][0]["line"], failed["mutants"]) == (11, [])
     assert policy.run_for_document("test", write_own_policy(TESTED))["status"] == "passed"
-    assert policy.failure("test", path, "nobody") == "policy_invalid"
+    assert policy.run_for_error_code("test", path, "nobody") == "policy_invalid"
 
 
 # -- prove ---------------------------------------------------------------------------------------------

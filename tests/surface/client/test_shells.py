@@ -428,7 +428,7 @@ def test_wait_continues_at_address_of_next_daemon(client_class, tmp_path):
                 client.pauses.on_pause = lambda seconds: seconds > 1 and write_address(tmp_path, second.url)
                 assert client.remember("A fact.").wait(timeout=300).summary
                 assert max(client.pauses) > 1
-    assert (len(first.sent), len(second.sent)) == (3, 1)
+    assert (len(first.requests), len(second.requests)) == (3, 1)
 
 
 # -- events --------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
     before = read_home_rows(reviewing_nodes.base, other_home.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
     for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
-        at = own_home.at[number % 2]
+        at = own_home.nodes[number % 2]
         for token in (None, client):
             answers = []
             for home_names in (names, NEVER):
@@ -252,10 +252,10 @@ def test_owner_of_home_is_answered_differently(reviewing_nodes, other):
     }
     for operation in OPERATIONS:
         if f"{operation.method} {operation.path}" in readable:
-            assert send_operation(other_home.at[0], operation, names) != send_operation(
-                other_home.at[0], operation, NEVER
+            assert send_operation(other_home.nodes[0], operation, names) != send_operation(
+                other_home.nodes[0], operation, NEVER
             ), operation
-    second = other_home.at[1].post(
+    second = other_home.nodes[1].post(
         f"{BASE}/remember", {"content": names.fact, "scope": "user"}, idempotency_key=names.key
     )
     assert second.headers["idempotency-replayed"] == "true"
@@ -267,7 +267,7 @@ def test_owner_of_home_is_answered_differently(reviewing_nodes, other):
 def test_node_token_belongs_to_no_home(reviewing_nodes, other):
     other_home, names = other
     before = read_home_rows(reviewing_nodes.base, other_home.name)
-    node = reviewing_nodes.at(0, reviewing_nodes.nodes[0].token)
+    node = reviewing_nodes.open_requests(0, reviewing_nodes.nodes[0].token)
     for operation in (*OPERATIONS, *MCP_OPERATIONS):
         for response in send_operation(node, operation, names):
             if operation.is_workspace_operation:
@@ -294,7 +294,7 @@ def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
             "invalid_client_id",
         )
     other_names = replace(NEVER, home=other.name)
-    assert one.nodes[1].problem("GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token) == (
+    assert one.nodes[1].request_problem("GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token) == (
         403,
         "untrusted_workspace",
     )

@@ -88,7 +88,7 @@ class Follower(threading.Thread):
 def check_recovery(own_nodes, home, break_server, seconds):
     """Check that accepted tasks and a later one are completed, and that a follower misses no event."""
     at, other = home.nodes
-    assert at.done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
+    assert at.run_task("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
     assert at.recalled("tea or coffee?")
     follower = Follower(home)
     follower.until_seen(1)

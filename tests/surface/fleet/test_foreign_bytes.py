@@ -17,11 +17,11 @@ class Copy:
     """The working copy of a new home at a node, with one fact."""
 
     def __init__(self, nodes):
-        self.nodes, self.create_home = nodes, nodes.create_home()
-        self.writes, self.reads = self.create_home.nodes
+        self.nodes, self.home = nodes, nodes.create_home()
+        self.writes, self.reads = self.home.nodes
         self.task = self.writes.run_task("remember", {"content": FACT, "scope": "user"})
         self.wait_until_idle()
-        assert self.reads.recalled(QUERY)
+        assert self.reads.recall_texts(QUERY)
         self.user = nodes.nodes[1].memory(self.home.name) / "user"
         self.entry = self.entry_with(b"marmot")
         self.original = self.entry.read_bytes()

@@ -35,7 +35,7 @@ def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     full = pair.nodes[0]
     home = pair.create_home()
     assert (
-        home.nodes[0].done("remember", {"content": "The user prefers tea over coffee."})["status"]
+        home.nodes[0].run_task("remember", {"content": "The user prefers tea over coffee."})["status"]
         == "completed"
     )
     real = os.statvfs
@@ -56,4 +56,4 @@ def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
         assert done["status"] == "completed"
     monkeypatch.undo()
     wait_until(lambda: full.node.problem is None)
-    assert home.nodes[0].done("remember", {"content": "The user likes cats."})["status"] == "completed"
+    assert home.nodes[0].run_task("remember", {"content": "The user likes cats."})["status"] == "completed"

@@ -16,7 +16,7 @@ def test_turn_queued_for_lost_node_runs_elsewhere(two_nodes):
             "VALUES ('node-gone', 'turn', %s, jsonb_build_object('home', %s::text))",
             (home.name, home.name),
         )
-    assert home.nodes[0].done("remember", {"content": "The user prefers tea."})["status"] == "completed"
+    assert home.nodes[0].run_task("remember", {"content": "The user prefers tea."})["status"] == "completed"
 
 
 def test_stopping_node_hands_over_queued_turns(fleet, tmp_path):

@@ -56,11 +56,11 @@ def busy_home(slow_nodes, model):
     home.there, home.elsewhere = home.nodes[home.runs_on], home.nodes[1 - home.runs_on]
     yield home
     model.resume()
-    home.there.wait(home.running)
+    home.there.wait_for_task(home.running)
 
 
 def test_cancel_at_another_node_is_streamed_to_followers(busy_home):
-    with busy_home.elsewhere.follow() as remote, busy_home.there.follow() as local:
+    with busy_home.elsewhere.follow_events() as remote, busy_home.there.follow_events() as local:
         remote.start(), local.start()
         cancelled = busy_home.elsewhere.cancel(busy_home.running).json()
         assert cancelled["status"] == "cancelled", cancelled
@@ -71,7 +71,7 @@ def test_cancel_at_another_node_is_streamed_to_followers(busy_home):
 
 
 def test_commit_is_streamed_at_another_node(busy_home, model):
-    with busy_home.elsewhere.follow() as events_stream:
+    with busy_home.elsewhere.follow_events() as events_stream:
         events_stream.start()
         model.resume()
         events = events_stream.until(lambda event: event.data.get("status") == "completed")
@@ -88,8 +88,8 @@ def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_node
         model.resume()
         answer = undone.result(30)
     assert (answer.status_code, answer.json().get("undone")) == (200, busy_home.done), answer.text
-    for at in busy_home.at:
-        assert not any(SECRET_WORD in text for text in at.recalled(f"Who has seen a {SECRET_WORD}?"))
+    for at in busy_home.nodes:
+        assert not any(SECRET_WORD in text for text in at.recall_texts(f"Who has seen a {SECRET_WORD}?"))
 
 
 def test_owner_operation_on_leased_home_times_out(busy_home, monkeypatch):
@@ -103,8 +103,8 @@ def test_owner_operation_on_leased_home_times_out(busy_home, monkeypatch):
 
 
 def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes):
-    for at in busy_home.at:
-        assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+    for at in busy_home.nodes:
+        assert at.recall_texts(f"Who has seen a {SECRET_WORD}?")
     assert all(find_files_with_word(each.copies) for each in slow_nodes.nodes)
     model.resume()
     erased = busy_home.there.post(f"{BASE}/erase", {"target": busy_home.path, "dryRun": False})
@@ -112,8 +112,8 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
     wait_until(
         lambda: not any(find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes)
     )
-    for at in busy_home.at:
-        assert at.recalled(f"Who has seen a {SECRET_WORD}?") == []
+    for at in busy_home.nodes:
+        assert at.recall_texts(f"Who has seen a {SECRET_WORD}?") == []
     assert [find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes] == [[], []]
     with psycopg.connect(slow_nodes.base.superuser, options="-c search_path=muniment") as connection:
         for table in ("blob", "event", "task", "record", "change_set", "review"):
@@ -129,7 +129,7 @@ def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
     home = slow_nodes.create_home()
     home.nodes[0].run_task("remember", {"content": f"The user has seen a {SECRET_WORD}.", "scope": "user"})
     for at in home.nodes:
-        assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+        assert at.recall_texts(f"Who has seen a {SECRET_WORD}?")
     homes.remove_home(slow_nodes.base.owner, home.name)
     wait_until(
         lambda: not any(find_files_with_word(each.memory(home.name).parent) for each in slow_nodes.nodes)
@@ -172,7 +172,7 @@ def test_revoked_token_ends_event_stream(slow_nodes):
     has_ended = threading.Event()
 
     def follow():
-        with at.follow() as events_stream:
+        with at.follow_events() as events_stream:
             events_stream.start()
             has_started.set()
             for _ in events_stream:
@@ -199,12 +199,12 @@ def test_revoked_token_ends_long_poll(busy_home, model, slow_nodes):
         homes.revoke_token(slow_nodes.base.owner, KEY, busy_home.name, "waiting")
         model.resume()
         assert answer.result(30).status_code == 401
-    busy_home.there.wait(task_id)
+    busy_home.there.wait_for_task(task_id)
 
 
 def test_running_task_does_not_block_readers(busy_home):
-    for at in busy_home.at:
-        assert at.recalled(f"Who has seen a {SECRET_WORD}?")
+    for at in busy_home.nodes:
+        assert at.recall_texts(f"Who has seen a {SECRET_WORD}?")
         assert at.get(f"{BASE}/review").json() == {"reviews": []}
     with pytest.raises(httpx2.ReadTimeout):
         busy_home.elsewhere.http.get(

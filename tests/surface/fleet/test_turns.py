@@ -23,7 +23,7 @@ def slow_node(fleet, tmp_path):
 
 def start_task(home, model):
     """Start a task, wait for its model call, and return its id."""
-    task_id = home.at[0].remember("The user prefers tea.")
+    task_id = home.nodes[0].remember("The user prefers tea.")
     model.wait_for_requests()
     return task_id
 
@@ -38,7 +38,7 @@ def test_second_turn_does_not_restart_running_task(slow_node):
         tasks = lane_tasks.list_running(running.base.pool.home(home.name), home.name)
         model.release()
     assert [(each.id, each.claim) for each in tasks] == [(task_id, 1)]
-    assert home.at[0].wait(task_id)["status"] == "completed"
+    assert home.nodes[0].wait(task_id)["status"] == "completed"
 
 
 def test_home_removed_during_turn_frees_its_slot(slow_node):
@@ -65,7 +65,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
         model.pause()
         running, waiting = ([make_home_of_node(fleet_nodes, names, name) for name in names] for _ in range(2))
         for number, home in enumerate(running):
-            home.at[0].remember("The user prefers tea.")
+            home.nodes[0].remember("The user prefers tea.")
             model.wait_for_requests(number + 1)
         wait_until(lambda: set(read_full_nodes(fleet)) >= set(names))
         known = read_full_nodes(fleet)
@@ -73,7 +73,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
             lambda: all(read_full_nodes(fleet)[name] > known[name] for name in names)
         )  # Both nodes have seen each other.
         for home in waiting:
-            home.at[0].remember("The user prefers tea.")
+            home.nodes[0].remember("The user prefers tea.")
         before = Counter(checked_queues)
         for node in fleet_nodes.nodes:
             wait_until(lambda queue_=node.node.queue: checked_queues.count(queue_) > before[queue_] + 5)

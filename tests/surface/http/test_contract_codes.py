@@ -151,11 +151,11 @@ def review_cases(scripted_daemon, _):
     yield "review_closed", scripted_daemon.approve(review_id, digest)
     assert "changed.md" not in scripted_daemon.read_files()
     waiting = scripted_daemon.review("user/conflict.md", "The user disagrees")
-    (scripted_daemon.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
+    (scripted_daemon.get_root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
     yield "store_conflict", (sent := scripted_daemon.approve(*waiting))
     assert sent.json()["paths"] == ["user/conflict.md"]
     waiting = scripted_daemon.review("user/quota.md", "The user hoards")
-    hoard = [scripted_daemon.root() / f"hoard-{number}.md" for number in range(12)]
+    hoard = [scripted_daemon.get_root() / f"hoard-{number}.md" for number in range(12)]
     for path in hoard:
         path.write_text("full\n")
     yield "quota", scripted_daemon.approve(*waiting)
@@ -165,14 +165,14 @@ def review_cases(scripted_daemon, _):
 
 def undo_cases(scripted_daemon, monkeypatch):
     done = scripted_daemon.remember_file("project/overlap.md", "This project overlaps", scope="project")
-    (scripted_daemon.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
+    (scripted_daemon.get_root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
     yield "undo_overlap", (sent := scripted_daemon.undo(done))
     assert sent.json()["paths"] == ["project/overlap.md"]
     done = scripted_daemon.remember_file("project/undone.md", "This project is undone", scope="project")
     scripted_daemon.undo(done)
     yield "already_undone", scripted_daemon.undo(done)
     done = scripted_daemon.remember_file("project/erased.md", "This project is erased", scope="project")
-    with monkeypatch.context() as patch, lock_roots(scripted_daemon.root("project")):
+    with monkeypatch.context() as patch, lock_roots(scripted_daemon.get_root("project")):
         patch.setattr(job_context, "WAIT_SECONDS", 0.1)
         yield "deadline", scripted_daemon.erase(done)
     assert scripted_daemon.erase(done).json()["status"] == "erased"
@@ -232,7 +232,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
             sent = scripted_daemon.send("POST" if body else "GET", f"{BASE}/{path}", body)
             yield "workspace_draining", sent
             assert sent.headers["retry-after"] == "1"
-    with monkeypatch.context() as patch, scripted_daemon.follow() as follower:
+    with monkeypatch.context() as patch, scripted_daemon.follow_events() as follower:
         follower.start()
         patch.setattr(scripted_daemon.guard.following, "cap", 1)
         yield "busy", (sent := scripted_daemon.get(f"{BASE}/events"))
@@ -294,7 +294,7 @@ def owner_cases(scripted_daemon):
     ).json()
     expected = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
     assert (approved, text in scripted_daemon.read_files()["signed.md"]) == (approved | expected, True)
-    with scripted_daemon.follow(cursor=scripted_daemon.cursor(0)) as follower:
+    with scripted_daemon.follow_events(cursor=scripted_daemon.cursor(0)) as follower:
         event = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
     assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
     done = scripted_daemon.remember_file("project/gone.md", "This project is gone", scope="project")
@@ -303,7 +303,7 @@ def owner_cases(scripted_daemon):
 
 
 def race_cases(scripted_daemon):
-    path, text = scripted_daemon.root("project") / "race.md", "This project races"
+    path, text = scripted_daemon.get_root("project") / "race.md", "This project races"
     path.write_text("before\n", encoding="utf-8")
     before = [("read_file", {"path": "project/race.md"})]
     scripted_daemon.model.behavior = write_then_answer(

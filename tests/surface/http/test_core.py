@@ -74,7 +74,7 @@ def test_tasks_run_in_order_and_queued_one_is_cancelled(blocked_daemon, model):
     model.resume()
     with blocked_daemon.follow_events(cursor=blocked_daemon.cursor(0)) as follower:
         last = {"taskId": accepted[-1], "status": "completed"}
-        seen = follower.until(lambda each: each.data == each.data | last)
+        seen = follower.read_until(lambda each: each.data == each.data | last)
     tasks = [each.data for each in seen if each.type == "task" and "turn" not in each.data]
     statuses = [(each["taskId"], each["status"]) for each in tasks]
     assert [status for task_id, status in statuses if task_id == cancelled_id] == ["queued", "cancelled"]
@@ -288,7 +288,7 @@ def test_stop_with_grace_completes_running_and_keeps_queued(blocked_daemon, mode
         model.resume()
         assert long_poll.result(STOP_SECONDS).json()["status"] == "completed"
     assert [each in str(blocked_daemon.read_files()) for each in ("nearly done", "is next")] == [True, False]
-    blocked_daemon.run(blocked_daemon.daemon.stop())
+    blocked_daemon.run_coroutine(blocked_daemon.daemon.stop())
     with start_local_daemon(tmp_path) as next_daemon:
         statuses = [read_end(next_daemon, each)[0] for each in tasks]
         assert (statuses, len(next_daemon.read_files())) == (["completed", "completed", "cancelled"], 2)
@@ -299,15 +299,15 @@ def test_stop_without_grace_requeues_running_task(blocked_daemon, model, tmp_pat
         stop_with_tasks(blocked_daemon, model, 0) as (tasks, long_poll),
         blocked_daemon.follow_events() as follower,
     ):
-        follower.start()
-        blocked_daemon.run(blocked_daemon.daemon.stop())
+        follower.read_to_start()
+        blocked_daemon.run_coroutine(blocked_daemon.daemon.stop())
         assert {event.type for event in follower} <= {"task"}  # Followers are disconnected.
         assert long_poll.result(STOP_SECONDS).json()["status"] == "queued"
         model.resume()
     with start_local_daemon(tmp_path) as next_daemon:
         assert [read_end(next_daemon, each)[0] for each in tasks] == ["completed"] * 3
         with next_daemon.follow(cursor=next_daemon.cursor(0)) as follower:
-            completed = follower.until(lambda each: each.data.get("status") == "completed")[-1].data
+            completed = follower.read_until(lambda each: each.data.get("status") == "completed")[-1].data
         assert (completed["taskId"], completed["attempt"]) == (tasks[0], 1)
 
 
@@ -399,7 +399,7 @@ def check_after_kills(daemon, ends, events):
     numbers = [event.number for event in events]
     assert (numbers, len({event.id.partition("-")[0] for event in events})) == (sorted(set(numbers)), 1)
     with daemon.follow_events(cursor=daemon.cursor(0)) as follower:
-        replayed = follower.until(lambda event: event.id == events[-1].id)
+        replayed = follower.read_until(lambda event: event.id == events[-1].id)
     assert [event.id for event in replayed] == [event.id for event in events]
 
 

@@ -96,7 +96,7 @@ def test_workspace_receives_events_of_its_own_roots(tmp_path):
             second_stream.events,
             daemon.post(f"{first}/remember", fact).json()["taskId"],
         )
-        first_events = first_stream.until(until_ended(own_task))
+        first_events = first_stream.read_until(until_ended(own_task))
         for method in "GET", "DELETE":
             hidden = daemon.request_problem(method, f"{first}/remember/{task_ids['user']}")
             assert hidden == (404, "remember_task_not_found")

@@ -593,7 +593,7 @@ def test_idle_connections_block_no_one(checked_daemon, monkeypatch, address):
         assert get_status(checked_daemon, idle[-1]) == 200
         assert getattr(checked_daemon.send_request("GET", "/healthz"), "status", "no answer") == 200
         checked_daemon.wait_until(lambda: checked_daemon.count_connections() <= 40)
-        assert follower.line()
+        assert follower.read_line()
 
 
 def test_oldest_idle_connection_is_closed_first(checked_daemon, monkeypatch):

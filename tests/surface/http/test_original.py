@@ -83,7 +83,7 @@ def test_replay_ends_at_its_start_position(daemon):
         events = follower.read_until(make_end_check(task_id))
     assert not any(map(is_replay_end, events))
     with daemon.follow_events(path=SESSION) as follower:
-        follower.start()
+        follower.read_to_start()
         task_id = daemon.submit("dream", {})
         assert not any(map(is_replay_end, follower.read_until(make_end_check(task_id))))
 

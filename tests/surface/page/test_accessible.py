@@ -217,7 +217,7 @@ def test_keyboard_remembers_searches_and_keeps_focus(page, world):
     page.execute_script("arguments[0].focus()", link)
     href = link.get_attribute("href")
 
-    world.daemon.done("remember", {"content": "The user plays the harp", "scope": "user"})
+    world.daemon.run_task("remember", {"content": "The user plays the harp", "scope": "user"})
     wait_for_element(page, "#lately a", "harp")
     wait_for(
         page, lambda _: get_focused(page).get_attribute("href") == href

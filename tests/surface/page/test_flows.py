@@ -97,7 +97,7 @@ def remember_fact(daemon, fact, **options):
 
 def read_text(daemon, path):
     scope, _, rel = path.partition("/")
-    return daemon.files(scope).get(rel)
+    return daemon.read_files(scope).get(rel)
 
 
 # -- remember, read, edit, undo ---------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
 
 @pytest.mark.slow
 def test_preview_shows_result_and_writes_nothing(page, daemon):
-    before = [daemon.files(scope) for scope in ("user", "project")], daemon.get(f"{BASE}/tasks").json()
+    before = [daemon.read_files(scope) for scope in ("user", "project")], daemon.get(f"{BASE}/tasks").json()
     fill(page, "#content", "The user keeps bees </textarea>")
     press(page, "Preview")
     assert wait_for_element(page, "h1").text == "Preview"
@@ -158,7 +158,7 @@ def test_preview_shows_result_and_writes_nothing(page, daemon):
     assert "Nothing was written." in wait_for_element(page, "main").text
     assert wait_for_element(page, "#content").get_attribute("value") == "The user keeps bees </textarea>"
     assert (
-        [daemon.files(scope) for scope in ("user", "project")],
+        [daemon.read_files(scope) for scope in ("user", "project")],
         daemon.get(f"{BASE}/tasks").json(),
     ) == before
 
@@ -252,7 +252,7 @@ def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
         reload_policy(daemon, "turns = 6", "turns = 5")
         press(chromium, "Approve")
         assert "review_changed" in read_notice(chromium)
-        assert (list_reviews(daemon), daemon.files()) == ([review], {})
+        assert (list_reviews(daemon), daemon.read_files()) == ([review], {})
         press(chromium, "Go back")
         assert "the policy has changed since the request" in wait_for_element(chromium, ".lines").text
         assert wait_for_element(chromium, "p .digest").text != digest
@@ -263,7 +263,7 @@ def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
             [],
             True,
         )
-        assert [text for text in daemon.files().values() if "The stranger prefers cash" in text]
+        assert [text for text in daemon.read_files().values() if "The stranger prefers cash" in text]
 
 
 @pytest.mark.slow
@@ -312,15 +312,15 @@ def test_running_task_shows_turns_and_is_cancelled(chromium, tmp_path):
 
         model.behavior = respond
         chromium.execute_script("document.querySelector('#task button').focus()")
-        model.release()
+        model.resume()
         wait_for_element(chromium, "#task li", "turn 1: ")
         assert chromium.switch_to.active_element.text == "Cancel"  # Although the button was replaced.
         press(chromium, "Cancel")
         assert read_notice(chromium) in {"Cancelled.", "The task is cancelling."}
         wait_for_element(chromium, "#task .badge", "cancelled")
-        model.release()
+        model.resume()
         assert daemon.wait_for_task(task)["status"] == "cancelled"
-        assert (daemon.files(), daemon.files("project")) == ({}, {})
+        assert (daemon.read_files(), daemon.read_files("project")) == ({}, {})
         wait_for(chromium, lambda _: not chromium.find_elements(By.CSS_SELECTOR, "#views .count"))
 
 
@@ -334,7 +334,7 @@ def test_search_updates_while_typing_and_after_back(page, daemon):
     fill(page, "#q", "lighthouse keep")
     wait_for_element(page, "#results a", "lighthouse").click()
     assert wait_for_element(page, "#entry .quiet").text == path
-    page.return_url()
+    page.back()
     wait_for(page, lambda _: wait_for_element(page, "#q").get_attribute("value") == "lighthouse keep")
     wait_for_element(page, "#results a", "lighthouse")
     fill(page, "#q", "zeppelin")
@@ -379,7 +379,7 @@ def test_sign_out_applies_to_all_windows_and_streams(page, daemon):
         page.get(f"{page.root}/memory")
         wait_for_element(page, "#sign-in")
         page.switch_to.window(first)
-        page.return_url()
+        page.back()
         wait_for_element(page, "#sign-in")
 
 

@@ -190,5 +190,5 @@ def test_ui_open_signs_in_and_removes_code_from_address(chromium, run_command, t
         chromium.get(opened[0])
         wait_for_element(chromium, "h1", "Memory")
         assert "#" not in chromium.current_url
-        chromium.return_url()
+        chromium.back()
         assert "#" not in chromium.current_url

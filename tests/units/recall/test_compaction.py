@@ -63,11 +63,11 @@ class Bench:
         options = {"facts": lambda: self.facts, "on_compacted": lambda: self.compacted.append(self.texts)}
         self.compaction = Compaction(self.graph, self.model, LIMIT, self.prefetch, count=count, **options)
 
-    def model(self, messages, patience):
+    def model(self, messages, deadline):
         self.requests.append(messages)
         self.started.set()
         assert self.go.wait(WAIT)
-        patience.check()
+        deadline.check()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer

@@ -251,7 +251,7 @@ def test_old_tool_results_are_shortened_to_their_budget(recall_stage):
 
 def test_results_are_unchanged_while_a_summary_is_in_progress(recall_stage, logged_events):
     gate = recall_stage.register(Gate())
-    slow = make_compacting(lambda _messages, patience: gate.wait(patience) or SUMMARY)
+    slow = make_compacting(lambda _messages, deadline: gate.wait(deadline) or SUMMARY)
     conversation = recall_stage.open_conversation(
         Budgets(system=0, project=0, just_in_time=0, results=0), compacting=slow
     )
@@ -468,7 +468,7 @@ def test_compaction_injects_the_current_memory_again(recall_stage):
 
 def test_late_summary_blocks_nothing_and_keeps_host_changes(recall_stage, logged_events):
     gate = recall_stage.register(Gate())
-    slow = make_compacting(lambda _messages, patience: gate.wait(patience) or SUMMARY)
+    slow = make_compacting(lambda _messages, deadline: gate.wait(deadline) or SUMMARY)
     conversation, other = (recall_stage.open_conversation(compacting=slow) for _ in range(2))
     history = [*long_history(), make_user_message("go on")]
     for number in range(5):

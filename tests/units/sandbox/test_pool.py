@@ -395,7 +395,7 @@ def test_stopped_zygote_fails_one_spawn_and_leaves_no_worker(fresh_zygote, monke
 def test_worker_of_a_cancelled_spawn_is_killed(silent_zygote, monkeypatch):
     abandoned = []
 
-    def wait(_patience, fd, mask, **_):
+    def wait(_deadline, fd, mask, **_):
         if mask == select.POLLIN:
             select.select([fd], [], [], 20)
             with socket.socket(fileno=os.dup(fd)) as report:
