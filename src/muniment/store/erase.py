@@ -587,8 +587,7 @@ def _find_traces(
     )
     concerned_tasks = set(tasks)
     for stored in _iterate_texts(state):
-        # The record contains digests of the erased text.
-        is_about_target = stored.kind == "record" and stored.task in concerned_tasks
+        is_about_target = stored.kind == "record" and stored.task in concerned_tasks  # with its digests
         is_same_fact = stored.kind == "task" and _contains_fact(stored, facts, state)
         if stored.key not in item_keys[stored.kind] and (
             is_about_target or is_same_fact or stored.contains_run(runs)
