@@ -62,7 +62,7 @@ def read_json_or_none(text: str | bytes) -> Any:
 
 
 def find_request_id_problem(message: object) -> str | None:
-    """Return the problem with the id of a JSON-RPC request; None if the id is valid or there is no request.
+    """Return the problem with the id of a JSON-RPC request; None if the id is valid or missing.
 
     Args:
         message: the parsed JSON message.

@@ -327,7 +327,7 @@ def _read_date(found: re.Match[str], language: _Language, sentence: str, today: 
 
 
 def _read_date_part(part: Mapping[str, str], name: str) -> str:
-    """Return the text of a part of a date, such as `year`, in whichever form of date it was found."""
+    """Return the text of a part of a date, such as `year`, for each form of date."""
     return next((text for key, text in part.items() if key.rstrip("0123456789") == name), "")
 
 
@@ -458,7 +458,7 @@ def _list_groups(table: Mapping[str, str], key: str) -> Iterator[list[str]]:
 def _build_form_source(words: list[str]) -> str:
     """Return an expression for any of the words; without words, it never matches.
 
-    In a word, `*` stands for any letters, and `?` for one letter.
+    In a word, `*` matches any letters, and `?` one letter.
     """
     forms = []
     for word in words:

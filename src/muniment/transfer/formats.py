@@ -277,7 +277,7 @@ def _clean_tags(tags: object) -> tuple[str, ...]:
 
 
 def _parse_day(when: object) -> str:
-    """Return the day at the start of a timestamp, such as `2026-12-31`; empty if there is none."""
+    """Return the day at the start of a timestamp, such as `2026-12-31`; empty if it has none."""
     found = _DAY.match(when) if isinstance(when, str) else None
     with suppress(ValueError):
         return str(date.fromisoformat(found[0])) if found else ""

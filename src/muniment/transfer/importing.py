@@ -361,7 +361,7 @@ class _Import:
     def _choose_names(self, item: SourceItem, scope: Scope, title: str, text: str) -> tuple[str, str]:
         """Return the folder and the file name (without suffix) for an entry, from its path in the source.
 
-        Both are slugs. If the item has no path, there is no folder, and the file name derives from the title.
+        Both are slugs. If the item has no path, the folder is empty, and the title gives the file name.
 
         Raises:
             PathEscape, BadName, InvalidContent, Refused: the path in the source leaves the scope, resembles a
