@@ -158,7 +158,7 @@ def _compile_view(view: _View, *, low: bool) -> Any:
 
 
 def _build_spellings(text: str) -> list[dict[_View, str]]:
-    """Return the views of `text` that rules search, with lookalike letters also replaced by Latin ones."""
+    """Return the views of `text` that rules search, also with lookalike letters replaced by Latin ones."""
     if text.isascii():
         words = b" ".join(text.encode().translate(_ASCII_WORDS).split()).decode()
         return [{"raw": text, "words": f" {words} ", "letters": words.replace(" ", "")}]
@@ -207,7 +207,7 @@ _ALL_GATES: Final = (*GATES, ACTIVE_MARKUP)
 
 
 def check_entry(data: bytes, rel: str, content: Content) -> None:
-    """Raise an error if a gate rejects a file that is about to be written.
+    """Raise an error if a content check (gate) rejects a file that is about to be written.
 
     Decoded escapes of the front matter are checked too. Secrets are rejected under any policy.
 
@@ -241,9 +241,9 @@ def check_entry(data: bytes, rel: str, content: Content) -> None:
 
 
 def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
-    """Return the name of the gate because of which a file is not shown to models, or None.
+    """Return the name of the content check (gate) that hides a file from models, or None.
 
-    Every gate is used, regardless of the policy. Decoded escapes of the front matter are checked too.
+    Every gate applies, regardless of the policy. Decoded escapes of the front matter are checked too.
 
     Args:
         data: a file that Muniment did not write. Any bytes are allowed.
@@ -277,7 +277,7 @@ def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
 
 
 def find_name_gate(rel: str, trust: Trust) -> str | None:
-    """Return the name of the gate that rejects the path of an entry, read as text, or None.
+    """Return the name of the content check (gate) that rejects the path of an entry as text, or None.
 
     Args:
         rel: the path inside its scope, or with its scope.
@@ -369,11 +369,11 @@ def _find_active_line(text: str, other: str | None) -> int | None:
 # It is data for the caller who requested it.
 
 MAX_QUOTED_CHARS: Final = 300
-"""Maximum of characters of a model's message that are displayed."""
+"""Maximum number of characters of a model's message that are displayed."""
 
 
 def find_rejecting_gate(text: str, trust: Trust = Trust.EXTERNAL) -> str | None:
-    """Return the name of the gate that rejects a text of a model, or None.
+    """Return the name of the content check (gate) that rejects a text of a model, or None.
 
     Args:
         text: the text.

@@ -29,10 +29,10 @@ from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
 MAX_CHARS: Final = 8_000
-"""Maximum of characters of a text that are compared. Users describe a sentence, an item or a paragraph."""
+"""Maximum number of characters of a text that are compared. Users describe a sentence or a paragraph."""
 
 _STEM_CHARS: Final = 4
-"""Minimum of characters that two inflections of a word share at their beginning."""
+"""Minimum number of characters that two inflections of a word share at their beginning."""
 
 _NEAR_SHARE: Final = 0.6
 """Minimum share of the longer word that two near words have in common at their beginning."""
@@ -161,8 +161,8 @@ class DescribedWords:
     def is_contained_in(self, text: SplitText) -> bool:
         """Return whether a text contains every word of the description, and the names in the same order.
 
-        This is the strict match of the rules D2 and D3. A description with a piece of a script without spaces
-        never matches.
+        Function words that change the meaning, such as prepositions, must occur too. If the description has a
+        piece of a script without spaces, the result is False.
         """
         if not self.words or self.pieces or not {*self.words, *self.relations} <= {*text.words}:
             return False
@@ -189,7 +189,7 @@ class DescribedWords:
         return sum(weights[unit] for unit in self.units if unit in near) / total if total else 0.0
 
     def list_prefixes(self) -> Iterator[str]:
-        """Yield prefixes such that every text with a near word has a word that begins with one of them."""
+        """Yield prefixes for a search: every text with a described word, even inflected, matches one."""
         for word in self.words:
             length = max(_STEM_CHARS, round(len(word) * _NEAR_SHARE))
             yield word if len(word) <= _STEM_CHARS or _has_digit(word) else word[:length]
@@ -210,10 +210,11 @@ def _split_text(text: str) -> Iterator[_NameWord]:
 
 
 def _find_function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the function words of the language that a text is probably in, and its structure words.
+    """Return the function words of the language of a description, and which of them a text may lack.
 
-    The language with most function words among `words` counts. If several languages have equally many, return
-    all their function words, and only the structure words that are common to all.
+    The words that a text may lack are articles, question words and similar words. The language with most
+    function words among `words` counts. If several languages have equally many, return the function words of
+    all of them, and the words that a text may lack in each of them.
     """
     tables = _load_tables()
     counts = {name: sum(word in known for word in words) for name, known in tables.languages.items()}

@@ -79,10 +79,10 @@ ENDS_KEY: Final = "ends"
 """Key of an end date that was inferred from the text. After this date recall still finds the entry."""
 
 MAX_NAME_CHARS: Final = 80
-"""Maximum of characters of a name that is derived or listed: short enough for a heading."""
+"""Maximum number of characters of a name that is derived or listed: short enough for a heading."""
 
 MAX_DESCRIPTION_CHARS: Final = 150
-"""Maximum of characters of a description that is derived or listed: about two lines of a terminal."""
+"""Maximum number of characters of a description that is derived or listed: about two lines of a terminal."""
 
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*)|)")
 _BLANK_OR_BACKSLASH: Final = re.compile(r"[\s\\]+")
@@ -202,10 +202,10 @@ def parse(data: bytes | str) -> Entry:
 def read_titles(entry: Entry, rel_path: RelPath | str) -> Titles:
     """Return name and description of an entry; derive the ones that the front matter does not have.
 
-    The name comes from the front matter, else from the first heading of the body, else it is the stem of the
-    file. The description comes from the front matter, else it is the first line of prose in the body, else
-    the name. A line of prose is not blank, not a heading and not in a code block. A derived text is one line
-    of at most `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
+    The name comes from the front matter, else from the first heading of the body, else it is the file name
+    without suffix. The description comes from the front matter, else it is the first line of prose in the
+    body, else the name. A line of prose is not blank, not a heading and not in a code block. A derived text
+    is one line of at most `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
 
     Args:
         entry: the entry.
@@ -243,8 +243,8 @@ def complete_front_matter(
 
     Raises:
         TooLarge: the front matter would be longer than `MAX_FRONT_MATTER_BYTES`.
-        ContentRejected: another reader may read one of the lines as the provenance key (rule C4); its `rule`
-            is `front-matter`.
+        ContentRejected: another YAML reader may read one of the lines as the `muniment` key; the `rule` of
+            the error is `front-matter`.
     """
     fields = entry.front.fields if entry.front is not None else ()
     present = {field.key for field in fields} - set(changed)
@@ -267,7 +267,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _require_no_hidden_key(text: str, fields: Sequence[Field]) -> None:
-    """Reject lines that only another YAML reader may read as the provenance key (rule C4)."""
+    """Reject lines that another YAML reader may read as the `muniment` key, unlike this reader."""
     for field in fields:
         if field.key is not None:
             continue

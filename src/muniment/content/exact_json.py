@@ -86,7 +86,7 @@ def parse_first_json(text: str, start: int, *, repair: bool = False) -> tuple[An
         repair: as in `parse_json`.
 
     Raises:
-        NotJson: no document begins at `start`, or it is not strict (rules J1 and J2).
+        NotJson: no document begins at `start`, has a duplicate key, or has a value that JSON cannot express.
 
     Cost: linear in the document; if none can be read, linear in the rest of the text.
     """

@@ -35,10 +35,10 @@ from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
 MAX_DAYS: Final = 36_500
-"""Maximum of days from today to the end of a fact: a hundred years."""
+"""Maximum number of days from today to the end of a fact: a hundred years."""
 
 MAX_CHARS: Final = 2_000
-"""Maximum of characters of a fact that is searched for an end. Longer texts do not end as a whole."""
+"""Maximum number of characters of a fact that is searched for an end. Longer texts do not end as a whole."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,5})\s*d", re.IGNORECASE)
 _ISO: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -57,7 +57,7 @@ _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 
 _MAX_WORDS_AFTER_DATE: Final = 4
-"""Maximum of words after a date, from "is valid" on, in a sentence whose subject is the end itself."""
+"""Maximum number of words after a date, from "is valid" on, in a sentence whose subject is the end itself."""
 
 _END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
 """The keys of a language in `expiry.toml` for an `_EndSubject`, in the order of its attributes."""
@@ -221,7 +221,7 @@ class _EndSubject:
         Args:
             sentence: the folded sentence.
             start: the offset of the date with its word for `until`.
-            stop: the offset after them.
+            stop: the offset after the date and that word.
         """
         before, after = sentence[:start].rstrip(" ,:("), sentence[stop:].strip(" ,:).!")
         rest = f"{before} | {after}"
@@ -246,10 +246,11 @@ class _Language:
 
     Attributes:
         ends: finds a date with the word for `until` next to it.
-        bare: finds that word alone. If it matches more often than `ends`, one of the words has no date.
+        bare: finds the word for `until` alone. If it matches more often than `ends`, one of the words has no
+            date.
         days: the number of each weekday name, from 0.
         months: the number of each month name, from 1.
-        day_or_month: finds the name of a day or month; None: the language has none here.
+        day_or_month: finds the name of a day or month; None: no names are listed.
         doubt: finds a word that makes every end in the sentence uncertain, such as "then".
         past: finds a word for the past; then a date needs a year.
         end_subject: decides whether a sentence is about the end itself.
@@ -327,7 +328,7 @@ def _read_date(found: re.Match[str], language: _Language, sentence: str, today: 
 
 
 def _read_date_part(part: Mapping[str, str], name: str) -> str:
-    """Return the text of a part of a date, such as `year`, for each form of date."""
+    """Return a part of a date, such as `year`, from the groups of all forms of date (`year1`, `year2`)."""
     return next((text for key, text in part.items() if key.rstrip("0123456789") == name), "")
 
 

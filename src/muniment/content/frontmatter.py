@@ -371,7 +371,7 @@ def _escape_character(match: re.Match[str]) -> str:
 # -- frontmatter -------------------------------------------------------------------------------------
 
 MAX_FRONT_MATTER_BYTES: Final = 8_192
-"""Maximum of UTF-8 bytes from the start of the file to the end of the closing line.
+"""Maximum number of UTF-8 bytes from the start of the file to the end of the closing line.
 
 Entries need a fiftieth of it. A listing reads at most this much of every file.
 """

@@ -43,7 +43,7 @@ GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
 """The gates of this module that a policy may turn off, by their names in policies."""
 
 MARKS_GATE: Final = "marks"
-"""The gate against long runs of combining marks, which a policy cannot turn off (rule G7)."""
+"""The gate against long runs of combining marks, which a policy cannot turn off."""
 
 _CONTROL: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029"
 _BIDI_MARKS: Final = "\u200e\u200f\u061c"
@@ -119,9 +119,10 @@ def encode(text: str) -> bytes:
 
 
 def check_text(text: str, reject: Collection[str]) -> None:
-    """Raise an error if `text` contains an invisible character that one of the given gates rejects.
+    """Raise an error if one of the given gates rejects an invisible character in `text`.
 
-    The gate `marks` always applies.
+    Each gate checks for one kind of character. The gate `marks`, against long runs of combining marks, always
+    applies.
 
     Args:
         text: the text.
@@ -222,7 +223,7 @@ def _is_near_right_to_left(text: str, position: int) -> bool:
 
 
 def _is_needed(text: str, position: int) -> bool:
-    """Return whether the characters next to the invisible one at `position` need it (rule G5)."""
+    """Return whether the characters next to the invisible one at `position` need it for their form."""
     char = text[position]
     before, after = text[position - 1 : position] if position else "", text[position + 1 : position + 2]
     if char == "\ufeff":

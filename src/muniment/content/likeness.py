@@ -43,10 +43,10 @@ PIECE_CHARS: Final = (3, 4, 5)
 """Lengths of the pieces of words."""
 
 MAX_WORD_CHARS: Final = 80
-"""Maximum of characters that are split into pieces, for each word between spaces."""
+"""Maximum number of characters that are split into pieces, for each word between spaces."""
 
 MAX_REASON_WORDS: Final = 3
-"""Maximum of words that a reason lists."""
+"""Maximum number of words that a reason lists."""
 
 _WORD_MARK: Final = "§"
 _EDGE: Final = "¶"
@@ -58,12 +58,14 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def split_passage(passage: str) -> set[str]:
-    """Return the features of a folded passage: its words and their pieces."""
+    """Return the features of a passage in lower case and without accents: its words and their pieces."""
     return {part for word in _normalize_words(passage) for part in _split_word(word)}
 
 
 def score_passage(passage: str) -> float:
-    """Return the harm score of a folded passage; the highest score of all windows if it is long.
+    """Return the harm score of a passage in lower case and without accents.
+
+    For a long passage, the score is the highest score of the passage and its windows of `WINDOW_WORDS` words.
 
     Cost: about 0.1 ms for a sentence.
     """
@@ -80,7 +82,7 @@ def score_passage(passage: str) -> float:
 
 
 def find_heaviest_words(passage: str) -> tuple[str, ...]:
-    """Return the words of a folded passage that raise its harm score most, the most harmful first."""
+    """Return the words of a passage that raise its harm score most, the most harmful first."""
     words = {
         found[0]: sum(weight for _, _, weight in _weigh_parts(word))
         for word in _normalize_words(passage)

@@ -462,7 +462,7 @@ def build_outline(body: str) -> Outline:
 
 
 def _build_passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
-    """Return the passage of some lines, with the blank lines that belong to it (rule B2).
+    """Return the passage of some lines with the blank lines after it; for the last passage, those before it.
 
     Args:
         body: the body.
@@ -728,9 +728,9 @@ def _is_doubtful(text: str) -> bool:
 
 
 def _find_code_blocks(lines: list[str]) -> list[tuple[int, int]] | None:
-    """Return the numbers of the first and last line of each certain code block.
+    """Return the numbers of the first and last line of each block that all markdown readers treat as code.
 
-    Return None if a line outside fences begins with an HTML tag: then all blocks are uncertain.
+    Return None if a line outside fences begins with an HTML tag: then readers may disagree about all blocks.
     """
     found: list[tuple[int, int]] = []
     fence, first, certain = "", 0, True
@@ -757,11 +757,11 @@ def _closes_fence(line: str, fence: str) -> bool:
 
 
 def _mask_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
-    """Return `line` without its certain code spans, and whether the next line's spans are uncertain.
+    """Return `line` without its code spans, and whether readers may disagree about those of the next line.
 
     Args:
         line: the line.
-        doubt: whether the code spans of this line are uncertain because of the line before.
+        doubt: whether readers may disagree about the spans of this line, because of the line before.
     """
     if doubt or "`" not in line:
         return line, doubt or any(not found[0].startswith("`") for found in _TICKS.finditer(line))

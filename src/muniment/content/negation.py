@@ -28,10 +28,10 @@ FindWords = Callable[[str], frozenset[str]]
 """Function that returns the query words that occur in a piece of text."""
 
 MAX_CHARS: Final = 8_000
-"""Maximum of characters of a text that are checked. A query is a sentence, an item or a paragraph."""
+"""Maximum number of characters of a text that are checked. A query is a sentence, an item or a paragraph."""
 
 _CLAUSE_CHARS: Final = 400
-"""Maximum of characters of one clause. Clauses written by people are shorter."""
+"""Maximum number of characters of one clause. Clauses written by people are shorter."""
 
 _MAX_WORDS_AFTER_DENIAL: Final = 3
 """Number of words checked after a denial. The first one that is not a stop word is the denied word."""
@@ -121,7 +121,7 @@ def _split_clauses(text: str) -> list[str]:
 
 
 def _find_ended_words(clause: str, find_words: FindWords) -> frozenset[str]:
-    """Return the query words that a clause states to be over (rule N1)."""
+    """Return the query words that a clause states to be over, as in "no longer on Mondays"."""
     found = _load_denials().ended.search(clause)
     if found is None:
         return frozenset()
@@ -131,7 +131,7 @@ def _find_ended_words(clause: str, find_words: FindWords) -> frozenset[str]:
 
 
 def _find_denied_words(clause: str, find_words: FindWords) -> frozenset[str]:
-    """Return the query words that a clause denies (rule N2)."""
+    """Return the query words that a clause denies, as in "not on Mondays"."""
     is_denied = _load_denials().running.search(clause) is not None
     if is_denied or is_unspaced(clause[:1]):
         return find_words(clause) if is_denied else frozenset()

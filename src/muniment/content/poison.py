@@ -60,33 +60,33 @@ ENOUGH_SCORE: Final = 1_000
 """Minimum score of a passage that needs a review because of rules alone."""
 
 MAX_REASONS: Final = 3
-"""Maximum of reasons that the owner receives for a passage."""
+"""Maximum number of reasons that the owner receives for a passage."""
 
 MAX_SENTENCE_CHARS: Final = 500
-"""Maximum of characters of a sentence; longer sentences are split."""
+"""Maximum number of characters of a sentence; longer sentences are split."""
 
 MIN_PASSAGE_CHARS: Final = 14
-"""Minimum of characters of a passage that is checked. A shorter text cannot contain an act and its object."""
+"""Minimum number of characters of a passage that is checked: it has an act and its object."""
 
 MAX_DECODED: Final = 16
-"""Maximum of encoded parts that are decoded in a text, for each kind of encoding."""
+"""Maximum number of encoded parts that are decoded in a text, for each kind of encoding."""
 
 NEGATED_CHARS: Final = 30
-"""Maximum of characters between a negation and a check that it negates."""
+"""Maximum number of characters between a negation and a check that it negates."""
 
 FORBIDDEN_CHARS: Final = 90
-"""Maximum of characters between an act and a word such as "forbidden" that negates the act."""
+"""Maximum number of characters between an act and a word such as "forbidden" that negates the act."""
 
 CONDITION_CHARS: Final = 80
-"""Maximum of characters between a word such as "if" and a negation in the same condition."""
+"""Maximum number of characters between a word such as "if" and a negation in the same condition."""
 
 MIN_SPELLED_APART: Final = 15
-"""Minimum of characters of words with spaces between their letters that count as hidden."""
+"""Minimum number of characters of words with spaces between their letters that count as hidden."""
 
 MIN_DECODED: Final = 8
 MIN_PAIRED_NAME: Final = 4
 MIN_COMPARED_NAME: Final = 6
-"""Minimum of letters of decoded text, and of names and parts of names that are compared."""
+"""Minimum number of letters of decoded text, and of names and parts of names that are compared."""
 
 _Span = tuple[int, int]
 
@@ -207,7 +207,7 @@ def find_poison(text: str) -> PoisonFinding | None:
 
 
 def split_passages(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the passages of a text to score, folded: its sentences, and pairs of sentences.
+    """Yield the passages of a text to score: its sentences, and pairs of sentences, without case and accents.
 
     Each passage comes with the way in which it was hidden: `decoded`, `spelled_apart`, or empty.
     """
@@ -224,10 +224,10 @@ def split_passages(text: str) -> Iterator[tuple[str, str]]:
 
 
 def compute_passage_score(passage: str, hidden: str) -> tuple[float, list[_PoisonRule]]:
-    """Return the score of a passage, and its matched rules about acts, the heaviest first.
+    """Return the score of a passage, and the matched rules that describe an act, the heaviest first.
 
     Args:
-        passage: a folded passage from `split_passages`.
+        passage: a passage from `split_passages`.
         hidden: the way in which the passage was hidden, from `split_passages`.
     """
     weight, acts = compute_rule_weight(passage, hidden)
@@ -241,7 +241,7 @@ def compute_rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRul
     The weight is limited to the range from `MIN_RULE_WEIGHT` to `ENOUGH_RULE_WEIGHT`.
 
     Args:
-        passage: a folded passage from `split_passages`.
+        passage: a passage from `split_passages`.
         hidden: the way in which the passage was hidden, from `split_passages`.
     """
     risky = _RiskyPassage(passage, hidden)
@@ -291,8 +291,8 @@ class _RiskyPassage:
     def matches(self, rule: _PoisonRule) -> bool:
         """Return whether a rule matches the passage.
 
-        A rule matches if words of all its classes occur and its act is not negated. Some rules require a
-        negated act instead.
+        A rule matches if words of all its classes occur, and if its first class, the act, is not negated.
+        Some rules require a negated act instead.
         """
         return any(
             (rule.is_context and rule.weight > 0) or self._negates(span, rule.is_negated) == rule.is_negated
@@ -300,7 +300,10 @@ class _RiskyPassage:
         )
 
     def negates_act(self, rule: _PoisonRule) -> bool:
-        """Return whether the act of a rule occurs with its other classes, and is negated each time."""
+        """Return whether the act (first class) of a rule occurs, and is negated each time.
+
+        Words of another class of the rule must occur too.
+        """
         if rule.is_negated or rule.is_context:
             return False
         act, *others = rule.classes
@@ -312,7 +315,7 @@ class _RiskyPassage:
         )
 
     def _find_acts(self, rule: _PoisonRule) -> Iterator[_Span]:
-        """Yield the positions of the act of a rule that are near words of all other classes of the rule."""
+        """Yield the positions of the act (first class) of a rule that are near words of all other classes."""
         if rule.unless is not None and self.find_spans(rule.unless):
             return
         act, *others = rule.classes

@@ -52,12 +52,12 @@ from muniment.kernel.normal_forms import normalise
 # loses nothing. Attacks on these rules are in tests/units/content/test_provenance.py.
 
 MAX_SEPARATE_ITEMS: Final = 8
-"""Maximum of list items that are stored separately: the default number of files that a run may write."""
+"""Maximum number of list items that are stored separately: as many files as a run may write by default."""
 
 MIN_STATEMENT_WORDS: Final = 3
 
 MAX_POSITIONS: Final = 8
-"""Maximum of positions of a text that are checked in detail for a fact.
+"""Maximum number of positions of a text that are checked in detail for a fact.
 
 A text that repeats half of a fact more often is unusual.
 """
@@ -76,7 +76,7 @@ _TOKEN: Final = re.compile(
 _ARTICLES: Final = frozenset({"a", "an", "the", "An", "The"})  # But not "Plan A".
 _HIDDEN: Final = re.compile(r"<!--.*?(?:-->|\Z)|~~[^~\n]*~~", re.DOTALL)
 MAX_SPLIT_ITEMS: Final = 64
-"""Maximum of items of a list that may be split over several texts. Code stores a longer list as one text."""
+"""Maximum number of items of a list that may be split over several texts. A longer list stays one text."""
 
 _SUBJECTS: Final = frozenset({"user", "i", "I", "we"})
 _SMALL_WORD: Final = re.compile(r"[a-z]{2,}(?:'s)?")
@@ -251,7 +251,7 @@ def _join_stems(words: Sequence[_Word]) -> str:
 # -- provenance --------------------------------------------------------------------------------------
 
 MAX_LABEL_CHARS: Final = 300
-"""Maximum of characters of a label; a longer label counts as a text."""
+"""Maximum number of characters of a label; a longer label counts as a text."""
 
 
 class _ReversingWords(NamedTuple):
@@ -387,7 +387,8 @@ def consists_of(text: str, sources: Sequence[str]) -> bool:
 
     Args:
         text: the text.
-        sources: the other texts. If one of them has a heading or lead-in, the result is False.
+        sources: the other texts. If one of them has a heading or a line that ends in a colon, the result
+            is False.
     """
     text_units, source_units = _split_units(text), [_split_units(source) for source in sources]
     if any(unit.is_lead_in for units in source_units for unit in units):
@@ -398,7 +399,7 @@ def consists_of(text: str, sources: Sequence[str]) -> bool:
 
 
 def _is_fact(lines: Sequence[str], fact: str) -> bool:
-    """Return whether lines consist of a fact only (rule P1)."""
+    """Return whether lines consist of a fact only (rule P1 in the module docstring)."""
     fact_lines = _split_lines(fact)
     if list(lines) == fact_lines:
         return bool(fact_lines)
@@ -416,7 +417,7 @@ def _is_fact(lines: Sequence[str], fact: str) -> bool:
 
 
 def _can_be_appended(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
-    """Return whether the lines `new` are a fact that may be appended to the lines `old` (rule P2)."""
+    """Return whether the lines `new` are a fact that can be appended to `old` with the same meaning."""
     units = _split_units("\n".join(old))
     if any(unit.is_lead_in for unit in units) or any(map(_MARKUP.search, old)):
         return False
@@ -432,7 +433,7 @@ def _can_be_appended(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
 
 
 def _starts_with_label(unit: Sequence[str], label: Sequence[str]) -> bool:
-    """Return whether a label is a part of a unit, after only small words of that unit."""
+    """Return whether a label is a part of a sentence or item (`unit`) that only small words precede."""
     for at, token in enumerate(unit):
         if list(unit[at : at + len(label)]) == list(label):
             return True

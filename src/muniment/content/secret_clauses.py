@@ -598,7 +598,9 @@ _STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
 
 
 def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
-    """Return an expression for any of the names, each in a group; `*` allows more letters at that end.
+    """Return an expression for any of the names, with the matched name in a group.
+
+    A `*` at one end of a name allows more letters at that end.
 
     Args:
         words: the names.

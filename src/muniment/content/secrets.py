@@ -43,7 +43,7 @@ from muniment.kernel.normal_forms import normalise
 # -- secrets -----------------------------------------------------------------------------------------
 
 MIN_ENTROPY: Final = 3.0
-"""Default minimum of bits per character of a secret. Hexadecimal text of 24 digits has about 3.4."""
+"""Default minimum number of bits per character of a secret. Hexadecimal text of 24 digits has about 3.4."""
 
 
 _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}))"
@@ -99,7 +99,7 @@ class SecretRule:
         id: the id of the rule.
         source: the expression, with a group around the secret if the secret is only a part of the match.
         context: whether the expression includes words next to the secret.
-        entropy: the minimum of bits per character of the secret.
+        entropy: the minimum number of bits per character of the secret.
         check: returns whether a matched value is a secret.
     """
 

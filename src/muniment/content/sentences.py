@@ -44,13 +44,13 @@ from muniment.kernel.names import RelPath
 from muniment.kernel.normal_forms import normalise
 
 MAX_WORDS: Final = 70_000
-"""Maximum of words of a text that are compared: no entry of 128 KiB has as many."""
+"""Maximum number of words of a text that are compared: no entry of 128 KiB has as many."""
 
 MAX_KNOWN_PER_NEW_WORD: Final = 15
-"""Maximum of known words of a sentence that get the author of one new word in it."""
+"""Maximum number of known words of a sentence that get the author of one new word in it."""
 
 MIN_SENTENCE_WORDS: Final = 3
-"""Minimum of words of a sentence that is recognized alone in another text, or inside a longer sentence."""
+"""Minimum number of words of a sentence that is recognized alone in another text or inside a sentence."""
 
 Gram = tuple[str, ...]
 """Keys of adjacent words after a mark: one of the marks below, which is empty inside a text."""
@@ -107,7 +107,8 @@ class ComparedWord(NamedTuple):
     Attributes:
         key: a key that is the same for words that count as equal.
         text: the word, folded.
-        is_counted: whether the word, if it is new, counts as written by the author of the text (rule K3).
+        is_counted: whether the word, if it is new, counts as written by the author of the text; False for
+            example for words of a web address.
     """
 
     key: str
@@ -116,7 +117,10 @@ class ComparedWord(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Return whether the word has one or two letters from a to z, and is not `no` (see rule K3)."""
+        """Return whether the word has one or two letters from a to z, and is not `no`.
+
+        Next to known words, such a word does not count as written by a person.
+        """
         return len(self.key) < _MIN_LETTERS and self.key.isascii() and self.key.isalpha() and self.key != "no"
 
 
@@ -164,8 +168,8 @@ class SentenceMatch(NamedTuple):
     """The result of comparing a sentence with known texts.
 
     Attributes:
-        known: for each word of the sentence, the smallest value of the grams that cover it; None: the word is
-            new.
+        known: for each word of the sentence, the smallest value of the known grams (sequences of words) that
+            contain it; None: the word is new.
         is_intact: whether the sentence contains a complete known sentence of `MIN_SENTENCE_WORDS` words or
             more.
     """
@@ -175,10 +179,10 @@ class SentenceMatch(NamedTuple):
 
 
 GramValue = tuple[int, int]
-"""A pair of numbers that the caller stores for a gram."""
+"""A pair of numbers that the caller stores for a gram (a sequence of adjacent words)."""
 
 FindGrams = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
-"""Function that returns the values of those grams that are known."""
+"""Function that returns the values of those grams (sequences of words) that are known."""
 
 
 def decode_text(data: bytes) -> str:
@@ -219,7 +223,7 @@ def read_sentences(text: str) -> Iterator[Sentence]:
 
 
 def list_known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield the grams of a text to store, so that the text is found in other texts later.
+    """Yield the grams (sequences of words) to store for a text, so that other texts can be compared with it.
 
     Args:
         text: a text of a known author.
@@ -240,7 +244,7 @@ def list_known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
 
 
 def list_short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield additional grams of a text, so that it is found in later versions of the same file.
+    """Yield additional grams (sequences of words) to compare a text with later versions of its file.
 
     They are the grams of up to `size` words, for short sentences, and the grams of the front matter.
 
@@ -262,8 +266,8 @@ def compare_sentences(
 
     Args:
         sentences: consecutive sentences of one text.
-        size: the number of words of a known gram.
-        find: returns the values of known grams; called a second time only if it found some.
+        size: the number of words of the stored grams (sequences of words).
+        find: returns the values of the grams that are known; called a second time only if it found some.
         match_short: whether a sentence of fewer than `size` words is known if `list_short_grams` has its
             gram.
     """

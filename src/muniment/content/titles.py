@@ -23,19 +23,19 @@ TITLES_KEY: Final = "titles"
 """Key in the provenance of an entry for the mark that `build_title_mark` returns."""
 
 TITLE_CHARS: Final = 80
-"""Maximum of characters of a title: one line of an index."""
+"""Maximum number of characters of a title: one line of an index."""
 
 DESCRIPTION_CHARS: Final = 120
-"""Maximum of characters of a description: it fits next to the title in a listing."""
+"""Maximum number of characters of a description: it fits next to the title in a listing."""
 
 _DIGITS: Final = 12
 
 _MAX_READ_CHARS: Final = 2_000
-"""Maximum of characters that are read of a line for a title, and of a text for a description."""
+"""Maximum number of characters that are read of a line for a title, and of a text for a description."""
 
 SLUG_CHARS: Final = 60
 SLUG_BYTES: Final = 150
-"""Maximum of characters and UTF-8 bytes of a file name without suffix: short enough to type."""
+"""Maximum number of characters and UTF-8 bytes of a file name without suffix: short enough to type."""
 
 _RESERVED: Final = """
 memory memory-before-muniment index readme

@@ -113,7 +113,7 @@ def separate_words(text: str) -> str:
 
 
 def is_unspaced(word: str) -> bool:
-    """Return whether a word belongs to a script without spaces or to Hangul (rule W2)."""
+    """Return whether a word belongs to a script without spaces, or to Hangul."""
     return _STARTS_UNSPACED.match(word) is not None
 
 
@@ -166,7 +166,7 @@ FINAL_PUNCTUATION: Final = ".!,: \u3002\u0964\u061b\u060c"
 """
 
 MAX_LIST_STATEMENTS: Final = 1_000
-"""Maximum of list items that count as separate statements. A longer list counts only as a whole."""
+"""Maximum number of list items that count as separate statements. A longer list counts only as a whole."""
 
 _ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
 _EMPHASIS: Final = "*_`~ "

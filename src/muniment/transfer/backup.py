@@ -88,7 +88,7 @@ SCRATCH_PREFIX: Final = ".muniment-copy-"
 """Prefix of the temporary directory with the copy of the ledger during a backup."""
 
 MAX_HEADER_BYTES: Final = 16_384
-"""Maximum of bytes of the extra tar headers of one file, such as a long name."""
+"""Maximum number of bytes of the extra tar headers of one file, such as a long name."""
 
 _HEADERS: Final = frozenset(
     {
@@ -548,7 +548,9 @@ def _has_file_as_parent(path: Path, into: Path) -> bool:
 def _rebase_ledger(
     staging: Path, home: Path, manifest: Mapping[str, Any], done: BackupSummary, deadline: Deadline
 ) -> None:
-    """Check the ledger of a backup (rule R4), and replace its paths with those of the new home.
+    """Check the ledger of a backup, and replace its paths with those of the new home.
+
+    The schema must be one that a migration creates, and rows and audit records must be intact.
 
     Raises:
         ConfigInvalid: the ledger is empty, damaged or changed.

@@ -23,7 +23,7 @@ _MARKER: Final = re.compile(
     r"(?:[-*+>\u2022]|#{1,6}|[0-9]{1,9}[.)])?\s*(?:\[[ xX]\]\s+)?(?:\[[0-9-]{10}\]\.?\s*)?"
 )
 _MAX_LISTED_KEYS: Final = 12
-"""Maximum of keys that one line of the report lists."""
+"""Maximum number of keys that one line of the report lists."""
 
 _KEY_CHARS: Final = 40
 

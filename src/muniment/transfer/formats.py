@@ -49,13 +49,13 @@ from muniment.transfer.source_text import (
 )
 
 MAX_TEXT_BYTES: Final = 1_048_576
-"""Maximum of bytes of one text file, as for any entry. A larger file is rejected."""
+"""Maximum number of bytes of one text file, as for any entry. A larger file is rejected."""
 
 MAX_JSON_BYTES: Final = 67_108_864
-"""Maximum of bytes of a JSON file that is read as a whole: about 300 000 facts."""
+"""Maximum number of bytes of a JSON file that is read as a whole: about 300 000 facts."""
 
 MAX_CONVERSATION_BYTES: Final = 33_554_432
-"""Maximum of bytes of one conversation. Conversations are read one by one; their file has no limit."""
+"""Maximum number of bytes of one conversation. Conversations are read one by one; their file has no limit."""
 
 _INVALID_JSON: Final = "not valid JSON"
 _OTHER_FILE: Final = "not a file of this format"
@@ -117,7 +117,7 @@ class Document(Protocol):
         """Return all bytes of the file.
 
         Args:
-            limit: the maximum of bytes.
+            limit: the maximum number of bytes.
 
         Raises:
             ValueError: the file is larger than `limit`, or cannot be read; the text states the reason.
@@ -551,7 +551,7 @@ def split_elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES)
 
     Args:
         blocks: the bytes of the array, in blocks of any size.
-        limit: the maximum of bytes of one object.
+        limit: the maximum number of bytes of one object.
 
     Raises:
         ValueError: the bytes are not an array of objects, end inside the array, or an object is too large.
@@ -597,7 +597,7 @@ def _compute_next_depth(token: bytes, depth: int) -> int:
 
 
 def parse_export(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Yield the entries of a Muniment export. The trust that it states for an entry is only a claim."""
+    """Yield the entries of a Muniment export. The trust that an export states is only a claim."""
     trusts: Mapping[str, object] | None = None
     for document in documents:
         if document.problem or document.name.endswith(".jsonl"):

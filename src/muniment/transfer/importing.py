@@ -85,12 +85,12 @@ from muniment.transfer.source_text import strip_text_suffix
 TASK_KIND: Final = "import"
 
 BATCH_ITEMS: Final = 500
-"""Maximum of items per commit: few undos for a large import, and short locks."""
+"""Maximum number of items per commit: few undos for a large import, and short locks."""
 
 BATCH_BYTES: Final = 4_194_304
 
 AGENT_TEXTS_PER_REVIEW: Final = 8
-"""Maximum of items per review if their texts address an agent."""
+"""Maximum number of items per review if their texts address an agent."""
 
 MUNIMENT_FORMAT: Final = "muniment"
 """Name of the format of `muniment export`, whose entries are imported byte for byte."""
@@ -102,7 +102,7 @@ ACCEPTED, PENDING, ADDRESSES_AGENT = "plain", "waiting", "speaking"
 """Kinds of batches: accepted; waiting for the owner; waiting because the text addresses an agent."""
 
 FOLDER_CHARS: Final = 40
-"""Maximum of characters in the folder name that an item gets."""
+"""Maximum number of characters in the folder name that an item gets."""
 
 KEYWORDS: Final = 12
 KEYWORD_CHARS: Final = 40
@@ -396,7 +396,7 @@ class _Import:
         return folder, stem
 
     def _prepare_exported(self, item: SourceItem, entry: bytes) -> _PreparedItem | None:
-        """Return the entry of an export at its original path, or None if the memory already has it."""
+        """Return the item of an export at its original path, or None if the memory already has it."""
         path = canonicalise(item.path, self._context.policy.scopes)
         if path.scope not in {*self._context.roots, *self._request.scopes_to_create}:
             raise NotFound(f"scope {path.scope} not available; pass --workspace DIR of its project")

@@ -42,8 +42,8 @@ class KnownTexts:
             identity: the id that the entry of the item would have.
             text: the text of the item.
             trust: an entry with the text counts only if its trust is at least this one.
-            expires: an entry with the text counts only if it does not expire before this date; None: never
-                expires.
+            expires: an entry with the text counts only if it does not expire before this date; None: it must
+                not expire.
         """
         is_present = build_comparison_key(text) in self._added_texts or identity in self._ids
         return is_present or self.has_text(text, trust, expires)

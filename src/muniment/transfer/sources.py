@@ -35,25 +35,25 @@ from muniment.transfer.source_text import is_text_name
 
 MAX_DOCUMENTS: Final = 100_000
 MAX_ITEMS: Final = 100_000
-"""Maximum of files in a source, and of items: five times the quota of a scope in the shipped policies."""
+"""Maximum number of files, and of items, in a source: five times the shipped quota of a scope."""
 
 MAX_CHARACTERS: Final = 134_217_728
-"""Maximum of characters of all items: the quota of both scopes in the shipped policies."""
+"""Maximum number of characters of all items: the quota of both scopes in the shipped policies."""
 
 MAX_READ_BYTES: Final = 268_435_456
-"""Maximum of bytes that are retained to compare the source files with the memory after the import."""
+"""Maximum number of bytes that are retained to compare the source files with the memory after the import."""
 
 MAX_LEVELS: Final = 32
-"""Maximum of nested folders."""
+"""Maximum number of nested folders."""
 
 MAX_SOURCE_BYTES: Final = 1_073_741_824
-"""Maximum of bytes that are read from all files of a source, after decompression."""
+"""Maximum number of bytes that are read from all files of a source, after decompression."""
 
 MAX_TAR_BYTES: Final = 268_435_456
-"""Maximum of bytes of a tar: twice the quota of both scopes in the shipped policies."""
+"""Maximum number of bytes of a tar: twice the quota of both scopes in the shipped policies."""
 
 MAX_DIRECTORY_BYTES: Final = 33_554_432
-"""Maximum of bytes of the directory of a zip, which is read as a whole: about 300 000 files."""
+"""Maximum number of bytes of the directory of a zip, which is read as a whole: about 300 000 files."""
 
 _JSON_SUFFIXES: Final = (".json", ".jsonl")
 
@@ -123,7 +123,7 @@ class SourceFile:
         """Return all bytes of the file, and store them in `content`.
 
         Args:
-            limit: the maximum of bytes.
+            limit: the maximum number of bytes.
 
         Raises:
             ValueError: the file is larger than `limit`, or cannot be read.

@@ -39,10 +39,10 @@ The `.git` file in the same folder points to it; the clone does not point back t
 """
 
 _MAX_BYTES: Final = 262_144
-"""Maximum of bytes of a git configuration. The default has about 300; with a hundred branches, 10 000."""
+"""Maximum number of bytes of a git configuration: the default has about 300, a hundred branches 10 000."""
 
 _MAX_POINTER_BYTES: Final = 8192
-"""Maximum of bytes of a file that contains one path; a path has at most 4096."""
+"""Maximum number of bytes of a file that contains one path; a path has at most 4096."""
 
 _MAX_REMOTE_CHARS: Final = 512
 
@@ -58,11 +58,12 @@ class Checkout:
 
     Attributes:
         path: the real path of the nearest directory with `.git`; without one, the requested directory.
-        common: git's common directory, which all worktrees of a clone share; None: no repository, or one that
-            is not accepted.
+        common: git's common directory, which all worktrees of a clone share; None: no repository, or its
+            `.git` is not accepted.
         memory_path: the path that identifies the memory: the main worktree, or else the common directory;
             without a repository, `path`.
-        is_rejected: whether the directory has a `.git` that is not accepted.
+        is_rejected: whether the directory has a `.git` that is not accepted, because the repository that it
+            points to does not point back.
     """
 
     path: Path
@@ -170,7 +171,7 @@ def read_small_file(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: boo
 
     Args:
         path: the file; a link is not followed.
-        limit: the maximum of bytes.
+        limit: the maximum number of bytes.
         private: whether to return None if another user may access the file.
     """
     try:
@@ -187,7 +188,7 @@ def read_small_file(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: boo
 
 
 def _resolve_git_file(path: Path, git: Path) -> Path | None:
-    """Return the common directory that a `.git` file points to; None: not accepted (rule K1).
+    """Return the common directory that a `.git` file points to; None if that does not point back.
 
     Args:
         path: the directory of the checkout.

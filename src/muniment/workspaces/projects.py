@@ -1,8 +1,8 @@
 """List the projects that have a memory, and find the project of a checkout.
 
 `projects.json` in the home stores, for each project, the last paths of its repositories. In addition each
-repository has a mark: the file `muniment` in git's common directory, with the id of the project and a secret.
-Only this user may read the mark, and git never commits or clones it.
+repository has a mark: a line in the file `muniment` in git's common directory, with the id of the project and
+a secret. Only this user may read the mark, and git never commits or clones it.
 
 P1 A checkout is bound to a project only by its path, or by a mark with the project's secret. Nothing else in
    a repository binds it: not a remote, not a mark of another home, and not a folder with the project's name.
@@ -61,7 +61,7 @@ MEMORY_DIRECTORY: Final = "memory"
 """Name of the memory directory of a project, inside the directory that is named after its id."""
 
 MAX_BYTES: Final = 16 << 20
-"""Maximum of bytes of `projects.json`; one project needs about 250."""
+"""Maximum number of bytes of `projects.json`; one project needs about 250."""
 
 MAX_NAME_CHARS: Final = 80
 
@@ -70,17 +70,17 @@ _KEY_CHARS: Final = 32
 """Number of hexadecimal digits in a project id: 128 bits, so that no two projects share an id."""
 
 _SLUG_CHARS: Final = 40
-"""Maximum of characters of a project's name in its id. The digits after the name make the id unique."""
+"""Maximum number of characters of a project's name in its id. The digits after it make the id unique."""
 
 PROJECT_ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
 _MARK: Final = re.compile(
     r"muniment 1 (?P<id>[a-z0-9-]{1,40}-[0-9a-f]{32}) (?P<secret>[0-9a-f]{32})\n", re.ASCII
 )
 _MAX_MARKS: Final = 32
-"""Maximum of marks in a repository, one per home. If there are more, the oldest mark is removed."""
+"""Maximum number of marks in a repository, one per home. If there are more, the oldest mark is removed."""
 
 _MAX_MARK_BYTES: Final = 4096
-"""Maximum of bytes of all marks of a repository; one mark has at most 118."""
+"""Maximum number of bytes of all marks of a repository; one mark has at most 118."""
 
 _SECRET_BYTES: Final = 16
 
@@ -112,7 +112,7 @@ class Project:
     Attributes:
         name: the name that users see.
         remote: the normalised remote of its repository; None: unknown.
-        secret: the secret in the marks of its repositories.
+        secret: the secret in the marks of its repositories, which prove that they belong to the project.
         places: the paths of its repositories; the value is whether the repository there has a mark.
         inside: the folder of a checkout that contains the memory; None: the memory is in the home.
         by_path: whether it is older than `projects.json`, and is also found by the path in its id.
@@ -236,7 +236,8 @@ def _compute_key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
 def find_project(home: Path, directory: Path) -> Binding:
     """Return the project of the checkout around a directory, without changing anything.
 
-    The rules P1 to P4 of the module docstring decide which project it is.
+    The project is found by the path of the checkout, or by the mark in its repository (rules P1 to P4 in the
+    module docstring).
 
     Raises:
         ConfigInvalid: the directory does not exist, or `projects.json` cannot be used.
@@ -285,12 +286,12 @@ def find_project_of_checkout(projects: Projects, home: Path, checkout: Checkout)
 def _is_other_repository(
     projects: Projects, recorded_id: str, checkout: Checkout, remote: str | None
 ) -> bool:
-    """Return whether another repository is now at the recorded path of a project (rule P4).
+    """Return whether a different repository is now at the recorded path of a project.
 
     Args:
         projects: all projects.
         recorded_id: the id of the project at that path.
-        checkout: a checkout without a mark of this home.
+        checkout: a checkout at that path, without a mark of this home (a line with a project's secret).
         remote: the remote of the checkout; None: unknown.
     """
     project = projects.get(recorded_id)
@@ -312,6 +313,8 @@ def find_unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
 def _find_marked_project(projects: Projects, common: Path, *, private: bool = True) -> str | None:
     """Return the id of the project whose mark a repository has, or None.
 
+    A mark is a line in the file `muniment` of the repository, with the id and the secret of a project.
+
     Args:
         projects: all projects.
         common: git's common directory of the repository.
@@ -328,7 +331,7 @@ def _is_own_mark(projects: Projects, mark: re.Match[str]) -> bool:
 
 
 def _read_marks(common: Path, *, private: bool) -> list[re.Match[str]]:
-    """Return the marks in a repository, one per home; empty if the file contains anything else.
+    """Return the marks of projects in a repository; empty if the file contains anything else.
 
     Args:
         common: git's common directory of the repository.
@@ -342,11 +345,11 @@ def _read_marks(common: Path, *, private: bool) -> list[re.Match[str]]:
 
 
 def _find_left_paths(projects: Projects, project_id: str, checkout: Checkout) -> tuple[str, ...]:
-    """Return the recorded paths of a project that a marked checkout was moved from (rule P2).
+    """Return the recorded paths of a project from which a checkout with the project's mark was moved.
 
-    Only paths that are recorded with a mark count. A repository there without a mark may be the original that
-    lost its mark: if the path counted, a copy would get the memory. A repository with another remote is not
-    the original.
+    Only paths that are recorded with a mark count. A repository at such a path without a mark may be the
+    original that lost its mark: if the path counted, a copy would get the memory. A repository with another
+    remote is not the original.
     """
     remote = projects[project_id].remote if project_id in projects else None
 
@@ -384,7 +387,7 @@ def _find_links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str
 def _find_moved_directory(
     projects: Projects, checkout: Checkout, remote: str | None
 ) -> tuple[str, str] | None:
-    """Find the project that a checkout without a mark was moved from (rule P2).
+    """Find the project whose recorded path is now a link to a checkout without a mark.
 
     Returns:
         The id of the project and the recorded path; None if the checkout was not moved.
@@ -510,7 +513,7 @@ def bind_checkout(home: Path, directory: Path) -> Binding:
 
 
 def record_binding(home: Path, found: Binding) -> Binding:
-    """Record a binding in `projects.json` and mark the repository of its checkout.
+    """Record a binding in `projects.json`, and write the project's mark to the repository of the checkout.
 
     Returns:
         The binding with the recorded project. Later lookups return it with the kind `KNOWN`.
@@ -700,7 +703,7 @@ def _move_paths(project: Project, left: Collection[str], checkout: Checkout) -> 
 def _record_checkout(
     projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout
 ) -> Project:
-    """Mark the repository of a checkout, then record the checkout in one project only.
+    """Write a project's mark to the repository of a checkout, then record the checkout in that project.
 
     Returns:
         The changed project.
