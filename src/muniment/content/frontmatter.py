@@ -131,7 +131,7 @@ def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
     if first.startswith("["):
         return _read_flow_list("\n".join([first, *rest]))
     if not _is_blank_or_comment(first):
-        raise ValueError("is not a list")
+        raise ValueError("is not a list, such as [a, b]")
     values = (read_scalar(item[0], item[1:]) for item in _split_block_items(rest))
     return tuple(value for value in values if value)
 
@@ -192,7 +192,7 @@ def escape_json(json_text: str) -> str:
 
 def _require_printable(lines: Sequence[str]) -> None:
     if any(_UNPRINTABLE.search(line) for line in lines):
-        raise ValueError("contains a character that YAML does not allow")
+        raise ValueError("contains a character that YAML does not allow; remove it")
 
 
 def _is_blank_or_comment(line: str) -> bool:
@@ -216,7 +216,7 @@ def _read_plain(lines: Sequence[str]) -> str:
         if found := _COMMENT.search(f" {text}"):
             text, ended = text[: found.start()].rstrip(" \t"), True
         if ": " in text or ":\t" in text or text.endswith(":"):
-            raise ValueError("is a map")
+            raise ValueError("looks like a map because of a colon; put it in quotes")
         texts.append(text)
     return _fold_lines(texts)
 
@@ -236,13 +236,13 @@ def _fold_lines(lines: Sequence[str]) -> str:
 
 def _require_plain_start(text: str) -> None:
     if text[0] in _INDICATORS or (text[0] in "-?:" and text[1:2] in ("", " ", "\t")):
-        raise ValueError("is neither a string nor a list of strings")
+        raise ValueError("is neither a string nor a list of strings; put it in quotes")
 
 
 def _read_block(header: str, rest: Sequence[str]) -> str:
     match = _BLOCK_HEADER.fullmatch(header)
     if match is None:
-        raise ValueError("has an invalid block header")
+        raise ValueError("has invalid text after `|` or `>`")
     digit = match[2] or match[3]
     content = next((line for line in rest if line.strip(" ")), "")
     indent = int(digit) if digit else len(content) - len(content.lstrip(" "))
@@ -286,13 +286,13 @@ def _split_block_items(lines: Sequence[str]) -> list[list[str]]:
                 items[-1].append("")
         elif (text == "-" or text.startswith("- ")) and (not items or indent == depth):
             if text[1:].lstrip(" ").startswith(("|", ">")):
-                raise ValueError("is not a plain list")
+                raise ValueError("is not a list of texts, such as [a, b]")
             items.append([text[1:]])
             depth = indent
         elif items and indent > depth:
             items[-1].append(line)
         else:
-            raise ValueError("is not a plain list")
+            raise ValueError("is not a list of texts, such as [a, b]")
     return items
 
 
@@ -308,7 +308,7 @@ def _read_flow_list(text: str) -> tuple[str, ...]:
         if text[position : position + 1] == ",":
             position += 1
         elif text[position : position + 1] != "]":
-            raise ValueError("is not a plain list")
+            raise ValueError("is not a list of texts, such as [a, b]")
     line_end, *below = text[position + 1 :].split("\n")
     if not _is_comment_or_empty(line_end) or not all(_is_blank_or_comment(line) for line in below):
         raise ValueError("has text after its closing bracket")
@@ -324,11 +324,11 @@ def _read_flow_item(text: str, position: int) -> tuple[str, int]:
         end += 1
     raw = text[position:end].strip(" \t\n")
     if not raw or raw.startswith("?"):  # YAML 1.1 reads any `?` here as the start of a map
-        raise ValueError("is not a plain list")
+        raise ValueError("is not a list of texts, such as [a, b]")
     _require_plain_start(raw)
     item = _fold_lines([line.strip(" \t") for line in raw.split("\n")])
     if ": " in item or ":\n" in item or ":\t" in item or item.endswith(":") or re.search(r"\s#", item):
-        raise ValueError("is not a plain list")
+        raise ValueError("is not a list of texts, such as [a, b]")
     return item, end
 
 
