@@ -4,8 +4,8 @@ Guarantees, for the gates that are turned on:
 
 - G1. `control`: no control characters except tab, line feed and carriage return; neither U+2028 nor U+2029.
 - G2. `ansi`: no ESC, and no C1 characters that begin a terminal sequence.
-- G3. `bidi`: no embedding, override or isolate. A single U+200E, U+200F or U+061C passes if one of the three
-  characters on either side is a right-to-left letter, and if neither neighbour is another such mark.
+- G3. `bidi`: no embedding, override or isolate. A single mark (U+200E, U+200F or U+061C) passes if a
+  right-to-left letter is among the three characters on either side. Neither neighbour may be another mark.
 - G4. `tag-chars`: no tag characters (U+E0000 to U+E007F) outside the flags of England, Scotland and Wales.
 - G5. `zero-width`: no other character that is invisible by Unicode (format characters, fillers, variation
   selectors). Exceptions: - U+FEFF as the first character; - ZWJ and ZWNJ after a virama (RFC 5892, A.1 and

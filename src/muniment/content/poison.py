@@ -1,9 +1,9 @@
 r"""Find text that would make an agent do harm later, so that its owner reviews it first.
 
 A text is split into sentences. Each sentence, and each pair of sentences, is a passage with a score. The
-score is the sum of the learned score of `likeness.py`, which was trained on texts of independent authors, and
-`RULE_SHARE` times the weight of the rules of `poison.toml`. A rule needs words of several classes. Its first
-class is an act, which counts only if it is not negated. If a passage reaches `THRESHOLD`, or its rules weigh
+score is the learned score of `likeness.py` (trained on texts of independent authors) plus `RULE_SHARE` times
+the weight of the rules of `poison.toml`. A rule needs words of several classes. Its first class is an act,
+which counts only if it is not negated. If a passage reaches `THRESHOLD`, or its rules weigh
 `ENOUGH_RULE_WEIGHT`, the text becomes a pending review. The reasons are the matched rules, or the words with
 the highest weights.
 

@@ -8,9 +8,9 @@ P2 A text keeps an entry if it is the entry, line by line, followed by the fact:
    change the meaning of the lines below.
 P3 A fact replaces an entry only if the caller's rule allows it (`agent.updates.supersedes`: the fact states
    that something changed).
-P4 A label (title, description, keyword) consists of a fact if it is part of a unit of the fact, from the
-   beginning of that unit (small words may be skipped). It must have every word of the fact that reverses a
-   meaning, such as "not". A name may come from any part of a unit.
+P4 A label is a title, a description or a keyword. It consists of a fact if a unit of the fact begins with it
+   (small words before it may be skipped). It must have every word of the fact that reverses a meaning, such
+   as "not". A name may come from any part of a unit.
 P5 A text consists of other texts if it has all units of these texts and no other unit. The units of each text
    must be in order, and none of them may be a heading or lead-in.
 

@@ -5,9 +5,10 @@ clause, in which name and value may be apart and in either order.
 
 Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
 
-- C1. A UUID, 24 or more hexadecimal digits, or a random text of 16 or more characters is a secret next to the
-  name of a token, key or secret. The name precedes it in the clause, or follows it as in "… is the API
-  token". Not a secret is a value that a word marks as public, such as "commit", "digest" or "ticket".
+- C1. These values are secrets next to the name of a token, key or secret: a UUID, 24 or more hexadecimal
+  digits, and a random text of 16 or more characters. The name precedes the value in the clause, or follows it
+  as in "… is the API token". Not a secret is a value that a word marks as public, such as "commit", "digest"
+  or "ticket".
 - C2. A random word is a secret if the name of a password precedes it in the clause and a mark or a verb
   introduces it.
 - C3. Digits are a secret if the clause mentions a code and the thing that it opens, or states that something

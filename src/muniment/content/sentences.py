@@ -7,7 +7,7 @@ formatter, an editor or a spelling corrector causes:
   emphasis, escapes, entities, quotation marks, and all other punctuation. White space, line ends, a byte
   order mark, list markers, task boxes, heading markers, block quotes and table pipes do not count either.
 - K2. A word of three or more letters from a to z is reduced to its first letter and the set of its other
-  consonants, which a spelling corrector seldom changes. Digits, number words, shorter words, and words of
+  consonants. A spelling corrector seldom changes these. Digits, number words, shorter words, and words of
   other scripts are compared exactly. In scripts without spaces each character is a word.
 - K3. Some words are compared, but if they are new, they do not count as written by a person: words of an
   address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block

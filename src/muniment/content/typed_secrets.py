@@ -9,8 +9,7 @@ Guarantees, for the words of `typed_secrets.toml`, in a text of any language:
   letters and digits, or marks inside); it is quoted; it is one word at the end of the clause that is not
   typical for statements *about* passwords; or it is three to six such words. If the name is ambiguous, only
   the first case counts.
-- H2. The value of a PIN or a code is a secret if it has three to ten digits and is not the number of some
-  things.
+- H2. The value of a PIN or a code is a secret if it has three to ten digits and counts nothing.
 - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812) are a
   secret, even next to other numbers. The number of a bank account is printed on invoices and is not a secret.
 - H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are not secrets.

@@ -1,8 +1,8 @@
 """Compare the source of an import with the memory: no line of the source is lost without a report.
 
 The check does not use the reason why a text was left out, so it also covers unexpected formats and bugs. A
-line counts as imported if an entry has it as a line or as a value of its front matter, ignoring white space
-and list markers. For JSON, the strings and numbers count instead of lines.
+line counts as imported if an entry has it as a line or as a value of its front matter. White space and list
+markers are ignored. For JSON, the strings and numbers count instead of lines.
 
 Separate from `importing.py`, which creates the entries: this module only compares the result.
 """

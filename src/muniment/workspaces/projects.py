@@ -6,10 +6,11 @@ a secret. Only this user may read the mark, and git never commits or clones it.
 
 P1 A checkout is bound to a project only by its path, or by a mark with the project's secret. Nothing else in
    a repository binds it: not a remote, not a mark of another home, and not a folder with the project's name.
-P2 If a repository has a mark but its path is not recorded, it was either moved or copied. It was moved if one
-   of the project's recorded paths now has no repository, or has a repository of another project or remote, or
-   is a link to this repository. Otherwise it is a copy. Without a mark, a directory was moved only if a
-   recorded path is now a link to it; a repository must also have the project's remote.
+P2 If a repository has a mark but its path is not recorded, it was either moved or copied. Consider the
+   project's recorded paths: the repository was moved if one of them now has no repository, has a repository
+   of another project or remote, or is a link to this repository. Otherwise it is a copy. Without a mark, a
+   directory was moved only if a recorded path is now a link to it; a repository must also have the project's
+   remote.
 P3 For a copy, and for another clone of a known remote, the user must choose the memory, and is asked once.
    Until then the checkout reads nothing of the other memory. The first write creates a separate memory, and
    the question is settled.
