@@ -28,22 +28,24 @@ def has_dependent_item(items: Sequence[str]) -> bool:
 
 
 def _is_dependent(item: str, *, is_first: bool) -> bool:
-    openers, about_others, list_phrases = (_load_phrases(name) for name in ("opens", "holds", "lists"))
+    openers, about_others, list_phrases = (
+        _load_phrases(name) for name in ("openers", "references", "list_phrases")
+    )
     words = _WORD.findall(item.casefold().replace("\u2019", "'"))
     text = f" {' '.join(words)} "
     if any(f" {cue} " in text for cue in list_phrases) or any(
-        cue in item for cue in _load_unspaced_phrases("lists")
+        cue in item for cue in _load_unspaced_phrases("list_phrases")
     ):
         return True
     is_about_others = not about_others.isdisjoint(words) or any(
-        cue in item for cue in _load_unspaced_phrases("holds")
+        cue in item for cue in _load_unspaced_phrases("references")
     )
     return not is_first and (is_about_others or (bool(words) and words[0] in openers))
 
 
 @cache
 def _load_tables() -> dict[str, dict[str, str]]:
-    return load_package_tables("muniment.content", "leaning")
+    return load_package_tables("muniment.content", "dependent_items")
 
 
 @cache

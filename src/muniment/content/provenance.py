@@ -255,7 +255,7 @@ MAX_LABEL_CHARS: Final = 300
 
 
 class _ReversingWords(NamedTuple):
-    """The word lists of `turning.toml`, which describes them."""
+    """The word lists of `reversing_words.toml`, which describes them."""
 
     reversing: frozenset[str]
     reversing_unspaced: tuple[str, ...]
@@ -265,11 +265,16 @@ class _ReversingWords(NamedTuple):
 
 @cache
 def _load_words() -> _ReversingWords:
-    """Return the word lists of `turning.toml`. Cost: reads the file once per process."""
-    words = {name: text.split() for name, text in load_package_tables("muniment.content", "turning").items()}
-    turning, loose = frozenset(words["turning"]), frozenset(words["loose"])
-    turning |= {f"{verb}nt" for verb in words["verbs"]}
-    return _ReversingWords(turning, tuple(words["running"]), loose, STOP_WORDS | loose | {*words["anything"]})
+    """Return the word lists of `reversing_words.toml`. Cost: reads the file once per process."""
+    words = {
+        name: text.split()
+        for name, text in load_package_tables("muniment.content", "reversing_words").items()
+    }
+    reversing, small = frozenset(words["reversing"]), frozenset(words["small"])
+    reversing |= {f"{verb}nt" for verb in words["verbs"]}
+    return _ReversingWords(
+        reversing, tuple(words["unspaced"]), small, STOP_WORDS | small | {*words["unspecific"]}
+    )
 
 
 _MARKERS: Final = re.compile(r"[ \t]*((?:[-*+>][ \t]+)*)((?:[0-9]{1,3}[.)][ \t]+)?)((?:[-*+>][ \t]+)*)")
