@@ -66,7 +66,7 @@ KIND: Final = "dream"
 
 
 class _DreamJob(Job):
-    """A dream task in progress, the same object for all its attempts.
+    """One dream task. All attempts of the task use the same object.
 
     Attributes:
         files_left: number of files that a model's merges may still change.

@@ -94,7 +94,7 @@ class StoredEntry:
 def build_file_text(body: str, keys: Mapping[str, str] | None = None) -> str:
     """Return the text of a file with exactly this body, and with front matter that contains `keys`.
 
-    Without keys the file has no front matter, unless the body would be mistaken for it.
+    Without keys the file has no front matter, unless the body could be mistaken for front matter.
     """
     if not keys and not starts_front_matter(body) and not body.startswith(BYTE_ORDER_MARK):
         return body
@@ -118,7 +118,7 @@ class Entries:
     # -- reading
 
     def resolve(self, unsafe_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
-        """Return the canonical path for a text, and the kind of its file, or None if the file does not exist.
+        """Return the canonical path for `unsafe_path`, and the kind of its file (None: the file is missing).
 
         The policy judges the path as written and, if links are resolved, as resolved.
 
@@ -235,7 +235,7 @@ class Entries:
         retained_trust: Mapping[CanonicalPath, Trust] = NO_TRUST,
         complete: Stamp = stamp_entry,
     ) -> CommitResult:
-        """Commit changes that code makes to some files.
+        """Commit changes that a program, not a model, makes to some files.
 
         Args:
             changes: the changes, each with the digest of the file that it changes. New texts are as for

@@ -24,8 +24,8 @@ These paths are always escapes:
 
 If in doubt, a path is an escape.
 
-This module does not open a path or allow a call: each of these calls was already denied. Pure. Separate from
-`operations/remember.py`, so that a reviewer finds the complete rule on one page.
+This module does not open a path or allow a call: every call that it judges was already denied. Pure. Separate
+from `operations/remember.py`, so that a reviewer finds the complete rule on one page.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def export(
 
 
 def parse_format(name: str) -> ExportFormat:
-    """Return the name of an export format after a check.
+    """Check the name of an export format, and return it.
 
     Raises:
         ConfigInvalid: the format is unknown.
@@ -400,7 +400,7 @@ def judge_entry(
 
 
 def lower_trust_claim(data: bytes, trust: Trust) -> bytes:
-    """Return the bytes of an exported entry, with a lower claim of trust if they claim more than `trust`.
+    """Return the bytes of an exported entry; a claim of more trust than `trust` is lowered to it.
 
     Raises:
         ToolError: the bytes are not a valid entry, or hide a claim of trust.

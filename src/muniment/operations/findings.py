@@ -2,9 +2,9 @@
 
 Code finds them, without a model. Separate from `dream.py`, which commits: this module only reads.
 
-D1 Entries are duplicates if their bodies are equal (`content.likeness`). A body of less than
-   `MIN_CLEAR_WORDS` words is not clear without its name. For such entries the names must be equal too. An
-   entry without a body is not a duplicate.
+D1 Entries are duplicates if their bodies are equal (`content.words`). A body of less than `MIN_CLEAR_WORDS`
+   words is not clear without its name. For such entries the names must be equal too. An entry without a body
+   is not a duplicate.
 D2 Of several duplicates the one with the highest trust stays. If several have this trust, these are preferred
    in this order: one that this memory stored, so that its id and history stay; one that never ends; one that
    may not be removed; the oldest; the first by path. An entry that ends later than the one that stays is not

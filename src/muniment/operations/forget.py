@@ -145,7 +145,7 @@ class _MatchedPart:
 
 
 class _ForgetJob(Job):
-    """A forget task in progress, and the entries that its last attempt retained."""
+    """One forget task, with the entries that its last attempt retained. All attempts use the same object."""
 
     kind = KIND
 
@@ -478,7 +478,10 @@ def _exclude_negated(
 def _find_near(
     task: _ForgetJob, views: Sequence[View], matches: Sequence[_MatchedPart], description: DescriptionQuery
 ) -> Iterator[_MatchedPart]:
-    """Yield near entries that may be removed and are neither matched nor retained, the best first."""
+    """Yield near entries, which share a word with the query, the best first.
+
+    Entries that match, are retained or may not be removed are omitted.
+    """
     context, judge, by_key = (
         task.context,
         PolicyEvaluator(task.context.policy),

@@ -60,7 +60,7 @@ _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
 
 class Job:
-    """A task in progress, the same object for all its attempts.
+    """One task, from its start to its end. All attempts of the task use the same object.
 
     Args:
         context: the policy, roots and state; the caller closes them.
@@ -170,7 +170,7 @@ class Job:
         return done
 
     def find_faster_commit(self, done: CommitResult) -> CommitRow | None:
-        """Return the commit of another attempt of this task if that attempt was faster, else None.
+        """If another attempt of this task committed first, return its commit; otherwise return None.
 
         Args:
             done: the result of this attempt's commit.
@@ -200,12 +200,12 @@ class Job:
 
 
 def use_or_create_cancel(cancel: Cancel | None) -> AbstractContextManager[Cancel]:
-    """Return a context manager for the caller's cancellation, or for a new one if `cancel` is None."""
+    """Return a context manager that returns `cancel`, or a new `Cancel` object if it is None."""
     return Cancel() if cancel is None else nullcontext(cancel)
 
 
 def log_end(kind: str, result: JobResult | UndoResult, task_span: Span, **fields: object) -> None:
-    """Log the event `KIND_ended` of a task, and set its status in the task's span.
+    """Log the event of a finished task, such as `remember_ended`, and set its status in the task's span.
 
     Args:
         kind: the name of the job.
@@ -240,7 +240,7 @@ MODEL_ADVICE: Final = "if this happens often, run muniment doctor, use --protoco
 
 
 def describe_model_failure(model: str, why: str) -> str:
-    """Return one line that names a model that failed, and the reason."""
+    """Return one line of text that states which model failed, and why."""
     return clean_foreign_line(f"the model {model} failed: {why}")
 
 
@@ -360,7 +360,7 @@ def find_done_commit(context: JobContext, kind: str, task: str, fact: str | None
 
 
 def _update_scope(row: ChangeRow, scope: Scope) -> ChangeRow:
-    """Return a ledger row whose path has the current name of its scope."""
+    """Return a copy of a ledger row with `scope` as the scope of its path."""
     path = replace(row.change.path, scope=scope)
     return row._replace(change=replace(row.change, path=path))
 
@@ -391,7 +391,7 @@ def commit_edit(changes: Sequence[FileChange], options: CommitOptions) -> Commit
 
 
 def create_identity_stamp(old_bytes: Mapping[CanonicalPath, bytes]) -> Stamp:
-    """Return a stamp function for moved entries, so that each keeps its id.
+    """Return a function that completes the files of moved entries, so that each entry keeps its id.
 
     Args:
         old_bytes: the bytes of each entry before the move, by its new path.

@@ -119,7 +119,7 @@ class JobContext:
         return compute_trust(self.state, self.read_root_key(path.scope), path, data, self.policy)
 
     def assess(self, path: CanonicalPath, data: bytes) -> Assessment:
-        """Return the trust, expiry and withholding gate of `data` as the content of the file at `path`."""
+        """Return the trust and expiry of `data` at `path`, and the gate, if any, that withholds it."""
         assess_bytes = build_assessment(self.state, self.read_root_key(path.scope), path.scope, self.policy)
         return assess_bytes(path.rel, digest(data), data)
 
@@ -229,8 +229,8 @@ def find_removal_obstacle(
     Args:
         judge: evaluates the policy.
         path: the path of the entry.
-        entry_trust: the trust of the entry.
-        request_trust: the trust of the request; it must be at least that of the entry.
+        entry_trust: the highest trust of a sentence in the entry.
+        request_trust: the trust of the request; it must be at least `entry_trust`.
     """
     try:
         judge.require_removal(path)

@@ -205,7 +205,7 @@ class FactLabels:
         return {SEE: names[0] if len(names) == 1 else names} if names else NO_RELATIONS
 
     def drops_statement(self, after: bytes, before: bytes) -> bool:
-        """Return whether a change removes a statement from an entry that the fact does not replace."""
+        """Return whether a change removes a statement of an entry although the fact does not replace it."""
         labels, old_body = self.select_item(after), parse(before).body
         if labels._classify_authorship(after, old_body) is not Authorship.OTHERS:  # noqa: SLF001  of this class
             return False

@@ -325,7 +325,7 @@ def _commit_or_report(
     indexes: Collection[Scope],
     scopes: RunScopes,
 ) -> RememberResult:
-    """Commit the proposal of a finished run; if it has no changes, report why.
+    """Commit the proposal of a finished run; if it has no changes, return or raise the reason.
 
     Args:
         task: the job.
@@ -611,7 +611,7 @@ def _create_lowest_trust_rule(
 def _read_trust(
     context: JobContext, box: Sandbox, path: CanonicalPath, created_paths: Collection[str]
 ) -> Trust | None:
-    """Return the trust of the file at a displayed path, or None if the run wrote that file itself."""
+    """Return the trust of a file that the model saw, or None if the run created the file itself."""
     try:
         found = box.resolve_links(path)
         content = context.read_file(found)

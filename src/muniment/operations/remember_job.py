@@ -31,7 +31,7 @@ class FallBackToRules(Exception):
 
 
 class RememberJob(Job):
-    """A remember task in progress, the same object for all its attempts.
+    """One remember task. All attempts of the task use the same object.
 
     Attributes:
         content: the text of the fact, after `check_content`.
@@ -110,10 +110,10 @@ class RememberJob(Job):
         return FallBackToRules("it would have replaced an entry with text that is not from the fact")
 
     def find_end(self, text: str) -> End | None:
-        """Return when a text ends, or None if it never ends.
+        """Return when the fact in `text` ends, or None if it never ends.
 
-        If the request has no expiry, an item of a list of facts ends at the date in its own text. All other
-        texts end with the fact.
+        If the request has no expiry, an item of a list of facts ends at the date in its own text. Any other
+        text ends when the whole fact ends.
         """
         content = (
             redact_secrets(self.content) if self.context.policy.content.secrets == "redact" else self.content

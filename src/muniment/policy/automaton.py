@@ -10,9 +10,10 @@ Contract:
     L2  A language that enters `NEVER` or `ALWAYS` stays there, so that searches end early.
     L3  The first computation of every step is charged to the budget; without budget it raises `OutOfBudget`.
 
-Cost: the first computation of a step takes some µs for each pattern that can still match. The same step later
-    is a lookup. Source: Thompson, "Regular Expression Search Algorithm" (1968), with the subset construction
-    on demand.
+Cost: the first computation of a step takes some µs for each pattern that can still match; repeating it is a
+lookup.
+
+Source: Thompson, "Regular Expression Search Algorithm" (1968), with the subset construction on demand.
 """
 
 from __future__ import annotations
@@ -334,8 +335,8 @@ class Patterns(_LazyLanguage[frozenset[int]]):
     def tree(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: StepBudget) -> Self:
         """Return the set of paths that `DenyPatterns` with these patterns match.
 
-        A pattern without a `?` needs only the folded form of a path: a match of the written form also matches
-        it.
+        If a pattern without a `?` matches the written form of a path, it also matches the folded form. So
+        only patterns with a `?` read all three forms.
         """
         language, patterns = cls(letters, budget), tuple(patterns)
         wild = [each for each in patterns if "?" in each]
@@ -591,7 +592,7 @@ def find_shortest_path(
         letters: the alphabet, from `build_letters` or `build_tree_letters`.
         scopes: the first segments that paths may have.
         budget: shared by all searches of one request.
-        is_confirmed: checks a path that was found by other means than these automata.
+        is_confirmed: returns whether a found path is in the set, by other means than these automata.
     """
     best: FoundPath | Undecided = Undecided("it takes more steps than the budget allows")
     for precision in range(3):
@@ -667,8 +668,7 @@ class _Search:
 
         Returns:
             The nodes of the next level; or a confirmed path, if one is found; or None if more than
-            `MAX_UNCONFIRMED`
-            paths are not confirmed.
+            `MAX_UNCONFIRMED` paths are not confirmed.
         """
         further: list[_SearchNode] = []
         for node in level:
