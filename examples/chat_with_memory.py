@@ -49,7 +49,7 @@ def main() -> None:
 
     with (
         muniment.open() as memory,
-        memory.conversation(compacting=muniment.Compacting(CONTEXT_TOKENS, summarise)) as conversation,
+        memory.conversation(compacting=muniment.CompactionOptions(CONTEXT_TOKENS, summarise)) as conversation,
     ):
         messages: list[Any] = []
         for line in sys.stdin:

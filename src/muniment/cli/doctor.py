@@ -214,11 +214,14 @@ def _create_layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
         yield layer, report.describe_offer(layer), state, report.advice(layer)
 
 
+_VERDICTS: Final = {"NOT_STOPPED": "NOT stopped", "UNTRIED": "not tried"}
+
+
 def _create_finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
-        marked = each.verdict.upper() if each.verdict.name == "NOT_STOPPED" else each.verdict
+        verdict = _VERDICTS.get(each.verdict.name, each.verdict.name.lower())
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
-        yield marked, clean_foreign_line(each.outcome), clean_foreign_line(what)
+        yield verdict, clean_foreign_line(each.outcome), clean_foreign_line(what)
 
 
 def _format_examination(report: _Examination) -> Iterator[str]:

@@ -148,7 +148,7 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
         ("remember", "observe"): "is called in this process",
         ("remember", "detail"): "quotes a model; the daemon does not store this text",
         ("remember", "dry_run"): "the daemon queues facts, and judges them when they run",
-        ("recall", "patience"): "ends the operation early; the daemon sets the deadline of a recall",
+        ("recall", "deadline"): "ends the operation early; the daemon sets the deadline of a recall",
         ("recall", "budget"): "is fixed in the daemon",
         ("recall", "choose"): "calls a model; a recall of the daemon does not wait for one",
         ("dream", "attended"): "the daemon knows the caller",

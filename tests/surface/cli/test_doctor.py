@@ -120,7 +120,7 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
 
     fake_findings(change=break_first_finding)
     lines = doctor(code=1)
-    failed_line = r"  NOT STOPPED +done +read a file .* \(landlock should stop it\)"
+    failed_line = r"  NOT stopped +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(failed_line, line) for line in lines)
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT stopped"
     assert (

@@ -207,7 +207,7 @@ def test_audit_verifies_chain_and_stored_head(cli, saved_fact, home, tmp_path):
             connection.execute(f"DELETE FROM {table}")
     # A complete old ledger is detected only with the stored head.
     assert cli("audit", "verify").exit_code == 0
-    message = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
+    message = "the expected head (1) is not in this ledger: records were removed or replaced"
     assert cli.run_for_lines("audit", "verify", "--head-file", head_file, code=1) == [message]
 
 
