@@ -61,15 +61,11 @@ class Enforcement(_OrderedEnum):
     """The confinement that is in force around the worker of a run."""
 
     FULL = "full"
-    """A separate clean process that has only open directories, and the kernel fence with every `FenceLayer`;
-    only the layer `mdwe` is optional.
-    """
+    """A clean process with directory handles only, and every `FenceLayer` except the optional `mdwe`."""
     PARTIAL = "partial"
-    """A separate clean process that has only open directories. This stops a hostile model, but not native
-    code.
-    """
+    """A clean process with directory handles only: stops a hostile model, but not native code."""
     NONE = "none"
-    """The tools run in the process of the broker, which opens files only through open directories."""
+    """No separate process: the tools run in the broker, and open files only through directory handles."""
 
 
 class Trust(_OrderedEnum):

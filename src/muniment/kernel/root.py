@@ -48,9 +48,7 @@ Kind = Literal["file", "directory", "other"]
 """The kind of a name; `other` is a link, FIFO, socket or device, which is never opened for use."""
 
 MAX_ENTRIES: Final = 65_536
-"""Maximum number of names in one listing. A memory has some thousand names; a larger listing would fill the
-memory of the worker.
-"""
+"""Maximum names in one listing. A memory has some thousand; more would fill the memory of the worker."""
 
 _TYPE_BITS, _REGULAR = 0o170000, stat.S_IFREG
 _DT_UNKNOWN: Final = 0

@@ -43,8 +43,7 @@ EXAMINE: Final = Purpose(os.O_PATH | os.O_CLOEXEC)
 """Flags to read the status of a name without opening its file."""
 
 STEP: Final = Purpose(EXAMINE | os.O_NOFOLLOW)
-"""Flags to open a directory on the way of the walk. A link is opened itself, and detected by its descriptor.
-"""
+"""Flags for the walk to open a directory on the way. A link is detected by its descriptor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ The contract is that of `muniment.kernel.root.Resolver`, with the same error num
 Directories on the way are opened O_PATH, so that only the last component is opened fully. Their kind is read
 from the descriptor, so that a link is detected as a link and not guessed from ENOTDIR.
 
-This module is separate from `root.py`, which chooses between it and `openat2`: a system with `openat2` never
-runs this code.
+Separate from `root.py`, which chooses between this module and `openat2`: a system with `openat2` never runs
+this code.
 """
 
 from __future__ import annotations
