@@ -146,7 +146,7 @@ class Directory(Descriptor):
         Raises:
             ManagedMemoryUnavailable: the file cannot be read now, so its content is unknown.
             PathEscape, NotFound, NotAFile, TooLarge: `name` is not a regular file that `Root.read_bytes`
-            accepts.
+                accepts.
         """
         try:
             with open_name(self.root, self.fd, name, f"{self.path.text}/{name}") as file:
@@ -164,8 +164,7 @@ class Directory(Descriptor):
         """Write a complete file with the bytes `content` to disk, under a temporary name.
 
         The bytes are written under the name from `build_partial_name`, with mode 0600 before the first byte.
-        The
-        complete file is then renamed to `temporary`.
+        The complete file is then renamed to `temporary`.
 
         Args:
             temporary: a name from `build_temporary_name`.
@@ -206,7 +205,7 @@ class Directory(Descriptor):
         return StagedFile(temporary, digest(content))
 
     def publish_new(self, staged: StagedFile, name: str) -> ReplaceMethod:
-        """Rename a staged file to `name`, which must be free.
+        """Rename the complete file `staged` from its temporary name to `name`, which must be free.
 
         Raises:
             StoreConflict: `name` is in use. The staged file keeps its temporary name.
@@ -232,8 +231,7 @@ class Directory(Descriptor):
 
         Raises:
             StoreConflict: `name` is missing or is not a link. The file there still has its name, and the
-                staged
-                file still has its temporary name.
+                staged file still has its temporary name.
             ManagedMemoryUnavailable: the system denies the rename.
         """
         return self._exchange(staged, name, lambda at: self._require_link(at, name))
@@ -245,8 +243,7 @@ class Directory(Descriptor):
 
         Raises:
             StoreConflict: `name` is missing, is not a regular file, or has another digest. The file gets its
-                name
-                back. If the name is in use by then, the file keeps the name `temporary`.
+                name back. If the name is in use by then, the file keeps the name `temporary`.
             BadName: `temporary` is not a temporary name.
             ManagedMemoryUnavailable: the system denies the removal.
         """
@@ -297,7 +294,10 @@ class Directory(Descriptor):
             self._unlink(staged.temporary)
 
     def drop_partial(self, temporary: str) -> None:
-        """Remove the partial file of a temporary name, with any content. Do nothing if it is missing.
+        """Remove the incomplete file that belongs to a temporary name. Do nothing if it is missing.
+
+        Args:
+            temporary: the name that the file gets when it is complete.
 
         Raises:
             BadName: `temporary` is not a temporary name.
@@ -336,10 +336,8 @@ class Directory(Descriptor):
         """Replace the file `name` with a staged file, if `check` accepts the file `name`.
 
         `check` gets a file name and raises `StoreConflict` unless that file may be removed. It is called
-        before the
-        exchange, so that a wrong file is not moved even for a moment. After an atomic exchange, it is called
-        again
-        for the displaced file, which other processes can no longer change by its old name.
+        before the exchange, so that a wrong file is not moved even for a moment. After an atomic exchange, it
+        is called again for the displaced file, which other processes can no longer change by its old name.
         """
         check(name)
         with convert_os_errors(self.root.scope):
@@ -382,7 +380,7 @@ class Directory(Descriptor):
             os.unlink(encode_name(name), dir_fd=self.fd)
 
     def _rename(self, old: str, new: str, flags: int, to: Directory) -> ReplaceMethod:
-        """Rename by `renameat2` with `flags`. Without support of the file system, check and then rename."""
+        """Rename by `renameat2`, or check and then rename if the file system does not support `flags`."""
         if _renameat2(MACHINE.renameat2, self.fd, encode_name(old), to.fd, encode_name(new), flags) >= 0:
             return ReplaceMethod.ATOMIC
         if (error := read_last_error()).errno not in _LACKS_FLAGS:
@@ -418,7 +416,7 @@ class Directory(Descriptor):
 
 @contextmanager
 def convert_os_errors(scope: Scope) -> Iterator[None]:
-    """Convert an `OSError` of the block to `ManagedMemoryUnavailable`, with a reason for the user."""
+    """Convert an `OSError` in the block to `ManagedMemoryUnavailable`, with a reason for the user."""
     try:
         yield
     except OSError as error:
@@ -426,7 +424,7 @@ def convert_os_errors(scope: Scope) -> Iterator[None]:
 
 
 def build_unavailable_error(scope: Scope, error: OSError) -> ManagedMemoryUnavailable:
-    """Convert a system error to an error with the reason, for the owner of the root."""
+    """Return the error for a root that cannot be used because of a system error."""
     reason = _REASONS.get(error.errno or 0, f"the system reports {error.strerror}")
     return ManagedMemoryUnavailable(scope, reason)
 

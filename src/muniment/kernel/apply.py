@@ -105,8 +105,7 @@ def lock_roots(roots: Iterable[BoundRoot], deadline: Deadline) -> Iterator[Locke
     """Acquire the locks of all `roots`, and release them when the block ends.
 
     The yielded `LockedRoots` is empty after the block. The locks are acquired in order of device and inode,
-    so
-    that two commits cannot block each other. The pauses between tries to acquire a lock grow.
+    so that two commits cannot block each other. The pauses between tries to acquire a lock grow.
 
     Raises:
         DeadlineExceeded: another process held a lock until the deadline.
@@ -310,8 +309,7 @@ class _Progress:
         locked_roots: the locked roots.
         opened: stack that closes the open directories.
         begun: numbers of the files whose rename was about to start. Only the disk shows whether the rename
-            was
-            done, because an interrupt may arrive between the work of a call and its return.
+            was done, because an interrupt may arrive between the work of a call and its return.
         directories: open directories, by path.
         items: files that have a temporary name, or were about to get one.
     """
@@ -436,7 +434,7 @@ def _roll_back_progress(progress: _Progress, cause: BaseException) -> None:
 
 
 def _roll_back_item(item: _PendingFile, *, is_begun: bool) -> bool:
-    """Roll back one file; return whether its name has its previous state."""
+    """Roll back one file; return whether the file is in its state before the write."""
     directory, after = item.directory, item.file.after
     before = item.file.before if isinstance(item.file.before, bytes) else None
     if item.file.before is Precondition.LINK and is_begun:

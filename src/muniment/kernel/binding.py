@@ -8,8 +8,7 @@ Promises of `bind` if it succeeds:
 - B3 A link in the given path is resolved once. If the link is changed later, the root does not move.
 
 Not guaranteed: Another process may rename the directory (`BoundRoot.verify` detects that). B2 may be false
-for
-a bind mount whose parents hide its location. Nothing is promised for the time after the call.
+for a bind mount whose parents hide its location. Nothing is promised for the time after the call.
 
 The errors of this module are for the person who configured the root. They contain paths of the host and state
 what to do.
@@ -57,13 +56,13 @@ class BoundRoot(Sealed, seal=_SEAL):
 
     @property
     def scope(self) -> Scope:
-        """Return the scope whose directory this root is."""
+        """Return the scope that this root belongs to."""
         return self.root.scope
 
     def verify(self) -> None:
         """Raise `PathEscape` unless the path of this root still leads to the directory that was bound.
 
-        The result is true for one moment during the call. Cost: one `stat`.
+        The path is checked at one moment during the call. Cost: one `stat`.
 
         Raises:
             PathEscape: the path leads to another directory or does not exist (`root_replaced`).

@@ -60,7 +60,8 @@ class Deadline:
         Args:
             fd: the descriptor to wait for.
             mask: `select.POLLIN` or `select.POLLOUT`.
-            peer_pidfd: the pidfd of the process at the other end; its end also ends the wait. None: unknown.
+            peer_pidfd: the pidfd of the process at the other end. If that process ends, the wait ends. None:
+                unknown.
 
         Returns:
             True if `fd` is ready. False if it is not, and the process of `peer_pidfd` has ended.

@@ -191,8 +191,7 @@ class Rollback(Sealed, seal=_SEAL):
 
     Attributes:
         begun: positions of the changes that may have touched their file. For the other changes, only
-            temporary
-            files are removed.
+            temporary files are removed.
     """
 
     __slots__ = ("begun", "changes")

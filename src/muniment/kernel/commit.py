@@ -83,7 +83,8 @@ class CommitTransaction:
     def recover(self) -> Iterator[tuple[Recovery, ...]]:
         """Roll back interrupted commits in the locked roots, and yield one result for each.
 
-        The block must update derived data. After it, the journal closes these commits.
+        The block must update the data that is derived from the files. After the block, the journal closes
+        these commits.
 
         Raises:
             RuntimeError: this transaction has already written, and the recovery would roll back that commit.

@@ -16,8 +16,7 @@ Contract:
     N3  Every limit is present: each number is at least 1 and at most its named maximum.
 
 Not guaranteed: that a pattern is valid in the pattern dialect, or cheap to match (see M4 below). The readers
-of
-policy files check both, see `muniment.policy.pattern`. An invalid pattern also matches paths, but not
+of policy files check both, see `muniment.policy.pattern`. An invalid pattern also matches paths, but not
 usefully.
 
 Cost: building takes 0.03 ms for the shipped `strict`, the first decision 2 ms, each further one 3 µs.
@@ -194,8 +193,7 @@ class Layer:
     """The rules of one policy file, sorted.
 
     A layer grants a request if one of its allow rules matches and none of its deny rules does. Rules without
-    verbs
-    or without patterns have no effect and are left out.
+    verbs or without patterns have no effect and are left out.
     """
 
     name: str
@@ -276,11 +274,17 @@ class Policy:
         return tuple(options.name for options in self.scope_options)
 
     def get_trust(self, scope: Scope) -> Trust:
-        """Return the trust of files in `scope` that Muniment did not write; if undeclared, `external`."""
+        """Return the trust of files in `scope` that Muniment did not write.
+
+        The files of an undeclared scope have trust `external`.
+        """
         return next((each.trust for each in self.scope_options if each.name == scope), Trust.EXTERNAL)
 
     def get_commit_mode(self, scope: Scope) -> CommitMode:
-        """Return `review` if changes in `scope` wait for review or it is undeclared, else `auto`."""
+        """Return whether changes in `scope` wait for review (`review`) or not (`auto`).
+
+        Changes in an undeclared scope wait for review.
+        """
         return next((each.commit for each in self.scope_options if each.name == scope), "review")
 
     @property
@@ -460,7 +464,7 @@ class AllowPatterns:
 
 
 class DenyPatterns:
-    """Patterns that match a file or a complete directory tree, in any upper or lower case."""
+    """Patterns that match a file or a complete directory tree, without regard to case."""
 
     __slots__ = ("_folded", "_single", "_written")
 
@@ -594,8 +598,7 @@ class PolicyEvaluator:
         """Decide whether `ls` and `grep` may read the directory or scope `path`.
 
         They may if every layer grants `list` on some path in the scope and no deny rule covers the directory.
-        Each
-        file in the directory is decided separately.
+        Each file in the directory is decided separately.
         """
         return self._evaluate(Verb.LIST, path, f"{path.text}/", lambda each: each.may_match_in(path.scope))
 

@@ -4,15 +4,14 @@
 2. `read_current`: the broker reads the current file at every path through its own handles.
 3. `drop_conflicting`: parts that rely on an outdated file are dropped. So an older state never overwrites a
    newer one.
-4. `judge`: the verb by policy (`create` or `modify`, by whether the file exists), names of new files, sizes,
+4. `judge`: checks the verb by policy (`create` for a new file, else `modify`), names of new files, sizes,
    gates and quotas.
 
 This module writes nothing. An escape that is found here is handled like one that a tool finds.
 
 The checks of texts, similar names and quotas rely on the arguments `gates`, `root_info` and `is_known`. A
-wrong
-gate accepts a bad text; wrong information about a root accepts one file too many. Two checks rely only on the
-policy and the disk: which paths may be written, and that a replaced file is the one that was read.
+wrong gate accepts a bad text; wrong information about a root accepts one file too many. Two checks rely only
+on the policy and the disk: which paths may be written, and that a replaced file is the one that was read.
 """
 
 from __future__ import annotations
@@ -167,8 +166,8 @@ def judge(
 
     Raises:
         TypeError: a value is of a class whose values could change later.
-        BadName, Refused: the policy or the name grammar does not allow a change, or two new names differ
-            only by case or normalisation.
+        BadName, Refused: the policy or the name grammar does not allow a change, or two new names differ only
+            by case or normalisation.
         TooLarge: a file has more than `MAX_FILE_BYTES`.
         NotAFile: a parent of a new file is a file, not a directory.
         QuotaExceeded: a scope would exceed a quota.

@@ -30,8 +30,7 @@ class NameStatus(NamedTuple):
     """A name in a directory, with its state when it was listed.
 
     A mount point has the state of the directory that it covers. The class is a named tuple because one object
-    is
-    created for every name of a memory.
+    is created for every name of a memory.
 
     Attributes:
         raw: the name in bytes.

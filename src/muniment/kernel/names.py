@@ -20,7 +20,7 @@ Digest = NewType("Digest", str)
 
 
 def join_path(directory: str, name: str) -> RelPath:
-    """Return the path of `name` in `directory`, as text inside one scope; "" is the scope itself."""
+    """Return the path of `name` in `directory`, as text inside one scope. For the scope itself, pass ""."""
     return RelPath(f"{directory}/{name}" if directory else name)
 
 

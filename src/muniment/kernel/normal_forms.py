@@ -2,8 +2,7 @@
 
 Normalisation sorts each run of combining marks, in quadratic time: 64 KiB of two alternating marks take most
 of a minute, in C, without releasing the interpreter lock. No language uses more than a few marks in a row,
-and
-text in the stream-safe format has at most 30. So every run is cut to `MAX_MARKS` before it is normalised.
+and text in the stream-safe format has at most 30. So every run is cut to `MAX_MARKS` before it is normalised.
 
 Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test checks that no other module normalises.
 """

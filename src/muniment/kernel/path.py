@@ -143,7 +143,7 @@ class CanonicalPath:
 
         Raises:
             PathEscape, BadName: the new path is invalid, as described in the class, or `name` has several
-            segments.
+                segments.
         """
         path = CanonicalPath(self.scope, join_path(self.rel, name))
         if not name or "/" in name:
@@ -197,8 +197,7 @@ def find_segment_problem(name: str) -> str | None:
     """Return why the grammar does not allow a name as a path segment, in one line; None if it does.
 
     Accepts any `str`, including names that were read from disk with surrogateescape. Takes about 1 µs for a
-    plain
-    name.
+    plain name.
     """
     if _SIMPLE_NAME.fullmatch(name) is not None:
         return None

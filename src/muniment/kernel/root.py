@@ -15,8 +15,7 @@ file does not change while it is read, or that a listed name still exists.
 
 Every method takes a `CanonicalPath` in the scope of the root, so no text can be opened. Within an open
 directory, `encode_name` accepts single names, including names that a path may not contain. Tested with
-attacks
-by `tests/units/kernel/test_root*.py`.
+attacks by `tests/units/kernel/test_root*.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """System calls by number: `fstat`, `getdents64`, `renameat2` and `openat2`.
 
-A confined worker may make few calls, and the C library replaces some of them: `os.fstat` becomes
-`newfstatat` in many versions, and `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are called here by
-number, on x86-64 and aarch64. On other machines every number is -1, for which the kernel returns ENOSYS, and
+A confined worker may make few calls, and the C library replaces some of them: `os.fstat` becomes `newfstatat`
+in many versions, and `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are called here by number, on
+x86-64 and aarch64. On other machines every number is -1, for which the kernel returns ENOSYS, and
 `require_known_machine` raises before a root is bound.
 
 No function here takes an absolute path: each path is relative to an open directory. The numbers are those of
@@ -231,7 +231,7 @@ _openat2 = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))  # no argument t
 
 
 def is_openat2_available() -> bool:
-    """Return whether the kernel, and the filter of its system calls, lets this process use `openat2`.
+    """Return whether the kernel and its system call filter let this process use `openat2`.
 
     Tries to open under descriptor -1, which accesses no file. If the call exists, the error is EBADF. An old
     kernel returns ENOSYS, and the filter of an old container returns EPERM.

@@ -2,9 +2,8 @@
 
 The journal records a commit in two steps. The *intent* contains everything that is needed to roll the commit
 back. *Done* makes the commit part of the history. The files change between the two steps. A commit that is
-not
-done is rolled back: immediately if it fails, or by `recover` if its process was killed. The same code does
-both.
+not done is rolled back: immediately if it fails, or by `recover` if its process was killed. The same code
+does both.
 
 - R1 `recover` runs under the locks of the roots. A commit of a living process holds its locks, so an
   unfinished intent that is found under them belongs to no living process.
@@ -14,11 +13,9 @@ both.
   Displaced work of another process is saved as an entry.
 - R4 The journal closes an intent last, and only if every file was read in its state before the commit or as
   changed by another process. Any earlier error or interrupt, even a second one, leaves the intent open, and
-  the
-  next recovery continues.
+  the next recovery continues.
 - R5 A rollback does not trust the journal completely. It restores bytes only to the path for which the
-  journal
-  recorded them, and only if the policy allows that now.
+  journal recorded them, and only if the policy allows that now.
 - R6 `replay` writes only files of entries in locked roots, and each only if the current file is the one that
   the journal recorded. So a change of a copy by another process is detected, not overwritten.
 """
@@ -61,8 +58,7 @@ class Intent:
         number: number of the commit in its journal.
         token: text from which the temporary names of the commit are built, see `get_temporary_name`.
         changes: the changes by number, which selects their temporary names. Changes in other roots may be
-            left
-            out.
+            left out.
         new_directories: directories that did not exist before the commit.
         task: the task of the commit, for reports.
     """
@@ -116,9 +112,8 @@ class Journal(Protocol):
         Args:
             number: number of the commit.
             scopes: the scopes in whose roots it was rolled back.
-            recovered: the result of a recovery. The effects that it lists remain in the files. The journal
-                keeps
-                the origin of their text, which may have been edited.
+            recovered: the result of a recovery. The effects that it lists remain in the files, and the
+                journal keeps the origin of their text, which may have been edited. None: no effect remains.
         """
 
     def list_unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
@@ -160,8 +155,7 @@ def recover(
     """Roll back the unfinished commits in the locked roots, and yield one result for each.
 
     The block updates data that is derived from the files. At its end, the journal closes the commits. If the
-    block
-    fails, the next recovery repeats everything. The rules R1 to R5 in the module docstring apply.
+    block fails, the next recovery repeats everything. The rules R1 to R5 in the module docstring apply.
 
     Args:
         locked_roots: the locked roots.
@@ -186,9 +180,8 @@ class CommitWriter:
     """Writes all changes of a commit or none, in the block of a `with` statement.
 
     The block calls `apply`, updates derived data, and calls `finish`. If an error or an interrupt occurs
-    before
-    `finish` returns, the commit is rolled back under its locks. If that fails, the next recovery rolls it
-    back.
+    before `finish` returns, the commit is rolled back under its locks. If that fails, the next recovery rolls
+    it back.
 
     Attributes:
         token: text from which temporary names are built, see `get_index_temporary_name`.
@@ -214,8 +207,7 @@ class CommitWriter:
         Raises:
             TypeError, KeyError: the changes were not judged under these locks. Nothing is begun.
             StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as described in `apply_changes`.
-            Nothing
-                is changed.
+                Nothing is changed.
             RollbackFailed: no other commit runs in these roots until the next recovery has rolled this commit
                 back.
             Any error of the journal.
@@ -235,7 +227,7 @@ class CommitWriter:
 
         Raises:
             TypeError, KeyError: the locks are no longer held, so another process may have rolled the commit
-            back.
+                back.
             Any error of the journal, which has no such intent if `apply` was not called.
         """
         require_judged(self._judged, self._locked_roots)
@@ -269,8 +261,7 @@ def replay(changes: Collection[FileChange], locked_roots: LockedRoots) -> None:
     """Repeat in a copy of the memory the changes that were judged and written in the original.
 
     The changes are not judged again: code that may write to the journal may also write the files of the copy.
-    The
-    write is not durable: an interrupted copy is created again. Rule R6 in the module docstring applies.
+    The write is not durable: an interrupted copy is created again. Rule R6 in the module docstring applies.
 
     Args:
         changes: each with the previous bytes; none of them may change an index.
@@ -373,7 +364,7 @@ def _clear_directory(
 
 
 def _may_roll_back(change: FileChange, is_known: IsKnown, evaluator: PolicyEvaluator) -> bool:
-    """Return whether the policy and the journal allow a rollback of `change` (rule R5)."""
+    """Return whether the policy allows to roll back `change`, and the journal knows the restored bytes."""
     if change.before is not None and change.after is None:
         verdict = evaluator.decide_removal(change.path)
     else:

@@ -127,10 +127,8 @@ class Sandbox:
         policy: a policy, a policy loaded with its files, the name of a policy, or the path of a policy file.
         roots: directory of each scope; the policy must declare every scope.
         symlinks: `"refuse"`: a path with a link is an escape. `"beneath"`: links are resolved, and the path
-            is
-            judged as written and as resolved. The links are read at the first call, and again at the first
-            call
-            after a commit. A link that is absolute or leaves its root is an escape in both cases.
+            is judged as written and as resolved. The links are read at the first call, and again at the first
+            call after a commit. A link that is absolute or leaves its root is an escape in both cases.
         state: directory for ledger and catalog, outside the roots; None: a private temporary directory.
         in_process: run the tools in this process; the policy must have `require = "none"`. On systems other
             than Linux, the tools always run in this process.
@@ -189,8 +187,7 @@ class Sandbox:
         """Return the sandbox for the run of a job.
 
         The caller has opened the roots and the state, and closes them. In this sandbox, a file must be read
-        before it
-        may be replaced.
+        before it may be replaced.
 
         Args:
             policy: the policy to judge by.

@@ -2,15 +2,13 @@
 
 E1 A layer that the worker reports as missing is missing.
 E2 `seccomp`, `no_new_privs` and `capabilities` are read from the kernel, in `/proc/PID/status`. If such a
-layer
-   is not in force there, or cannot be read, it is missing, even if the worker reports it as present. A
-   seccomp
-   filter counts only if the worker has more filters than this process, which a container may filter already.
+   layer is not in force there, or cannot be read, it is missing, even if the worker reports it as present. A
+   seccomp filter counts only if the worker has more filters than this process, which a container may filter
+   already.
 E3 `full` requires every layer except `mdwe`.
 
 The report comes from Muniment's code in a fresh fork, before the fork receives any data. So code that takes
-over
-a worker later cannot send it. Tested with attacks by `tests/units/sandbox/test_evidence.py`.
+over a worker later cannot send it. Tested with attacks by `tests/units/sandbox/test_evidence.py`.
 """
 
 from __future__ import annotations

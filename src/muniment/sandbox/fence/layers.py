@@ -11,9 +11,8 @@ The steps run in this order, because each step removes rights that the later ste
 7. `SECCOMP`: only the system calls that serving a run needs.
 
 - F1 A layer that `set_up_fence` does not report as missing is in force. Each layer is requested from the
-  kernel.
-  Each one except `mdwe` is also tried once, read back, or confirmed from outside (`evidence.py`). So a kernel
-  that accepts a call without effect is detected.
+  kernel. Each one except `mdwe` is also tried once, read back, or confirmed from outside (`evidence.py`). So
+  a kernel that accepts a call without effect is detected.
 - F2 An unavailable layer is reported with its errno, and the other layers are still set up. A caller that
   requires more ends the worker before it receives any data (`muniment.sandbox.sandbox`).
 - F3 Native code cannot remove a layer.
@@ -22,8 +21,7 @@ Not guaranteed: a limit on processes does not apply to user 0. Comments below li
 seccomp. Tested with attacks by `tests/units/sandbox/test_fence.py`, and on the machine by `muniment doctor`.
 
 Standard library only. This code runs once in each worker and cannot be undone. So it is excluded from
-coverage,
-and those tests run it in real workers.
+coverage, and those tests run it in real workers.
 """
 
 from __future__ import annotations
@@ -281,7 +279,7 @@ def _iterate_ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tu
 
 
 def _build_search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
-    """Return instructions that search the action of a call number by halves.
+    """Return instructions that find the action of a call number by binary search.
 
     The kernel runs them for calls that are not allowed directly.
 

@@ -4,8 +4,7 @@ P1 A worker comes from a process that never had the broker's environment or memo
 P2 Threads may spawn workers at the same time; no thread waits for the worker of another one.
 P3 A zygote process is replaced if it died, did not respond, or has forked `runs` workers, or if a signal from
    another process ended one of its workers. A replaced process ends after its last worker, and no run is
-   ended
-   for that.
+   ended for that.
 P4 After a fork of the broker, the child has its own zygote, and no open connection to the parent's zygote.
 
 Standard library only, with few imports: a command line imports this module and starts the zygote first.
@@ -73,8 +72,8 @@ class ZygoteProcess:
 
     Args:
         service: the service that its workers run, as `module:function`.
-        directories: absolute directories from which the zygote imports. The standard library comes
-            first, so that no file in `directories` replaces a standard module.
+        directories: absolute directories from which the zygote imports. The standard library comes first, so
+            that no file in `directories` replaces a standard module.
 
     Attributes:
         pid: process id of the zygote.
@@ -571,12 +570,11 @@ class Zygote:
             self._release(process, retire=False)
 
     def spawn_worker(self, roots: Mapping[Scope, int], deadline: Deadline) -> Worker:
-        """Fork a worker; start the zygote process before if none runs.
+        """Fork a worker. If no zygote process runs, start one first.
 
         Args:
             roots: descriptors for the worker, by scope; the caller still owns them. Empty: the worker can
-                read
-                nothing.
+                read nothing.
             deadline: ends the wait.
 
         Returns:
@@ -641,11 +639,11 @@ class Zygote:
         return current
 
     def _release(self, process: ZygoteProcess, *, retire: bool) -> None:
-        """Count one worker less for `process`.
+        """Record that a worker of `process` has ended or was not forked.
 
         Args:
             process: the zygote process of the worker.
-            retire: fork no further workers from this process.
+            retire: whether `process` must fork no further workers.
         """
         with self._lock_and_clean_up():
             process.live_count -= 1

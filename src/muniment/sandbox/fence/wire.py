@@ -7,8 +7,8 @@ A message is one header, followed by the body that the header announces:
              `MAX_PIECE_BYTES` bytes, only the last one shorter; so one body has one encoding
 
 C1 Every length is checked before use, and no memory is reserved for more bytes than have arrived.
-C2 A header is one JSON object without NaN, infinities, duplicate keys or nesting beyond `MAX_NESTING`.
-   Its strings may contain lone surrogates: names on disk need not be UTF-8.
+C2 A header is one JSON object without NaN, infinities, duplicate keys or nesting beyond `MAX_NESTING`. Its
+   strings may contain lone surrogates: names on disk need not be UTF-8.
 C3 Exactly one message is read from the socket; further bytes of a peer stay in the kernel.
 C4 A message that cannot be sent is rejected before its first byte is sent.
 

@@ -1,15 +1,14 @@
 """The clean process that forks the workers, and the setup of a worker before it serves.
 
 Runs as `python -I -S` with an empty environment. Workers are not forks of the broker: clearing `os.environ`
-would
-not clean such a fork, because its initial stack and heap still contain the model key. The broker's end is
-`pool.py`.
+would not clean such a fork, because its initial stack and heap still contain the model key. The broker's end
+is `pool.py`.
 
 Z1 No data of a run ever enters this process. It imports the service and calls its `warm`, and never runs it.
    A request contains descriptors and the names of scopes; policy and data use the worker's socket.
 Z2 A worker starts with its socket and its roots, `/dev/null` on 0 to 2, and no other descriptor.
 Z3 A worker does not outlive this process (PDEATHSIG), and this process does not outlive its broker (end of
-file).
+   file).
 Z4 No worker is reaped before its pidfd is open, so no signal goes to a recycled process id.
 Z5 Another process of the same user cannot trace this process or a worker, or read its memory (not dumpable).
 Z6 A worker is confined (`layers.py`) before its service runs, and the service reports its layers to the
@@ -18,12 +17,10 @@ Z6 A worker is confined (`layers.py`) before its service runs, and the service r
 On the control socket (SEQPACKET), this process sends `{"ready": true}` or `{"failed": why}`. Then it receives
 requests `{"scopes": [...]}`, each with the descriptors [report socket, worker socket, root of each scope]. It
 sends the state of a worker to the report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"errno": n}`;
-at
-the end `{"status": n}` as returned by wait(2).
+at the end `{"status": n}` as returned by wait(2).
 
 Workers of one zygote share its address layout and hash seed. This module is excluded from coverage, because
-it
-runs only in the exec'd process. Tested with attacks by `tests/units/sandbox/test_pool.py`.
+it runs only in the exec'd process. Tested with attacks by `tests/units/sandbox/test_pool.py`.
 """
 
 from __future__ import annotations

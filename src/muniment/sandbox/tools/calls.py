@@ -248,8 +248,7 @@ def find_displayed_paths(
     """Return the paths of the files whose text a call has returned.
 
     The paths are as the call or its result contains them, with links not resolved. If the call was not
-    allowed,
-    the result is empty.
+    allowed, the result is empty.
 
     Args:
         tool: the called tool.

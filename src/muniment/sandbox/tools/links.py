@@ -2,18 +2,16 @@
 
 Promises of `read_links` if it succeeds:
 
-- K1 Every name in the map was, at one moment during the call, a link with that target, in a directory
-  under the root and on its mount. Directories are opened by handle; links are read, never followed.
+- K1 Every name in the map was, at one moment during the call, a link with that target, in a directory under
+  the root and on its mount. Directories are opened by handle; links are read, never followed.
 - K2 The map contains every link with a canonical path, including names that begin with a dot, since a policy
-  may
-  grant those. Left out are links without a canonical path, links that cannot be listed or read, and links
-  that
-  vanished meanwhile.
+  may grant those. Left out are links without a canonical path, links that cannot be listed or read, and links
+  that vanished meanwhile.
 - K3 At most `MAX_NAMES` names were read, and the map has at most `MAX_LINKS` links and `MAX_LINK_BYTES`
   bytes.
 
-Not guaranteed: that the links are unchanged. Code that opens a target from the map follows no link either,
-so a link that is missing here, or was created later, is rejected. Targets are unchecked text: they may be
+Not guaranteed: that the links are unchanged. Code that opens a target from the map follows no link either, so
+a link that is missing here, or was created later, is rejected. Targets are unchecked text: they may be
 absolute, cyclic, or outside the grammar (`muniment.policy.grammar`). Tested with attacks by
 `tests/units/kernel/test_root.py`.
 """
@@ -44,8 +42,7 @@ def read_links(root: Root) -> dict[RelPath, str]:
     """Return the target of each link under `root`, by the path of the link inside the scope.
 
     Targets that are not UTF-8 contain surrogate escapes. Every absolute target becomes `/`, because workers
-    receive
-    the map.
+    receive the map.
 
     Raises:
         ManagedMemoryUnavailable: there are too many names or links to read; states what to do.

@@ -191,8 +191,7 @@ class Overlay:
         """Yield every file under `directory`, depth first in order of names.
 
         Skips a directory that `may_enter` rejects, that cannot be listed, that was removed meanwhile, or that
-        is a
-        mount or link.
+        is a mount or link.
         """
         try:
             children = self.list_children(directory)

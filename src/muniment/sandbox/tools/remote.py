@@ -193,8 +193,7 @@ class RemoteExecutor:
         """Fetch the changes that the worker proposes.
 
         The number of changes and bytes is bounded by the policy. The number of claims is bounded by the
-        number of
-        injected entries and calls, because each of them adds at most one claim.
+        number of injected entries and calls, because each of them adds at most one claim.
 
         Raises:
             DeadlineExceeded, Cancelled: the wait ended. The worker was ended.

@@ -11,8 +11,8 @@ A message is a JSON header, followed by raw bytes if it has content (`sandbox/fe
 
 Separate from `remote.py`, so that a worker loads nothing of the broker's end.
 
-End of file means that the broker has finished this run. `remote.py` is the other end; it trusts no message
-of a worker.
+End of file means that the broker has finished this run. `remote.py` is the other end; it trusts no message of
+a worker.
 """
 
 from __future__ import annotations
