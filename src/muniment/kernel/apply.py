@@ -491,8 +491,7 @@ def _roll_back_all(
                 )
                 directory.sync()
         except NotFound:
-            # Without its directory a new file does not exist, and another process has removed an old one with
-            # it.
+            # The directory is missing: a new file does not exist, and another process has removed an old one.
             is_restored = change.before is None
         except (PathEscape, NotAFile):
             is_restored = False  # Another process put a link or a file in place of a directory.

@@ -105,7 +105,7 @@ class Changes:
 
     Attributes:
         conflict: reaction if the memory changed during a run: `fail`, or `retry` once.
-        max_forget: number of entries that one forget may remove without a person.
+        max_forget: number of entries that one unattended forget may remove.
         max_scope_share: share of the entries of a scope that one dream may change, above 0 and at most 1.
     """
 
@@ -658,7 +658,7 @@ class PolicyEvaluator:
     def _check_scope(self, path: CanonicalPath) -> Deny | None:
         if path.scope not in self._scopes:
             return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is not in any scope of this memory")
-        if not path.text.isprintable():  # No canonical path is.
+        if not path.text.isprintable():  # A canonical path is always printable.
             reason = "the name contains non-printable characters; leave them out"
             return Deny(NOT_A_NAME, GRAMMAR_LAYER, reason)
         return None

@@ -277,7 +277,7 @@ def replay(changes: Collection[FileChange], locked_roots: LockedRoots) -> None:
     for each in chosen:
         check_suffix(each.path)
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
-            raise Refused("an index is generated from entries", rule="replay", layer="kernel")
+            raise Refused("an index cannot be replayed; it is generated", rule="replay", layer="kernel")
     name = partial(get_temporary_name, new_token())
     apply_changes(ReplayedChanges(_SEAL, chosen), locked_roots, name, durable=False)
 

@@ -146,9 +146,9 @@ def _check_result(result: int) -> int:
 #
 # The system calls that a confined worker may make, as a classic BPF program of the kernel.
 #
-# Three tiers. `ALLOWED`: the calls that serving a run needs; the only one with a file name is `openat2`.
-# `FATAL`: calls that no library makes innocently; they kill the process, and the broker sees SIGSYS. All
-# others: EPERM, which a library that probes for features may survive.
+# Three groups of calls. `ALLOWED`: the calls that serving a run needs; the only one with a file name is
+# `openat2`. `FATAL`: calls that no library makes innocently; they kill the process, and the broker sees
+# SIGSYS. All others return EPERM, which a library that probes for features may survive.
 #
 # - S1 a call outside `ALLOWED` has no effect, with any number, ABI or architecture.
 # - S2 no memory becomes executable: `mmap` and `mprotect` with PROT_EXEC are fatal.

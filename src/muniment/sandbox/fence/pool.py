@@ -260,7 +260,7 @@ def _create_socket_pair(
     try:
         one, other = socket.socketpair(socket.AF_UNIX, kind)
     except OSError as error:
-        raise WorkerLost(f"no socket for a worker: {os.strerror(error.errno or errno.EIO)}") from error
+        raise WorkerLost(f"cannot open a worker's socket: {os.strerror(error.errno or errno.EIO)}") from error
     one.setblocking(False)
     return broker_stack.enter_context(one), zygote_stack.enter_context(other)
 
@@ -277,10 +277,11 @@ def _has_event(source: int | socket.socket, mask: int = select.POLLIN, seconds: 
 # A worker, from the broker's side: one run's process and the connection to it.
 #
 # W1 Nothing that a worker does can delay the caller past its deadline: false messages, floods, silence, slow
-# bytes, a socket that is closed or not read. W2 Any failed exchange ends the worker: it is killed through its
-# pidfd, never by number, and is not used again. So a late response cannot be taken for the next one. W3 A
-# run has ended when its pidfd is readable, and `Worker.close` returns only then. W4 No descriptor is left
-# open, however a run ends.
+#    bytes, a socket that is closed or not read.
+# W2 Any failed exchange ends the worker: it is killed through its pidfd, never by number, and is not used
+#    again. So a late response cannot be taken for the next one.
+# W3 A run has ended when the pidfd of its worker is readable, and `Worker.close` returns only then.
+# W4 No descriptor is left open after any end of a run.
 #
 # Not guaranteed: the content of a worker's message is not checked, only its form; this module does not
 # confine native code in it. A worker belongs to the process that spawned it, and not to its forks. Tested
@@ -562,7 +563,7 @@ class Zygote:
         """
         with self._lock_and_clean_up():
             process = self._get_process()
-            # So that no thread ends it meanwhile; the worker that needs it is spawned next.
+            # Counted like a worker, so that no other thread ends the process before the next spawn.
             process.live_count += 1
         try:
             process.wait_ready(deadline)

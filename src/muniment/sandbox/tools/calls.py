@@ -235,7 +235,7 @@ def build_error_outcome(error: PathEscape | Refusal | ToolError) -> Outcome:
 
 # -- displayed paths ---------------------------------------------------------------------------------
 #
-# The files whose text a call has returned, read from its result by the broker. Pure.
+# The files whose text a call has returned, read from its result by the broker.
 #
 # This determines the trust of a run's text, so the broker does not rely on the worker for it.
 
