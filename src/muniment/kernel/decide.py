@@ -340,7 +340,7 @@ def _iterate_fields(part: _Section, *prefix: str) -> Iterator[tuple[str, ...]]:
     """Yield the lines of the normal form for the fields of `part`.
 
     Args:
-        part: an object whose class has fields with values of a policy.
+        part: a part of a policy, such as `Limits` or a `Quota`.
         prefix: the first parts of each line; they already contain the name or id of `part`.
     """
     for item in fields(part):

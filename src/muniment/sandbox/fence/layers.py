@@ -58,7 +58,7 @@ from muniment.sandbox.fence.wire import MAX_ROOTS
 # Source: landlock(7), `linux/landlock.h`.
 
 MIN_ABI: Final = 3
-"""The first ABI that can deny truncation. With a lower ABI, the promise L1 has this gap."""
+"""The first Landlock ABI that can deny truncation. With a lower one, the layer counts as missing."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1

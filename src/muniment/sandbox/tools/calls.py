@@ -1,4 +1,4 @@
-"""Arguments and results of the five tools. The object that is judged is the one that is executed."""
+"""Arguments and results of tool calls. The object that is judged is the one that is executed."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def get_path_argument(arguments: object) -> str:
 
 
 def check_tool(tool: object) -> str:
-    """Return `tool` if it is the name of one of the five tools; otherwise raise `ToolError`."""
+    """Return `tool` if a tool has this name; otherwise raise `ToolError`."""
     if not isinstance(tool, str) or tool not in TOOLS:
         raise ToolError(f"unknown tool; use one of {', '.join(TOOLS)}", code="unknown_tool")
     return tool

@@ -1,8 +1,8 @@
 """The broker's end of the protocol: it exchanges messages with a worker and trusts none of them.
 
-Every message is checked against a closed model and a size before it is used; an invalid message ends the
-worker (`WorkerLost`). The content of a message (texts, decisions, a change set) is input for the model and
-for the judge, never a decision.
+Before a message is used, its size is checked, and a model that accepts no unknown member checks its content.
+An invalid message ends the worker (`WorkerLost`). The content of a message (texts, decisions, a change set)
+is input for the language model and for the judge, never a decision.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Execute the tool calls of one run: five tools over an overlay, each call judged before it acts.
+"""Execute the tool calls of one run on its pending writes (`Overlay`). Each call is judged before it acts.
 
 A call is decided in this order, and the first step that fails determines the result:
 
-1. The tool is one of the five, and the arguments fit its closed model (`calls.py`).
+1. The tool exists, and its model accepts the arguments (`calls.py`).
 2. The path is canonical and inside the memory, and the policy grants the call on it as written and as
    resolved.
 3. The file is opened through the handle of its root. Links that are not in the run's map, hard links, special
