@@ -131,8 +131,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     task_id: Annotated[
         str | None,
         typer.Option(
-            metavar="ID",
-            help="Your id for this task; the same request with the same id is not carried out twice.",
+            metavar="ID", help="Your id for this task; it is not carried out twice for the same id."
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
@@ -140,9 +139,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
         Path | None,
         typer.Option(metavar="FILE", help="Write the messages between model and run to a new file."),
     ] = None,
-    detail: Annotated[
-        bool, typer.Option("--detail", help="Also print the last text of the model, as data.")
-    ] = False,
+    detail: Annotated[bool, typer.Option("--detail", help="Also print the model's last text.")] = False,
     expires: Expires = None,
     json: Json = False,
 ) -> Report:

@@ -176,9 +176,7 @@ def read_event(frame_id: str, document: object) -> Event:
 # -- core --------------------------------------------------------------------------------------------
 
 CALL_SECONDS: Final = 30.0
-"""Seconds that a call may take in total, with all its retries; a restarting daemon is back after 1 or 2
-seconds.
-"""
+"""Seconds of a call with all its retries; a daemon that restarts is back after 1 or 2 seconds."""
 
 LONG_POLL_SECONDS: Final = 20
 """Maximum seconds for which the daemon is asked to delay its response while a task is unfinished."""
@@ -788,9 +786,7 @@ def _encode_query(fields: Mapping[str, str]) -> str:
     try:
         return urlencode(fields)
     except UnicodeEncodeError:
-        raise ConfigInvalid(
-            "invalid argument: it contains a lone surrogate; use text that UTF-8 can encode"
-        ) from None
+        raise ConfigInvalid("invalid argument: it contains a lone surrogate, which UTF-8 lacks") from None
 
 
 def encode_segment(text: str) -> str:

@@ -150,17 +150,13 @@ MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 CONNECT_SECONDS: Final = 5.0
 
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=4.0)
-"""The daemon closes idle connections after 5 or 75 seconds. The client closes them earlier, so that no
-request is lost.
-"""
+"""The daemon closes idle connections after 5 or 75 s. The client is faster, so that no request is lost."""
 
 _NOT_SENT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED, _XUCRED_BYTES = 0, 1, struct.Struct("2I"), 76
-"""Constants of macOS to read the user of a peer. The structure `xucred` in <sys/ucred.h> begins with a
-version and the user id.
-"""
+"""Constants of macOS for the user of a peer: `xucred` (<sys/ucred.h>) begins with version and user id."""
 _PIECE_BYTES: Final = 4096
 
 C = TypeVar("C")
