@@ -96,7 +96,9 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     *,
     workspace: Annotated[
         list[Path] | None,
-        typer.Option(help="A directory of a workspace to serve. May be repeated.", show_default="this one"),
+        typer.Option(
+            help="A directory of a workspace to serve. May be repeated.", show_default="the current directory"
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free port.")] = 0,
@@ -437,10 +439,13 @@ def token_add(
     name: TokenName,
     client_id: Annotated[
         list[str] | None,
-        typer.Option("--client-id", metavar="ID", help="A client id that may be sent with it."),
+        typer.Option("--client-id", metavar="ID", help="A client id that may be sent with this token."),
     ] = None,
     trust: Annotated[
-        str, typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts sent with it.")
+        str,
+        typer.Option(
+            metavar="owner|workspace|agent|external", help="Trust of the facts sent with this token."
+        ),
     ] = "agent",
 ) -> Report:
     """Create a token and print it once."""

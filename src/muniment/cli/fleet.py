@@ -130,10 +130,11 @@ def fleet_home_add(
     ] = "",
     client: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="A client id that may be sent with it. May be repeated."),
+        typer.Option(metavar="ID", help="A client id that may be sent with this token. May be repeated."),
     ] = None,
     trust: Annotated[
-        str, typer.Option(help="Trust of the facts sent with it: owner, workspace, agent or external.")
+        str,
+        typer.Option(help="Trust of the facts sent with this token: owner, workspace, agent or external."),
     ] = "owner",
     ledger: Ledger = "",
 ) -> Report:

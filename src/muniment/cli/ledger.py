@@ -193,7 +193,7 @@ def review_approve(
     where: MemoryFlags,
     digest: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="Approve only the content that `review show` printed with it."),
+        typer.Option(metavar="DIGEST", help="Approve only the content with this digest of `review show`."),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Approve the current content without showing it.")
@@ -274,7 +274,7 @@ def _describe_erase_failure(options: Mapping[str, Any]) -> str:
 def erase(
     *,
     target: Annotated[
-        str, typer.Argument(help="An entry, or the id of a task to erase every file it wrote.")
+        str, typer.Argument(help="An entry; or the id of a task, to erase all files that it wrote.")
     ] = "",
     where: MemoryFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Erase (default: preview only).")] = False,

@@ -10,7 +10,7 @@ import typer
 
 Workspace = Annotated[
     Path | None,
-    typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
+    typer.Option(help="A directory in the workspace.", show_default="the current repository"),
 ]
 PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]

@@ -138,7 +138,7 @@ def policy_explain(
     *,
     policy: PolicyArgument,
     verb: Annotated[
-        str, typer.Argument(help="list, read, create, modify, delete, or removal (by Muniment's code).")
+        str, typer.Argument(help="list, read, create, modify, delete, or removal (by Muniment itself).")
     ],
     path: Annotated[str, typer.Argument(help="A path as a model would write it, such as user/editor.md.")],
 ) -> Report:

@@ -292,7 +292,7 @@ def policy_verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Allowed signers (ssh-keygen's ALLOWED SIGNERS).",
+            help="File of allowed signers, see ALLOWED SIGNERS in ssh-keygen(1).",
             show_default="as configured",
         ),
     ] = None,

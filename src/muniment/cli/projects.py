@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from muniment.workspaces.projects import Binding, Project
 
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A directory in the repository.", show_default="the current directory"
+    ),
 ]
 ProjectName = Annotated[
     str, typer.Argument(metavar="ID|NAME", help="A project, as `projects list` shows it.")

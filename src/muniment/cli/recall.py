@@ -97,7 +97,7 @@ def recall(
     budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Maximum tokens of the text.")] = 2_000,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Skip this entry, by its id in --json. May be repeated."),
+        typer.Option(metavar="ID", help="Skip the entry with this id (see --json). May be repeated."),
     ] = None,
     scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
     where: MemoryFlags,

@@ -96,10 +96,14 @@ class HomeLocator:
                 return DaemonAddress(SOCKET_URL, check_socket(socket), self.token)
             address = check_url(url)
         except (ValueError, AttributeError, ConfigInvalid):
-            raise ManagedMemoryUnavailable(str(path), "does not contain the daemon's address") from None
+            raise ManagedMemoryUnavailable(
+                str(path), "does not contain the daemon's address; restart the daemon"
+            ) from None
         token = self.token or (_read_private_file(state / "token") or "").strip()
         if _HEADER_VALUE.fullmatch(token) is None:
-            raise ManagedMemoryUnavailable(str(state / "token"), "does not contain a token")
+            raise ManagedMemoryUnavailable(
+                str(state / "token"), "does not contain a token; restart the daemon"
+            )
         return DaemonAddress(address, None, token)
 
 
@@ -228,7 +232,10 @@ def _read_private_file(path: Path) -> str | None:
         with open_descriptor(path) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or not is_private(path, status):
-                raise ManagedMemoryUnavailable(str(path), "is not a private file of this user (mode 0600)")
+                raise ManagedMemoryUnavailable(
+                    str(path),
+                    "is not a private file of this user (mode 0600); delete it and restart the daemon",
+                )
             return read_up_to(fd, MAX_FILE_BYTES).decode("latin-1")
     except FileNotFoundError:
         return None
