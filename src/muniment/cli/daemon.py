@@ -247,7 +247,7 @@ def _report_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
         print_line(f"  socket {clean_foreign_line(str(options.socket))}")
     if not workspaces:
         print_line(
-            f"  node of a fleet; its token: {token_file}; for a token of a home: muniment fleet home add HOME"
+            f"  node of a fleet; its token: {token_file}; token for a home: muniment fleet home add HOME"
         )
         return
     print_line(f"  the owner's token: {token_file}; token for a client: muniment token add NAME")

@@ -223,7 +223,7 @@ def find_program(home: Path) -> Program:
         if done.returncode == 0 and done.stdout.startswith(f"{NAME} ".encode()):
             return Program(tuple(arguments), str(home) if os.environ.get(HOME_VARIABLE) else None)
     raise ConfigInvalid(
-        f"{NAME} cannot be started from another directory, as coding tools do it; install it, such as with: "
+        f"{NAME} cannot be started from another directory, as coding tools do; install it, for example with: "
         f"pip install '{NAME}[mcp]'"
     )
 
