@@ -185,7 +185,7 @@ class LoopThread:
             ModelError: the object is closed.
         """
         deadline.check()
-        with Cancel() as done:  # Another thread may set it after this one has closed it.
+        with Cancel() as done:  # The callback below may set it after this block has closed it.
             future = self._submit(work)
             future.add_done_callback(lambda _: done.set())
             try:
@@ -216,7 +216,7 @@ class LoopThread:
         thread.join(CLOSE_SECONDS)
 
     def _submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        with self._lock:  # The loop must not be closed in between.
+        with self._lock:  # Under the lock, so that `close` cannot close the loop in between.
             if self._is_closed:
                 raise _create_closed_error()
             if self._loop is None:
@@ -240,7 +240,8 @@ class _ResolvingLoop(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
         found: Future[Any] = Future()
-        found.set_running_or_notify_cancel()  # Otherwise a cancelled wait would cancel it.
+        # Otherwise, cancelling the wait would cancel this future, and `resolve` would fail.
+        found.set_running_or_notify_cancel()
 
         def resolve() -> None:
             try:
@@ -382,7 +383,8 @@ class OpenAIModel:
             return later
         if not request.tools or not request.brief.writable:
             return Reply("Not saved: no writable scope, or no turn left for a write.")
-        # If the model was not configured to decide, but failed to act, it must be tried.
+        # If the protocol is not `decide`, the model has failed to act: let it decide, even if the rules are
+        # sure.
         decisions = decide_if_sure(request.brief) if self.protocol == "decide" else ()
         decided_by, usage = RuleWriter.name if decisions else "", Usage()
         if not decisions:
@@ -434,7 +436,7 @@ class OpenAIModel:
             is_permanent &= outcome.kind not in {
                 "failed",
                 "overflow",
-            }  # Temporary, or specific to this request.
+            }  # Problems of these kinds are temporary, or concern only this request.
             settings = _adapt_settings(settings, outcome, len(ladder))
 
     def _select_forms(self, request: ModelRequest) -> tuple[Form, ...]:
@@ -492,7 +494,7 @@ class OpenAIModel:
 
     def _post(self, document: Document, deadline: Deadline) -> FirstChoice | Complaint:
         sent = self._loop.run(lambda: self._endpoint.post(document), deadline)
-        # Parsed here: megabytes take seconds, which would block the loop.
+        # Parse in this thread: megabytes take seconds, and would block the loop.
         outcome = sent if isinstance(sent, Complaint) else self._endpoint.parse_response(sent)
         if isinstance(outcome, Complaint):
             return replace(outcome, message=self._endpoint.redact_key(outcome.message))

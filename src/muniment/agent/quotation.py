@@ -112,7 +112,7 @@ class DisplayedTexts:
             return False
         texts = [(key, value) for key, value in arguments.items() if isinstance(value, str)][:MAX_TEXTS]
         if tool not in WRITING_TOOLS and not any(value for _, value in texts):
-            return False  # It has almost no effect, and its letters may occur anywhere by chance.
+            return False  # Such a call has almost no effect, and its letters may occur in any text by chance.
         if len(texts) > 1:
             texts[-1] = (texts[-1][0], "")
         return all(self.contains(piece) for key, value in texts for piece in _ELLIPSIS.split(key + value))

@@ -102,7 +102,8 @@ def create_reply(choice: FirstChoice, request: ModelRequest, form: Form) -> Repl
     calls: list[RawCall] = [(id_, tool, _parse_arguments(raw)) for id_, tool, raw in choice.calls]
     text_left, is_broken = choice.text, False
     if not calls:
-        # A response that was constrained to one action cannot quote. Only its text shows whether it was.
+        # If the server enforced the schema of one action, the reply cannot be a quotation. Only its text
+        # shows whether the schema was enforced.
         is_action = form == "json" and _is_object(choice.text)
         displayed_texts = () if is_action else list_displayed_texts(request.messages)
         offered = {tool.name for tool in request.tools}

@@ -153,7 +153,7 @@ class Runner:
         self._outcomes: dict[_Key, Outcome] = {}
         self._reminders_left = (
             2 if getattr(model, "protocol", "") == "auto" else 1
-        )  # It has other forms to try.
+        )  # With `auto`, other forms of requests remain to try.
         self._has_dropped_results = False
         self._denials = 0
         self._unknown_tools = 0
@@ -359,5 +359,5 @@ def _build_call_key(call: ToolCall) -> _Key:
     try:
         arguments = json.dumps(call.arguments, sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
-        arguments = "not JSON"  # No tool accepts it, so it always gets the same error.
+        arguments = "not JSON"  # No tool accepts such arguments, so the call always gets the same error.
     return call.tool, arguments

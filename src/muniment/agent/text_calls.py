@@ -69,8 +69,8 @@ A text with more positions is a listing, and none of its calls is read.
 _HEAD_CHARS: Final = 60
 """Characters at the beginning of an unreadable call that identify its tool; only they are compared."""
 
-# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over repeatable text are
-# possessive: nothing is scanned twice for one match.
+# In the special tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over text that may
+# repeat are possessive, so that no text is scanned twice for one match.
 _TOKEN: Final = re.compile(
     r"""<(?P<thinking>think|thinking|reasoning)>
       | (?P<thought></(?:think|thinking|reasoning)>)
@@ -193,7 +193,7 @@ def parse_text_calls(
         elif unquoted and (part.kind == "in_tags" or part.start == begin):
             is_broken = True
         if is_broken:
-            break  # The rest may be a piece of it.
+            break  # The rest of the text may be a piece of the broken call.
     tool_calls = [(call.tool, call.arguments) for call in calls if not _is_done(call, available_tools)]
     removed_parts += [part for part in parts if part.kind == "noise" and calls]
     return TextCalls(
@@ -219,7 +219,7 @@ def _split_text(text: str, offered: Collection[str]) -> list[_TextPart]:
             found = text.find(closing, position)
             position = len(text) if found < 0 else found + len(closing)
             parts.append(_TextPart("thought", start, position))
-        elif kind == "thought":  # The prompt opened it: the text up to here was thinking.
+        elif kind == "thought":  # The prompt opened the thinking, so all text up to here is thinking.
             parts, may_be_bare = [_TextPart("thought", 0, position)], True
         elif kind == "noise":
             parts.append(_TextPart("noise", start, position))

@@ -553,7 +553,7 @@ def _is_changed(new_statement: _Statement, old_statement: _Statement, *, is_repe
         return False
     is_separate_clause = (
         is_value and len(new_statement.find_clause(cue[0])) <= cue[1] - cue[0] + 1
-    )  # `Correction: …`, `Actually, …`
+    )  # Such as `Correction: …` or `Actually, …`.
     return _is_marked_change(
         cue[0], new, start, end, is_value=is_value, is_separate_clause=is_separate_clause
     )
@@ -600,7 +600,8 @@ def _is_marked_change(
     if not is_value and (_find_first("gathering", [*before, *after]) or not _is_single_valued(before, after)):
         return False
     if is_value and _relates_to_number(before) and not any(map(_is_number, new[start:end])):
-        return False  # The new part is a day on which something applies, not a new value: at 7 on Sundays.
+        # The new words are a day on which something applies, not a new value: `at 7 on Sundays`.
+        return False
     return is_separate_clause or 0 < cue <= start or not _extract_content(after)
 
 

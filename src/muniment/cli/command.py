@@ -147,7 +147,8 @@ def command(
                 failure, as_json=as_json, prefix=prefix, default_keys=default_keys, indent=indent
             )
 
-        del run_command.__wrapped__  # `run_command` has the options of `function`, expanded.
+        # The signature of `run_command` must not be that of `function`, but contain its options.
+        del run_command.__wrapped__
         run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run_command.__annotations__ = {each.name: each.annotation for each in parameters}
         return run_command

@@ -126,7 +126,8 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
 
     The log is written to standard error.
     """
-    gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
+    # Off until it serves: loaded modules stay in memory, and a collection takes a tenth of the start time.
+    gc.disable()
     from muniment.server.service import Options
 
     configure_process(logging.INFO)
@@ -239,7 +240,7 @@ def _report_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
             "token_file": str(token_file),
             "workspaces": {key: str(each.path) for key, each in workspaces.items()},
         }
-        # On one line, for a reader of a pipe that stays open.
+        # On one line, so that a program can read it from a pipe that stays open.
         print_document(document, indent=None)
         return
     print_line(f"serving {daemon.url}")
@@ -324,9 +325,11 @@ def ui(
     if create_locator(os.environ).find() is not None:
         try:
             with Client(workspace=workspace, timeout=RESPONSE_SECONDS) as client:
-                client.tasks("running")  # If it does not serve this workspace, the daemon reports it.
+                client.tasks("running")  # Raises if the daemon does not serve this workspace.
                 opened = client.open_ui()
-        except Unreachable:  # The record of a killed daemon; if it still runs, the next step reports it.
+        # The address is that of a killed daemon. If the daemon still runs, the start of another one fails
+        # below.
+        except Unreachable:
             pass
         else:
             address = _report_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
@@ -355,7 +358,8 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
         address = _report_page(workspace, url, code, round(CODE_SECONDS), json=json)
         if not json:
             print_line("  started a daemon for the page; Ctrl-C stops both")
-        if opens:  # In a thread: some browsers block the caller, and the event loop serves the page.
+        # In a thread, because some browsers block their caller, and the event loop must serve the page.
+        if opens:
             threading.Thread(target=_open_browser, args=(address,), daemon=True).start()
 
     configure_process(logging.WARNING)
@@ -493,7 +497,7 @@ def _open_tokens() -> Iterator[Tokens]:
 # -- acp ---------------------------------------------------------------------------------------------
 #
 # `muniment acp`: a child process that a host uses over standard input and output. Both are moved to other
-# descriptors first: output of a library is written to standard error, never between two responses.
+# descriptors first. So text that a library prints goes to standard error, and never between two responses.
 
 READ_BYTES: Final = 65_536
 """Maximum bytes of one read: the size of a pipe."""
@@ -511,8 +515,8 @@ def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
     """
     from muniment.cancelling import Cancel
 
-    # At the end of the input or at a signal, running tasks are cancelled, unless they have begun to write.
-    # Before it serves, a signal ends the process immediately.
+    # At the end of the input, or at a signal, running tasks are cancelled, unless they have begun to write. A
+    # signal before this command serves ends the process immediately.
     os.umask(_PRIVATE_UMASK)
     ending = handle_signals(signal.SIG_DFL, signal.SIGINT)
     with ending, _redirect_streams() as (incoming, outgoing), Cancel() as stop:
@@ -571,7 +575,7 @@ class _Output:
         remaining = memoryview(line)
         while remaining:
             deadline.wait(self._fd, select.POLLOUT)
-            # A pipe accepts this many bytes at once.
+            # A pipe accepts this number of bytes in one write.
             remaining = remaining[os.write(self._fd, remaining[: select.PIPE_BUF]) :]
 
 
@@ -593,7 +597,8 @@ def _open_session(settings: Settings, directory: Path, send: _Output, stop: Canc
                 yield session
             finally:
                 if not session.close():
-                    resources.pop_all()  # A lookup that still runs ends with the process.
+                    # A lookup in a thread still uses the resources; it ends with the process.
+                    resources.pop_all()
 
 
 def _run_session(session: HostSession, input_fd: int, stop: Cancel) -> None:

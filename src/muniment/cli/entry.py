@@ -41,7 +41,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code != _USAGE or arguments[:1] != ["recall"] or "--hook" not in arguments:
             raise
-        print("{}")  # If a hook ends with 2, a coding tool blocks its user's prompt.
+        print("{}")  # If a hook exits with 2, the coding tool blocks the prompt of its user.
         sys.exit(0)
     except KeyboardInterrupt:
         print("cancelled: nothing was written", file=sys.stderr)

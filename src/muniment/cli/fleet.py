@@ -154,7 +154,7 @@ def fleet_home_add(
         raise ConfigInvalid(
             "the owner's token always has trust owner; to create another token, use --token NAME"
         )
-    # Before the home is created, so that no home is left without a token.
+    # Check this before the home is created, so that no home is left without a token.
     check_names(name, clients, allow_owner_name=True)
     is_new = homes.add_home(url, home)
     token_value = homes.add_token(url, key, home, name, clients, Trust(trust))

@@ -64,7 +64,8 @@ def mcp(
 
 def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
     """Serve the memory until the input ends, or until SIGTERM or Ctrl-C; return the exit code."""
-    gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
+    # Off until it serves: loaded modules stay in memory, and a collection takes a tenth of the start time.
+    gc.disable()
     os.umask(_PRIVATE_UMASK)
     if importlib.util.find_spec("mcp") is None:
         print("muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'", file=sys.stderr)
@@ -75,7 +76,8 @@ def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
     from muniment.integrations.mcp.stdio import serve
     from muniment.integrations.mcp.wire import Wire, redirect_streams
 
-    # The SDK logs the messages it receives; the logs of Muniment follow the rules of `events`.
+    # The SDK logs the messages that it receives, so its log is dropped; Muniment logs only the data that
+    # `events` allows.
     logging.getLogger("mcp").propagate = False
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     client_trust = parse_trust(trust)

@@ -153,7 +153,7 @@ def _respond_to_hook(flags: MemoryFlags, options: _RecallOptions) -> int:
     The injected entries are recorded after the response was printed. If the process is killed in between, the
     conversation may receive the entries again, but loses none. A failure is reported on standard error.
     """
-    # Imports count as part of the program's start, so they run before the clock.
+    # Import before the clock starts: the imports count as part of the program's start.
     import muniment.opening
     import muniment.recall.recaller
     import muniment.store.injected  # noqa: F401

@@ -153,8 +153,9 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.types import RememberRequest
 
     with Cancel() as cancel:
-        # Both before the handler is installed: a read continues after a signal handler, and Ctrl-C must end a
-        # wait for the fact on standard input, or for a key that the user must unlock.
+        # Both steps run before the signal handler is installed. They may wait: for the fact on standard
+        # input, or for a key that the user must unlock. Ctrl-C must end such a wait, but with the handler the
+        # wait would continue.
         text = _read_fact(fact)
         ask_which_memory(load_settings({"root": flags["root"] or []}), workspace, as_json=json)
         with api.open(workspace, **parse_flags(flags)) as memory:

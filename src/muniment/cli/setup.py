@@ -351,7 +351,8 @@ class ToolSetup:
             raise self._create_error(part, file, error) from None
         if not added:
             return None
-        # At the first setup, an existing entry belongs to the user; a setup that was killed wrote nothing.
+        # At the first setup, an existing entry belongs to the user: if an earlier setup was killed, it wrote
+        # nothing.
         is_first = existed is None or file.content == original
         before_setup = uninstalled if removed and not is_first else file.content
         return SettingsChange(part, file, (bom + after).encode(), added, before_setup)
@@ -463,7 +464,7 @@ def _find_difference(text: str, after: str) -> tuple[int, str, str]:
         and (removed + added)[:1] not in {",", "\n"}
         and (removed + added)[-1:] == text[begin - 1]
     ):
-        begin -= 1  # The same piece, starting one character earlier.
+        begin -= 1  # Choose the same change, but one character earlier.
         removed, added = (text[begin] + each[:-1] if each else "" for each in (removed, added))
     while removed and added and begin and text[begin - 1] not in '"\n':
         begin -= 1  # Show a replaced value completely.

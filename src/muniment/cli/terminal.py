@@ -209,7 +209,7 @@ def is_interactive() -> bool:
 
 def confirm(question: str) -> bool:
     """Ask a yes-or-no question; return whether the answer is yes."""
-    print(question, end="", flush=True)  # `input` would write it to standard error.
+    print(question, end="", flush=True)  # `input` would write the question to standard error.
     try:
         return input().strip().casefold() in {"y", "yes"}
     except EOFError:

@@ -145,7 +145,7 @@ def _build_provider(counts: _Counts) -> TracerProvider:
             counts.ended += span.context.trace_flags.sampled
             super().on_end(span)
 
-    # `_Counts` reports failures once; the library would log one for every batch.
+    # The library would log a failure for every batch; `_Counts` reports failures once.
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

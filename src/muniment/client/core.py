@@ -154,7 +154,7 @@ def _is_newer(document: object) -> bool:
     if not isinstance(document, dict) or not all(
         isinstance(document.get(each), str) for each in ("taskId", "status")
     ):
-        return False  # It is invalid, which `read_task` reports.
+        return False  # The document is invalid, which `read_task` reports.
     return _get_kind(document) not in KINDS or document["status"] not in STATUSES
 
 
@@ -383,12 +383,12 @@ class ClientCore:
                     raise
                 if self.clock() >= deadline:
                     raise WaitTimeout(task_id, status) from problem
-                pause = deadline - self.clock()  # Retry after the end, for a last request.
+                pause = deadline - self.clock()  # Make one last request when the timeout ends.
                 continue
             if task.is_finished:
                 return task.outcome
             status = task.status
-            # If the daemon does not delay its responses, or only briefly, the intervals grow.
+            # If the daemon does not delay its responses, or only briefly, the pauses become longer.
             was_delayed = self.clock() - requested_at >= 1
             pause = FIRST_PAUSE if was_delayed or not pause else min(pause * 2, LAST_POLL_PAUSE)
             if deadline is not None:
@@ -474,7 +474,7 @@ class ClientCore:
             limit = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
         excluded = list(exclude or ()) or None
         body = {"query": query, **_drop_missing(exclude=excluded, scope=scope, limit=limit)}
-        # Safe to repeat: it changes nothing.
+        # This request may be sent again, because it changes nothing.
         response = self._request_document(self._build_request("POST", f"{self._base}/recall", body))
         return _read_plan_response(response, Recalled, "a recall")
 
@@ -550,7 +550,7 @@ class ClientCore:
 
     def open_ui(self) -> Plan[UiOpened]:
         """Open the web page of the daemon: return its URL and a code to sign in."""
-        # Safe to repeat: each code works once.
+        # This request may be sent again, because each code works once.
         response = self._request_document(self._build_request("POST", "/ui", {}))
         return _read_plan_response(response, UiOpened, "the page")
 

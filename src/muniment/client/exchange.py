@@ -153,7 +153,7 @@ def exchange(
         if isinstance(outcome, NoResponse):
             if (
                 outcome.is_unverified and should_rediscover
-            ):  # Retry once first, because the daemon may have moved.
+            ):  # At the first time, search again and retry, because the daemon may have moved.
                 raise Unreachable(outcome.reason, is_unverified=True)
             is_over = remaining <= 0 or (outcome.may_have_arrived and not request.is_repeatable)
             if is_over:

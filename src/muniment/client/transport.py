@@ -310,7 +310,7 @@ class _Stream(httpcore2.NetworkStream):
     def get_extra_info(self, info: str) -> Any:
         try:
             return self._inner.get_extra_info(info)
-        # From select(), on systems without poll(2), if another thread has closed the connection.
+        # select(), on systems without poll(2), raises this if another thread has closed the connection.
         except OSError:
             if info != "is_readable":
                 raise
@@ -355,8 +355,8 @@ class _Backend(httpcore2.SyncBackend):
                 super().connect_unix_socket(path, timeout, *args, **kwargs)
             ).verify_server(timeout)
         except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
-            # Close the socket that the base class leaves open if the connection is refused: it is in its
-            # frame.
+            # If the connection fails, the base class leaves its socket open. Find the socket in the frame of
+            # the base class, and close it.
             for frame, _ in traceback.walk_tb(error.__traceback__):
                 if isinstance(open_socket := frame.f_locals.get("sock"), socket.socket):
                     open_socket.close()
