@@ -97,7 +97,7 @@ class _Writing:
         self._writes = list(_iterate_writes(f"write-{number}-", request.messages))
         self._known = _find_known(decision.text, request.brief)
         self._may_write = any(tool.name == "write_file" for tool in request.tools)
-        # In a run without reading tools (`clean`), the name does not matter here: later code finds a free one.
+        # In a run without reading tools (`clean`), the name does not matter: later code finds a free one.
         self._is_blind = (
             not self._writes
             and any(tool.name == "read_file" for tool in request.tools)
