@@ -125,7 +125,7 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT stopped"
     assert (
         lines[-2]
-        == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
+        == "to do: an attempt succeeded that must fail: report it as in SECURITY.md, with the --json output"
     )
     for number, code in ((3, 0), (4, 1)):  # It fails if nothing was tried.
         fake_findings(change=skip_findings)

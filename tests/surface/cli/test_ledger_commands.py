@@ -157,7 +157,10 @@ def test_review_approval_on_terminal_uses_shown_version(cli, roots, home, monkey
 
 def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_path):
     make_pending_review(make_roots(tmp_path / "other"), home)
-    assert cli.run_for_lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
+    assert cli.run_for_lines("review", "list") == [
+        "no pending reviews",
+        "1 more pending reviews in other workspaces",
+    ]
     assert cli.run_for_document("review", "list") == {"reviews": [], "elsewhere": 1}
     review, _ = make_pending_review(roots, home)
     unconfirmed = cli("review", "approve", review, stdin="y\n")
