@@ -1,16 +1,15 @@
-"""A ledger in a PostgreSQL that nodes share: each home has its rows.
+"""A ledger in a PostgreSQL database that nodes share: each home has its own rows.
 
-P1 A transaction sets its home and sees only the rows of that home; without one, a connection sees no rows.
+P1 A transaction names its home and sees only the rows of that home. A connection without a home sees no rows.
    The server enforces this (row-level security) for every statement.
-P2 Write transactions of a home are serial, across all nodes: each begins by locking the row of its home. So a
-   statement may rely on the results of the previous one.
-P3 A transaction with an epoch commits only while that is the epoch of its home: a node that was paused while
-   another node took over changes nothing any more (`LeaseLost`).
+P2 Write transactions of a home run one after the other, across all nodes: each begins by locking the row of
+   its home. So a statement may rely on the results of the previous statement.
+P3 A transaction with an epoch commits only while that is the epoch of its home. So a node that was paused
+   while another node took over changes nothing any more (`LeaseLost`).
 P4 Every error is a `ManagedMemoryUnavailable`, or a `LedgerUnreachable` if the server does not respond.
-   After an
-   interrupted commit it is unknown whether it is durable: the caller must query it.
-P5 Statements without a result are sent with the next statement, in order, and may fail there, at the latest
-   with the commit, which is then rolled back.
+   After an interrupted commit it is unknown whether the commit is durable: the caller must query it.
+P5 Statements without a result are sent with the next statement, in order. They may fail there, or at the
+   latest with the commit, which is then rolled back.
 
 Not guaranteed: protection against an attacker with the role's password, who may set any home.
 
@@ -40,22 +39,27 @@ from muniment.kernel.cancel import Deadline
 from muniment.store.database import Ledger
 
 WAIT_SECONDS: Final = 2.0
-"""Seconds that a transaction waits for a connection, or for the server to accept one."""
+"""Seconds that a transaction waits for a free connection, or for the server to accept a connection."""
 
 IDLE_CONNECTION_SECONDS: Final = 60.0
 """Seconds after which an idle connection is closed."""
 
 LOCK_SECONDS: Final = 30
-"""Seconds that a transaction waits for the previous one; a node that stops in one is disconnected sooner."""
+"""Seconds that a transaction waits for the previous transaction of its home. If a node stops within a
+transaction, the server disconnects the node sooner.
+"""
 
 IDLE_TRANSACTION_SECONDS: Final = 10
-"""Seconds that a transaction may be idle: its node was stopped or has ended."""
+"""Seconds that a transaction may be idle; after that, its node is assumed to have stopped."""
 
 RESPONSE_SECONDS: Final = 45.0
-"""Seconds that a statement of a home waits for its result: a server that hangs closes no connection."""
+"""Seconds that a statement of a home waits for its result; needed because a server that hangs closes no
+connection.
+"""
 
 CHECK_SECONDS: Final = 3.0
-"""The same limit for queries over all homes with few rows: the owner of a token, or a health check."""
+"""Seconds that a short query over all homes waits for its result: for the home of a token, or a health check.
+"""
 
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS}s "
@@ -66,9 +70,10 @@ _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL muniment.home = %s; "
     "SELECT epoch FROM home FOR NO KEY UPDATE"
 )
-"""One message to the server and back; a pipeline would do the same for three times the work here. The level
-is set explicitly, because a transaction must see the changes that it waited for (P2), also if the server has
-another default.
+"""One message to the server and back; a pipeline would do the same for three times the work here. The
+isolation
+level is set explicitly, in case the server has another default: a transaction must see the changes that it
+waited for.
 """
 
 _BLOCK_ROWS: Final = 500
@@ -76,7 +81,7 @@ _BLOCK_ROWS: Final = 500
 
 _REASONS: Final = {
     problems.DiskFull: "the disk of the database is full; free space there and try again",
-    problems.ReadOnlySqlTransaction: "the database is read-only: this is a standby, or is being repaired",
+    problems.ReadOnlySqlTransaction: "the database is read-only (a standby?); use the primary server",
     problems.InsufficientPrivilege: "the role lacks a permission; run: muniment fleet migrate",
     problems.UndefinedTable: "the database has no ledger; run: muniment fleet migrate",
     problems.LockNotAvailable: f"another node has used the home for {LOCK_SECONDS} s; try again",
@@ -94,7 +99,7 @@ _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDE
 
 
 def build_connection_options(name: str) -> dict[str, Any]:
-    """Return the options of every connection: its name, and detection of dead connections."""
+    """Return the options of every connection: its application name, and the detection of dead connections."""
     return {
         "options": _SESSION,
         "application_name": name,
@@ -108,7 +113,7 @@ def build_connection_options(name: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1_000)
 def translate(statement: str) -> str:
-    """Translate a statement to PostgreSQL: number its parameters, and replace what PostgreSQL lacks."""
+    """Translate an SQLite statement to PostgreSQL: number its parameters, and replace SQLite's syntax."""
     count = 0
 
     def each(found: re.Match[str]) -> str:
@@ -145,10 +150,10 @@ class _TimedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class LedgerPool:
-    """Connections to the database, for all homes of a node. Close it when done.
+    """Connections to the database, for all homes of a node. Close the pool when it is no longer needed.
 
     Args:
-        url: URL for the application's role, see `fleet.address`.
+        url: URL for the nodes' role, see `fleet.address`.
         size: maximum number of connections.
     """
 
@@ -167,15 +172,21 @@ class LedgerPool:
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
-        """Return the ledger of a home; with an epoch as described in P3."""
+        """Return the ledger of a home.
+
+        Args:
+            name: name of the home.
+            epoch: epoch of the home's lease; the ledger can be written only while it is current. None: no
+                check.
+        """
         return HomeLedger(self, name, epoch)
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Provide a connection that sees no home, for short queries.
+        """Provide a connection that sees the rows of no home, for short queries.
 
         Raises:
-            ManagedMemoryUnavailable: no connection is available, or as described in P4.
+            ManagedMemoryUnavailable: no connection is available, or a query failed.
         """
         with _convert_errors("the database"), self.pool.connection() as connection:
             connection.seconds = CHECK_SECONDS
@@ -190,7 +201,10 @@ class LedgerPool:
 
 
 class HomeLedger(Ledger):
-    """The ledger of one home; see the module. Threads may share it; each has a separate transaction."""
+    """The ledger of one home. Threads may share it; each thread has a separate transaction.
+
+    The rules P1 to P5 in the module docstring apply.
+    """
 
     def __init__(
         self, pool: LedgerPool, home: str, epoch: int | None, failed: Counter[str] | None = None
@@ -201,16 +215,16 @@ class HomeLedger(Ledger):
 
     @property
     def name(self) -> str:
-        """Return its name in messages."""
+        """Return the name of the ledger in messages."""
         return f"the ledger of the home {self.home}"
 
     def with_epoch(self, epoch: int) -> HomeLedger:
-        """Return the same ledger for the holder of the lease with this epoch (P3)."""
+        """Return the same ledger, whose transactions commit only while `epoch` is the epoch of the home."""
         return HomeLedger(self._pool, self.home, epoch, self._failure_counts)
 
     @property
     def failures(self) -> int:
-        """Return the number of failures, including those of the ledgers of `with_epoch`; see `Ledger`."""
+        """Return the number of failed reads and writes, including those through ledgers of `with_epoch`."""
         return self._failure_counts.total()
 
     @contextmanager
@@ -224,15 +238,18 @@ class HomeLedger(Ledger):
 
     @property
     def _open(self) -> HomeTransaction | None:
-        """Return this thread's transaction."""
+        """Return the open transaction of this thread, or None."""
         return getattr(self._thread_local, "open", None)
 
     @contextmanager
     def transaction(self) -> Iterator[HomeTransaction]:
-        """Open a transaction; see `Ledger`, P2 and P3.
+        """Open a transaction for the duration of the block, and commit it at the end.
+
+        Inside an open transaction of the thread, provide that transaction.
 
         Raises:
             LeaseLost: the home has another epoch, or no longer exists.
+            ManagedMemoryUnavailable: the database does not respond, or a statement failed.
         """
         inside = self._open
         if inside is not None:
@@ -251,7 +268,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def _begin_transaction(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Begin a transaction of the home, and provide its connection; roll back if it is not committed."""
+        """Begin a transaction of the home, and provide its connection; roll back if it was not committed."""
         with self._get_connection() as connection:
             try:
                 cursor = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
@@ -272,7 +289,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def _get_connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Provide a connection that works: after a restart of the server, pooled connections do not."""
+        """Provide a working connection: after a restart of the server, connections in the pool are dead."""
         pool = self._pool.pool
         connection = pool.getconn()
         if connection.info.transaction_status is not TransactionStatus.IDLE or _is_disconnected(connection):
@@ -301,7 +318,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def iterate_rows(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
-        """Provide the rows of a query in blocks; see `Ledger`."""
+        """Provide an iterator over the rows of a query, fetched in blocks; see `Ledger.iterate_rows`."""
         with self.transaction() as opened:
             opened.execute(f"DECLARE every NO SCROLL CURSOR FOR {query}")
             try:

@@ -356,8 +356,8 @@ def _format_resync_required(reason: str, delivered: int, earliest: int) -> bytes
     """Return the frame that replaces `resync` for a client of the original contract.
 
     Args:
-        reason: `epoch_reset`: the cursor belongs to another epoch; `ring_evicted`: the next event is no
-            longer stored.
+        reason: `epoch_reset`: the cursor belongs to another epoch; `ring_evicted`: the next event was
+            already deleted.
         delivered: the number in the follower's cursor; 0: unknown.
         earliest: the lowest number that is still stored, or the next one if no event is stored.
     """
