@@ -1,14 +1,17 @@
-"""The forbidden actions as rows of one table, the code of each, and the worker's end of a trial.
+"""The forbidden actions in one table, the code of each action, and the worker's part of a trial.
 
-- A1 an act makes its system calls by number, so that no C library rejects, replaces or retries them.
-- A2 an act that succeeds does no harm: it touches the targets, its own process or processes of the trial, and
-  has no effect that outlives them. If only privileged arguments would work, it passes arguments that the
-  kernel rejects after its check of privilege (`_expect_error`).
-- A3 an act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
+The code of an action is called an act.
+
+- A1 An act makes its system calls by number, so that no C library rejects, replaces or retries them.
+- A2 An act that succeeds does no harm: it touches only the targets, its own process or processes of the
+  trial, and has no lasting effect on anything else. If an action needs privileges, the act passes arguments
+  that the Linux kernel rejects after its check of privileges (`_expect_error`).
+- A3 An act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
   `NotImplementedError` with the reason if it cannot run here.
 
-Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. Separate from
-`trial.py`, which observes the worker from outside. This file is excluded from coverage, since acts run only
+Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. This module is
+separate from `trial`, which observes the worker from outside. This file is excluded from coverage, because
+acts run only
 in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the
 fence.
 """
@@ -39,10 +42,10 @@ from muniment.sandbox.fence.wire import Channel
 # -- attempt -----------------------------------------------------------------------------------------
 
 DONE: Final = "done"
-"""The result of an act that succeeded; any other result is the name of an error."""
+"""The outcome of an act that succeeded; any other outcome is the name of an error, or `UNTRIED`."""
 
 UNTRIED: Final = "untried"
-"""The result of an act that cannot run here."""
+"""The outcome of an act that cannot run here."""
 
 MACHINE: Final = os.uname().machine
 
@@ -54,20 +57,22 @@ class Targets:
     Attributes:
         root: descriptor of the worker's only root, with the files that `trial.py` lists.
         connection: descriptor of the worker's socket; the broker has the other end.
-        outside: a directory next to that root; absolute.
-        canary: the content of the secret file outside.
+        outside: absolute path of a directory next to that root.
+        canary: a random text; the content of the secret file in `outside`.
         broker: id of the process that runs the trial.
         canary_address: address of the canary in the broker's memory.
         listener: descriptor of a socket in the broker.
         pipe: descriptor, in the broker, of the read end of a pipe that contains the canary.
-        zygote: process id.
+        zygote: process id of the zygote.
         sibling: process id of another worker of that zygote.
-        tcp: port on the loopback that accepts.
-        udp: port on the loopback that receives.
+        tcp: port on the loopback that accepts TCP connections.
+        udp: port on the loopback that receives UDP datagrams.
         abstract: name of a listening abstract socket, without its NUL.
-        handle: of the secret file, as name_to_handle_at(2) returns it, in hexadecimal; empty if it has none.
-        library: a shared object that no worker of the trial has loaded.
-        needle: part of a harmless environment variable of the broker, in hexadecimal; empty if it has none.
+        handle: handle of the secret file, as name_to_handle_at(2) returns it, in hexadecimal; empty if the
+            file has none.
+        library: path of a shared object that no worker of the trial has loaded.
+        needle: part of a harmless environment variable of the broker, in hexadecimal; empty if all harmless
+            variables are missing.
     """
 
     root: int
@@ -89,16 +94,16 @@ class Targets:
 
     @property
     def folder(self) -> bytes:
-        """Return the directory outside."""
+        """Return the path of the directory outside the root, as bytes."""
         return self.outside.encode()
 
     def outside_path(self, name: str) -> bytes:
-        """Return the path of a file outside."""
+        """Return the path of the file `name` in the directory outside the root."""
         return f"{self.outside}/{name}".encode()
 
     @property
     def secret(self) -> bytes:
-        """Return the path of the file outside whose content is secret."""
+        """Return the path of the secret file outside the root."""
         return self.outside_path("secret")
 
 
@@ -107,16 +112,16 @@ class Attempt:
     """One forbidden action.
 
     Attributes:
-        name: unique.
-        what: for users, after "tries to".
-        expected: the result with the full fence: an errno, a signal, another error's name, or `DONE` if the
-            fence does not stop it.
-        stopped_by: layers that each stop it alone, for any user. Empty: no layer does; a failure then depends
-            on the clean process of the worker.
-        act: the code (A1 to A3).
-        ordinary: further layers that stop it alone if the worker's user is not root.
-        landlock_abi: the first Landlock ABI that stops it, if Landlock is listed.
-        by_openat: it uses that call, which seccomp must allow on systems without `openat2`.
+        name: unique name of the attempt.
+        what: description for users, which follows "tries to".
+        expected: the outcome with the full fence: an errno, a signal, another error's name, or `DONE` if the
+            fence does not stop the action.
+        stopped_by: layers that each stop the action alone, for any user. If empty, no layer stops it: a
+            failure then depends on the clean process of the worker.
+        act: the code of the action (rules A1 to A3 in the module docstring).
+        ordinary: further layers that stop the action alone if the worker's user is not root.
+        landlock_abi: the first Landlock ABI that stops the action, if Landlock is in `stopped_by`.
+        by_openat: whether the act uses `openat`, which seccomp must allow on systems without `openat2`.
         consequence: for users, the effect of a success, if `what` does not state it.
     """
 
@@ -131,13 +136,18 @@ class Attempt:
     consequence: str = ""
 
     def find_stopping_layers(self, abi: int, *, has_openat2: bool) -> frozenset[FenceLayer]:
-        """Return the layers that stop it with this ABI of Landlock."""
+        """Return the layers that stop the action on a system.
+
+        Args:
+            abi: version of the Landlock ABI.
+            has_openat2: whether the system has the call `openat2`.
+        """
         stopped = self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
         return stopped if has_openat2 or not self.by_openat else stopped - {FenceLayer.SECCOMP}
 
     @property
     def is_residual(self) -> bool:
-        """Return whether the full fence does not stop it."""
+        """Return whether even the full fence does not stop the action."""
         return self.expected == DONE
 
 
@@ -147,7 +157,7 @@ class Attempt:
 
 AT_FDCWD: Final = -100
 _BUFFER_BYTES: Final = 1024
-"""Size of a buffer of an act in bytes."""
+"""Size in bytes of the buffers that acts use."""
 
 _READ, _WRITE = os.O_RDONLY, os.O_WRONLY
 _LIST: Final = _READ | os.O_DIRECTORY
@@ -161,14 +171,14 @@ _pthread_create, _pthread_join = LIBC["pthread_create"], LIBC["pthread_join"]
 
 
 def make_system_call(name: str, *arguments: Any) -> int:
-    """Make a system call.
+    """Make a system call and return its result.
 
     Args:
-        name: as in `sandbox.fence.calls.NUMBERS`.
+        name: name of the call, as in `sandbox.fence.calls.NUMBERS`.
         arguments: integers of any width, bytes, None for NULL, or ctypes pointers.
 
     Raises:
-        OSError: the kernel rejects it.
+        OSError: the Linux kernel rejects the call.
         NotImplementedError: this machine has no such call.
     """
     number = NUMBERS[MACHINE].get(name)
@@ -186,10 +196,10 @@ def _call_number(number: int, *arguments: Any) -> int:
 
 
 def _expect_error(number: int, name: str, *arguments: Any) -> None:
-    """Make a call that ends with the error `number` after it passed every check that could forbid it.
+    """Make a call that must end with the error `number`, after it passed every check that could forbid it.
 
     Raises:
-        OSError: it ended with another error.
+        OSError: the call ended with another error.
     """
     try:
         make_system_call(name, *arguments)
@@ -199,18 +209,18 @@ def _expect_error(number: int, name: str, *arguments: Any) -> None:
 
 
 def _openat(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open a file as a C library does."""
+    """Open a file with the call that a C library uses, `openat`."""
     return make_system_call("openat", dir_fd, path, flags | os.O_CLOEXEC, mode)
 
 
 def _openat2(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open a file with the call that seccomp allows, without restrictions on path resolution."""
+    """Open a file with `openat2`, which seccomp allows, without restrictions on path resolution."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, 0)
     return make_system_call("openat2", dir_fd, path, how, len(how))
 
 
 def _open_either(path: bytes, flags: int) -> int:
-    """Open a file with the call that the filter of this worker allows."""
+    """Open a file with `openat2` or, if it is missing or denied, with `openat`."""
     try:
         return _openat2(AT_FDCWD, path, flags)
     except OSError as error:
@@ -224,22 +234,22 @@ def _create_buffer() -> ctypes.Array[ctypes.c_char]:
 
 
 def _read_into_buffer(name: str, fd: int, *position: int) -> bytes:
-    """Return the bytes that a reading call puts into a buffer."""
+    """Return the bytes that a reading system call puts into a buffer."""
     buffer = _create_buffer()
     count = make_system_call(name, fd, buffer, _BUFFER_BYTES, *position)
     return buffer.raw[:count]
 
 
 def _read(fd: int, position: int = 0) -> bytes:
-    """Return the bytes of a file at a position."""
+    """Return the bytes of a file from a position on, at most one buffer."""
     return _read_into_buffer("pread64", fd, position)
 
 
 def _require_content(content: bytes, expected: bytes) -> None:
-    """Check that the content contains the canary; otherwise the act did not succeed.
+    """Check that `content` contains `expected`; otherwise the act did not succeed.
 
     Raises:
-        OSError: ENODATA if it does not.
+        OSError: the content does not contain it (ENODATA).
     """
     if expected not in content:
         raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
@@ -257,7 +267,7 @@ def read_handle(path: bytes) -> bytes:
     """Return the handle of a file for open_by_handle_at(2).
 
     Raises:
-        OSError: the kernel rejects it, or the file system has no handles.
+        OSError: the Linux kernel rejects the call, or the file system has no handles.
     """
     handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
     make_system_call("name_to_handle_at", AT_FDCWD, path, handle, ctypes.byref(ctypes.c_int()), 0)
@@ -286,7 +296,7 @@ def _connect(family: int, address: bytes) -> None:
 
 
 def _connect_unix(name: bytes) -> None:
-    """Connect to the `struct sockaddr_un` of a name."""
+    """Connect to a Unix socket; `name` is the name in its `struct sockaddr_un`."""
     _connect(socket.AF_UNIX, struct.pack("=H", socket.AF_UNIX) + name)
 
 
@@ -309,10 +319,12 @@ _TOO_MANY: Final = 200
 
 _MARKER_TEXT: Final = b"mark of every worker of one zygote"
 _MARKER: Final = ctypes.create_string_buffer(_MARKER_TEXT)
-"""Workers of one zygote share their memory layout: this has the same address in each of them."""
+"""A text in the memory of each worker. Workers of one zygote share their memory layout, so its address is the
+same in each of them.
+"""
 
 EXECUTED: Final = 42
-"""Exit code of the program that attempts execute; the program does nothing else."""
+"""Exit code of the program that attempts execute. The program does nothing except exit."""
 
 _CODES: Final = {
     # mov eax, 60 (exit); mov edi, EXECUTED; syscall
@@ -345,9 +357,9 @@ def build_program() -> bytes:
 
 @functools.cache
 def _locate_initial_stack() -> tuple[int, int] | None:
-    """Return address and size of the initial environment of this process, or None if they are unknown.
+    """Return address and size of the initial stack of this process, or None if they are unknown.
 
-    Computed before the fence, and cached.
+    The stack contains the initial environment. The result is computed before the fence, and cached.
     """
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123 - one word for it
@@ -359,7 +371,7 @@ def _locate_initial_stack() -> tuple[int, int] | None:
 
 
 def _find_environment(on: Targets) -> None:
-    """Search the initial stack, a copy by the kernel, for the broker's environment."""
+    """Search the initial stack, which the Linux kernel copied, for the broker's environment."""
     if not on.needle:
         raise NotImplementedError("the broker's environment contains none of PATH, HOME, PWD and LANG")
     stack = _locate_initial_stack()
@@ -714,24 +726,24 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {attempt.name: attempt for attempt in _
 
 # -- service -----------------------------------------------------------------------------------------
 #
-# The worker's end of a trial: one attempt, and the response if the worker survives.
+# The worker's part of a trial: one attempt, and the response if the worker survives.
 #
 #     worker → broker  hello{missing}
 #     broker → worker  attempt{name, targets}    → outcome{outcome, why}
 #
-# The imports of all acts happen before the fence. `trial.py` is the other end.
+# The imports of all acts happen before the fence is active. `trial.py` contains the broker's part.
 
 ROOT = "root"
 """The scope of the only root of a worker in a trial."""
 
 
 def warm() -> None:
-    """Compute the values that the fence makes unreadable."""
+    """Compute the values that cannot be read after the fence is active."""
     _locate_initial_stack()
 
 
 def serve_attempt(sock: socket.socket, roots: Mapping[str, int], missing: MissingLayers) -> None:
-    """Report the missing layers, then make the attempt that the broker requests.
+    """Report the missing layers, then make the attempt that the broker requests, and send its outcome.
 
     Raises:
         EOFError: the broker sends no request.
@@ -746,7 +758,7 @@ def serve_attempt(sock: socket.socket, roots: Mapping[str, int], missing: Missin
 
 
 def _make_attempt(attempt: Attempt, targets: Targets) -> tuple[str, str]:
-    """Make an attempt; return its result, and why it could not run if so."""
+    """Make an attempt and return its outcome, and the reason if it could not run (otherwise empty)."""
     try:
         attempt.act(targets)
     except NotImplementedError as reason:
