@@ -71,9 +71,8 @@ _BEGIN: Final = (
     "SELECT epoch FROM home FOR NO KEY UPDATE"
 )
 """One message to the server and back; a pipeline would do the same for three times the work here. The
-isolation
-level is set explicitly, in case the server has another default: a transaction must see the changes that it
-waited for.
+isolation level is set explicitly, in case the server has another default: a transaction must see the changes
+that it waited for.
 """
 
 _BLOCK_ROWS: Final = 500

@@ -319,8 +319,7 @@ class Guard:
 
     Attributes:
         in_progress, waiting, following: slots of the requests in progress, of those that wait, and of those
-        that
-            follow events.
+            that follow events.
     """
 
     def __init__(

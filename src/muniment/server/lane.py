@@ -6,9 +6,8 @@ L2 Exclusion: a task begins only if no other task of the workspace is running.
 L3 Durability: a task that `submit` returned stays in the ledger until it is over.
 L4 Zombies: an abandoned attempt can no longer change anything, even if it ends later.
 L5 Limits: at most `MAX_PENDING` tasks are pending, of them at most `MAX_TIDYING` that forget or dream. At
-most
-   `MAX_RECORDS` tasks are stored. Finished tasks are deleted first from the token with the most, oldest
-   first.
+   most `MAX_RECORDS` tasks are stored. If there are more, finished tasks are deleted: first those of the
+   token with the most tasks, oldest first.
 L6 Repeats: for `REPEAT_HOURS`, a second request with the same key and originator returns the same task. If
    the second request is different, it is rejected. During that time the task counts only for the limit
    `MAX_KEYED` and is not deleted.

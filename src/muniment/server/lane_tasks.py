@@ -51,8 +51,7 @@ class TaskOutcome:
 
     Raises:
         TypeError, ValueError: `result` or `error` does not match `status`, or is not JSON. The error is
-        raised
-            when the job ends, not later in its lane.
+            raised when the job ends, not later in its lane.
     """
 
     status: Literal["completed", "failed", "cancelled"]

@@ -2,13 +2,12 @@
 
 R1 The next task begins only after the call for the previous task has returned, and so after its worker has
    ended.
-R2 A task that takes longer than the backstop, a time limit, is cancelled. Its own deadline is slightly
-earlier.
+R2 A task that takes longer than a time limit, the backstop, is cancelled. Its own deadline is slightly
+   earlier.
 R3 A task that was cancelled to stop the daemon waits again, as if it had not been begun.
 R4 The outcome of a task is written to the ledger before the next task begins, in the same transaction. If
-that
-   write fails, it is retried until it succeeds or the daemon stops. If the next task cannot be begun, the
-   outcome is still written.
+   that write fails, it is retried until it succeeds or the daemon stops. If the next task cannot be begun,
+   the outcome is still written.
 R5 If the system has no free file descriptor, the task waits as if it had not been begun and is retried; the
    lane continues.
 R6 When no task waits, request data is removed from the ledger's log.

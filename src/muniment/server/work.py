@@ -171,8 +171,7 @@ class Workspace:
             ManagedMemoryUnavailable: the memory is not available, or a root was replaced; in the second case,
                 the next call binds the new root.
             PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: the policy
-            or a root
-                cannot be opened; the error contains the reason.
+                or a root cannot be opened; the error contains the reason.
 
         Cost: about 50 ms to open the policy and the roots, then one check of each root.
         """

@@ -11,9 +11,8 @@ The code of an action is called an act.
 
 Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. This module is
 separate from `trial`, which observes the worker from outside. This file is excluded from coverage, because
-acts run only
-in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the
-fence.
+acts run only in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds
+without the fence.
 """
 
 from __future__ import annotations
