@@ -55,7 +55,7 @@ TURN_WAIT_SECONDS: Final = 1.0
 """Seconds that a turn waits for another node to release the home, before the turn is queued again."""
 
 RETRY_SECONDS: Final = 5
-"""Seconds after which a client may retry if the queue was full."""
+"""Seconds after which a client may retry a task that was rejected because the queue was full."""
 
 MAX_QUERIES: Final = 8
 """Maximum concurrent queries of one home: half of the node's, because the home's row may be locked for long.
@@ -272,7 +272,7 @@ class HomeCore(ServedCore):
             DeadlineExceeded: another turn of the home is running.
         """
         if not self._turn_lock.acquire(timeout=TURN_WAIT_SECONDS):
-            raise DeadlineExceeded("the home already has a running turn")
+            raise DeadlineExceeded("another turn of the home is still running")
         try:
             yield
         finally:

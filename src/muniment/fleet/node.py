@@ -374,7 +374,7 @@ class FleetNode(ServingCore):
             self._closing.wait(seconds)
 
     def _beat(self) -> None:
-        """Check whether this node can work; if it can, renew the leases of its homes and report its state."""
+        """Check the database; if it responds, renew the leases of this node and report its state."""
         if self._check_problem() == LedgerUnreachable.code:
             return
         for home in list(self._homes_in_use.values()):

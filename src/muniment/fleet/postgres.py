@@ -137,7 +137,13 @@ class _TimedConnection(psycopg.Connection[tuple[Any, ...]]):
     seconds = RESPONSE_SECONDS
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for a response; see `psycopg.Connection.wait`."""
+        """Wait for a response of the server; if none arrives in time, close the connection.
+
+        Args:
+            gen: see `psycopg.Connection.wait`.
+            interval: see `psycopg.Connection.wait`.
+            timeout: time limit in seconds; None: `seconds` of the connection.
+        """
         limit = self.seconds if timeout is None else timeout
         deadline = time.monotonic() + limit
         try:
@@ -195,7 +201,7 @@ class LedgerPool:
                 connection.seconds = RESPONSE_SECONDS
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to the database."""
         self.pool.close()
 
 
@@ -275,7 +281,7 @@ class HomeLedger(Ledger):
                     pass
                 found = cursor.fetchone()
                 if found is None and self.epoch is None:
-                    raise ManagedMemoryUnavailable(self.name, "home not found")
+                    raise ManagedMemoryUnavailable(self.name, "home not found; see: muniment fleet home list")
                 # The lease of a deleted home is lost too: otherwise its holder would retry for ever.
                 if self.epoch is not None and (found is None or found[0] != self.epoch):
                     raise LeaseLost(self.home)
@@ -303,7 +309,7 @@ class HomeLedger(Ledger):
     def rows(
         self, query: str, values: Sequence[Any] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; see `Ledger`."""
+        """Return the rows of a query; see `Ledger.rows`."""
         if deadline is not None:
             deadline.check()
         with self._convert_errors():
@@ -333,7 +339,7 @@ class HomeLedger(Ledger):
             yield from block
 
     def is_transaction_open(self) -> bool:
-        """Return whether the transaction can continue; see `Ledger`."""
+        """Return whether the open transaction of this thread can continue; an error may have ended it."""
         return self._open is not None and self._open.raw.info.transaction_status in _USABLE_STATUSES
 
 
@@ -341,7 +347,7 @@ class HomeTransaction:
     """An open transaction of a home, with the interface of `Transaction`.
 
     Attributes:
-        raw: its connection, for statements that must be durable exactly if the transaction is.
+        raw: connection of the transaction; a statement on it is committed or rolled back together with it.
     """
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -349,20 +355,28 @@ class HomeTransaction:
         self._queued: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Execute a statement; see `Transaction`. Also raises errors of queued statements."""
+        """Execute a statement after all queued statements, and return its cursor; see `Transaction`.
+
+        Raises:
+            psycopg.Error: this statement or a queued one failed.
+        """
         if statement.startswith("ROLLBACK"):
             self._queued = []
         with self._send_queued():
             return _execute(self.raw, translate(statement), values)
 
     def commit(self) -> None:
-        """Commit the transaction; raises as `execute`."""
+        """Execute the queued statements, and commit the transaction.
+
+        Raises:
+            psycopg.Error: a queued statement or the commit failed.
+        """
         with self._send_queued():
             self.raw.execute("COMMIT")
 
     @contextmanager
     def _send_queued(self) -> Iterator[None]:
-        """Send pending statements together with the next one, as one message to the server and back."""
+        """Send the queued statements together with those of the block, as one message to the server."""
         if not self._queued:
             yield
             return
@@ -373,7 +387,7 @@ class HomeTransaction:
             yield
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """Queue statements without results, to send them with the next statement (P5)."""
+        """Queue a statement for each row of values. The statements are sent with the next statement."""
         self._queued += [(translate(statement), tuple(each)) for each in rows]
         return None
 
@@ -385,7 +399,7 @@ def _execute(
 
 
 def _is_disconnected(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
-    """Return whether the server has closed an idle connection: then it has readable data."""
+    """Return whether the server has closed an idle connection; only then it has readable data."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
     return bool(poll.poll(0))
@@ -393,7 +407,7 @@ def _is_disconnected(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
 
 @contextmanager
 def _convert_errors(what: str) -> Iterator[None]:
-    """Convert errors of the server to `ManagedMemoryUnavailable` (P4)."""
+    """Convert errors of the server in the block to `ManagedMemoryUnavailable` or `LedgerUnreachable`."""
     try:
         yield
     except tuple(_REASONS) as error:
@@ -405,5 +419,5 @@ def _convert_errors(what: str) -> Iterator[None]:
 
 
 def _get_message(error: psycopg.Error) -> str:
-    """Return the server's message, without the values that it quotes."""
+    """Return the main message of a server error, which quotes no values of the statement."""
     return error.diag.message_primary or type(error).__name__

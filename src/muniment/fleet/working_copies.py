@@ -327,7 +327,7 @@ class WorkingCopy:
     def _read_position(self) -> copy_files.LedgerPosition:
         found = copy_files.read_position(self._ledger)
         if found is None:
-            raise ManagedMemoryUnavailable(self._ledger.name, "home not found")
+            raise ManagedMemoryUnavailable(self._ledger.name, "home not found; see: muniment fleet home list")
         return found
 
     def _advance(self, opened: OpenCopy, number: int) -> None:

@@ -153,7 +153,7 @@ class PolicyReview:
         self._prover = Prover([self._policy], exact=counted)
 
     def find_all(self) -> Iterator[LintFinding]:
-        """Yield all findings except load errors."""
+        """Yield all findings about the policy, except load errors."""
         wider = self._find_wider_terms() if self._others else ()
         for remark in chain(
             self._check_allow_rules(),

@@ -169,7 +169,7 @@ CHECKS = (
 
 
 def main() -> int:
-    """Run every check; return 0 if all passed."""
+    """Run every check; return 0 if all passed, otherwise 1."""
     failures = 0
     for check in CHECKS:
         with tempfile.TemporaryDirectory() as base:

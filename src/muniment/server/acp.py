@@ -58,7 +58,7 @@ from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 MAX_LINE_BYTES: Final = MAX_BODY_BYTES
 """Maximum bytes of a line: the same as for an HTTP body, so that a fact of 64 KiB fits with any escaping."""
 
-_TOO_LONG: Final = f"The line has more than {MAX_LINE_BYTES} bytes."
+_TOO_LONG: Final = f"The line has more than {MAX_LINE_BYTES} bytes; send a shorter request."
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -118,7 +118,7 @@ def read_message(line: bytes) -> RpcMessage | bytes:
     try:
         found = parse_json(line, allow_byte_order_mark=False, repair=True)
     except NotJson:
-        return format_error(None, PARSE_ERROR, "invalid_json", "The line is not JSON, or is ambiguous JSON.")
+        return format_error(None, PARSE_ERROR, "invalid_json", "The line is not valid, unambiguous JSON.")
     if has_broken_id(found):
         return format_error(
             None, PARSE_ERROR, "invalid_json", "The `id` contains a lone surrogate; send valid Unicode."

@@ -148,26 +148,26 @@ class IndexBody(_Request):
 
 
 class PathQuery(_Request):
-    """Query parameters of a route about one path."""
+    """Query parameters of a route that concerns one entry."""
 
     path: str
 
 
 class HistoryQuery(_Request):
-    """Query parameters of a history."""
+    """Query parameters of the route that lists committed changes."""
 
     path: str | None = None
 
 
 class ExportQuery(_Request):
-    """Query parameters of an export."""
+    """Query parameters of the route that exports entries."""
 
     scope: str | None = None
     format: str = "tar"
 
 
 class ListQuery(_Request):
-    """Query parameters of a list of entries; all values arrive as text."""
+    """Query parameters of the route that lists entries; all values arrive as text."""
 
     model_config = ConfigDict(strict=False)
     scope: str | None = None
@@ -198,11 +198,11 @@ class ApproveBody(_Request):
 
 
 class RejectBody(_Request):
-    """An empty body; the path contains the id of the review."""
+    """An empty body; the path of the request contains the id of the review."""
 
 
 class UiBody(_Request):
-    """An empty body; the daemon serves one page."""
+    """An empty body; the daemon has only one page to open."""
 
 
 class Erasure(RootModel[answers.Erasure]):

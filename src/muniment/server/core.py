@@ -83,7 +83,7 @@ RECALL_RESERVE: Final = 2
 """Slots that all clients together leave to the owner."""
 
 SLOT_WAIT_SECONDS: Final = 1.0
-"""Seconds that a recall waits for a free slot; a busy client receives the same `Retry-After`."""
+"""Seconds that a recall waits for a free slot; if it gets none, its `Retry-After` has the same value."""
 
 RECALL_SECONDS: Final = 5.0
 """Time limit of a recall in seconds. Only a recall that must read changed files takes more than milliseconds.
@@ -185,7 +185,7 @@ class RecallSource(Protocol):
 
 
 class Recalls:
-    """The recalls of a daemon. Belongs to one event loop.
+    """Runs the recalls of a daemon in dedicated threads. Belongs to one event loop.
 
     Args:
         metrics: records each recall.
@@ -311,7 +311,7 @@ _THREAD_END_SECONDS: Final = 2.0
 """Seconds to wait for the threads to end; they need longer only if a disk or a mount hangs."""
 
 FIND_SECONDS: Final = 1.0
-"""Seconds to look up a path from a client; it takes less than one millisecond."""
+"""Time limit in seconds for looking up a path from a client; it takes less than one millisecond."""
 
 _FINDERS: Final = 2
 """Threads that only look up the paths of clients: if a mount hangs, no other thread hangs."""

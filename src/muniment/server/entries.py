@@ -73,9 +73,8 @@ async def _read_memory(call: Call, operation: Callable[[JobContext, Reader, Canc
         operation: receives the context, the reader with the caller's trust, and the cancellation.
 
     Raises:
-        MunimentError: raised by `operation`.
-        HttpProblem: the memory is not available, no slot is free, the client disconnected, or the token was
-            revoked in the meantime.
+        MunimentError: raised by `operation`, or the memory is not available.
+        HttpProblem: no slot is free, the client disconnected, or the token was revoked in the meantime.
     """
     reader = Reader(call.principal.trust)
 

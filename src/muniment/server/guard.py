@@ -91,7 +91,7 @@ HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 )
-"""Headers of every response."""
+"""Headers of every response, except those of the page."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -198,7 +198,7 @@ def _read_peer(connection: Any) -> int | None:
 # -- guard -------------------------------------------------------------------------------------------
 
 MAX_REQUESTS: Final = 128
-"""Maximum requests in progress. Each takes a few milliseconds; requests that wait are not counted."""
+"""Maximum requests in progress, which take a few milliseconds each. Waiting requests are not counted."""
 
 MAX_WAITING: Final = 128
 """Maximum waiting requests, which are not counted as in progress."""
@@ -514,7 +514,7 @@ def _build_cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _convert_error(error: BaseException, method: str) -> HttpProblem:
-    """Return the response for an exception; log it if it is a defect."""
+    """Return the response for an exception; if the exception is a defect, log it."""
     match error:
         case HttpProblem():
             return error
@@ -534,7 +534,7 @@ async def _send_problem(problem: HttpProblem, send: Callable[[Message], Awaitabl
 
 
 def _render_problem(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the headers and the body of a problem."""
+    """Return the headers and the body of the response for a problem."""
     body = json.dumps(problem.body()).encode()
     about = {"content-type": "application/problem+json", "content-length": str(len(body))}
     headers = {**problem.headers, **about}

@@ -51,10 +51,10 @@ from muniment.store.state import LedgerState
 from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, build_event
 
 MAX_PENDING: Final = 16
-"""Maximum tasks that wait or run. One may take five minutes: the seventeenth would wait over an hour."""
+"""Maximum tasks that wait or run in a lane. Each may take five minutes: one more would wait over an hour."""
 
 MAX_TIDYING: Final = 8
-"""Maximum pending tasks that forget or dream, so that facts are still accepted if many of them wait."""
+"""Maximum pending tasks that forget or dream, so that facts are still accepted while many such tasks wait."""
 
 MAX_RECORDS: Final = 1_000
 """Maximum tasks stored for a workspace, including finished ones, excluding those that a key still identifies.

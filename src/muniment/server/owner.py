@@ -192,7 +192,7 @@ async def run_in_context(
         writes: whether the operation may change the memory.
 
     Raises:
-        MunimentError: raised by `operation`, except `NotFound`.
+        MunimentError: raised by `operation`, except `NotFound`; or the memory is not available.
         HttpProblem: `operation` raised `NotFound`, the daemon stops, or too many operations are running.
     """
     workspace = call.workspace

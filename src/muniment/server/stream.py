@@ -167,7 +167,10 @@ class Stream:
         return bool(done)
 
     async def read_since(self, number: int) -> tuple[int, list[tasks.OutboxEvent]]:
-        """Return the stored events with a number above `number`, and the number of the last one.
+        """Read the stored events that follow the event `number`.
+
+        Returns:
+            The number after which to read next time, and the events.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
@@ -180,7 +183,7 @@ class Stream:
         return number, found
 
     def close(self) -> None:
-        """Disconnect every follower."""
+        """Close the stream, which disconnects every follower."""
         self.is_closed = True
         self._notify_waiters()
 

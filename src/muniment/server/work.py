@@ -73,7 +73,7 @@ C = TypeVar("C", Counter, Gauge, Histogram)
 
 
 class Metrics:
-    """The counters of one daemon."""
+    """The metrics of one daemon, for Prometheus."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

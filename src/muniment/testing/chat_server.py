@@ -196,6 +196,7 @@ class Connection:
 
         Raises:
             ConnectionAbortedError: the client has closed the connection; not raised while waiting to read.
+            DeadlineExceeded: no event occurred within `seconds`.
         """
         is_reading = mask & select.POLLIN
         deadline = Deadline(time.monotonic() + seconds, self._stopping)
@@ -398,7 +399,7 @@ class Response:
         return build_http_response(self.body, self.status, self.headers)
 
     def __call__(self, connection: Connection) -> None:
-        """Send the response."""
+        """Send the response to a client."""
         connection.send(self.encode())
 
 

@@ -182,7 +182,7 @@ def make_system_call(name: str, *arguments: Any) -> int:
     """
     number = NUMBERS[MACHINE].get(name)
     if number is None:
-        raise NotImplementedError(f"{MACHINE} has no {name}")
+        raise NotImplementedError(f"{MACHINE} has no system call {name}")
     return _call_number(number, *arguments)
 
 
@@ -528,31 +528,32 @@ _MDWE: Final = frozenset({FenceLayer.MDWE})
 _NO_LAYER: Final = frozenset[FenceLayer]()
 
 _NAMES_LEAK: Final = (
-    "a network, FUSE or automounted file system outside receives the names that are looked up, "
+    "a network, FUSE or automounted file system outside the roots receives the names that are looked up, "
     "so data can leave that way"
 )
 _DEVICES_REACT: Final = (
-    "a device outside that reacts to an open is triggered; nothing is read, written or mapped"
+    "a device outside the roots that reacts to an open is triggered; nothing is read, written or mapped"
 )
 
 # fmt: off
 _ATTEMPT_ROWS: Final = (
     # -- reading
-    Attempt("read-outside", "read a file outside by its absolute path", "EPERM", _EITHER,
+    Attempt("read-outside", "read a file outside the roots by its absolute path", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(AT_FDCWD, on.secret, _READ)), by_openat=True),
-    Attempt("read-outside-openat2", "read a file outside by its absolute path, with openat2",
+    Attempt("read-outside-openat2", "read a file outside the roots by its absolute path, with openat2",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(AT_FDCWD, on.secret, _READ))),
-    Attempt("read-dotdot", "read a file outside by .. from a root", "EPERM", _EITHER,
+    Attempt("read-dotdot", "read a file outside the roots by .. from a root", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(on.root, b"../outside/secret", _READ)), by_openat=True),
-    Attempt("read-dotdot-openat2", "read a file outside by .. from a root, with openat2", "EACCES", _LANDLOCK,
+    Attempt("read-dotdot-openat2", "read a file outside the roots by .. from a root, with openat2",
+            "EACCES", _LANDLOCK,
             lambda on: _read_secret(on, _openat2(on.root, b"../outside/secret", _READ))),
-    Attempt("read-link", "read a file outside through a link in a root", "EPERM", _EITHER,
+    Attempt("read-link", "read a file outside the roots through a link in a root", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(on.root, b"link", _READ)), by_openat=True),
-    Attempt("read-link-openat2", "read a file outside through a link in a root, with openat2",
+    Attempt("read-link-openat2", "read a file outside the roots through a link in a root, with openat2",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"link", _READ))),
-    Attempt("read-linked-directory", "read a file outside through a linked directory in a root",
+    Attempt("read-linked-directory", "read a file outside the roots through a linked directory in a root",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"linked/secret", _READ))),
-    Attempt("list-outside", "list a directory outside", "EACCES", _LANDLOCK,
+    Attempt("list-outside", "list a directory outside the roots", "EACCES", _LANDLOCK,
             lambda on: _require_content(
                 _read_into_buffer("getdents64", _openat2(AT_FDCWD, on.folder, _LIST)), b"secret")),
     Attempt("read-own-environment", "read its own environment in /proc", "EACCES", _LANDLOCK,
@@ -563,35 +564,37 @@ _ATTEMPT_ROWS: Final = (
             "EACCES", _LANDLOCK,
             lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.broker, _READ))),
     Attempt("read-broker-pipe", "read a pipe of the broker through /proc", "EACCES", _LANDLOCK, _read_pipe),
-    Attempt("metadata-outside", "read the size of a file outside through a path-only descriptor",
+    Attempt("metadata-outside", "read the size of a file outside the roots through a path-only descriptor",
             DONE, _NO_LAYER, _read_metadata, consequence=_NAMES_LEAK),
-    Attempt("open-outside-for-neither", "open a file outside for neither reading nor writing (access mode 3)",
+    Attempt("open-outside-for-neither",
+            "open a file outside the roots for neither reading nor writing (access mode 3)",
             DONE, _NO_LAYER, lambda on: _open_either(on.secret, os.O_ACCMODE), consequence=_DEVICES_REACT),
-    Attempt("stat-outside", "read the size of a file outside with stat", "EPERM", _SECCOMP,
+    Attempt("stat-outside", "read the size of a file outside the roots with stat", "EPERM", _SECCOMP,
             lambda on: make_system_call("newfstatat", AT_FDCWD, on.secret, _create_buffer(), 0)),
-    Attempt("access-outside", "check with access whether a file outside is readable", "EPERM", _SECCOMP,
+    Attempt("access-outside", "check with access whether a file outside the roots is readable",
+            "EPERM", _SECCOMP,
             lambda on: make_system_call("faccessat", AT_FDCWD, on.secret, os.R_OK)),
     Attempt("read-a-link", "read the target of a link", "EPERM", _SECCOMP,
             lambda on: make_system_call("readlinkat", on.root, b"link", _create_buffer(), _BUFFER_BYTES)),
-    Attempt("change-directory", "change its working directory to one outside", "EPERM", _SECCOMP,
+    Attempt("change-directory", "change its working directory to one outside the roots", "EPERM", _SECCOMP,
             lambda on: make_system_call("chdir", on.folder)),
     # -- writing
     Attempt("write", "write into a file of a root", "EPERM", _EITHER | _LIMITS,
             lambda on: _write(_openat(on.root, b"written.md", _WRITE)), by_openat=True),
     Attempt("write-openat2", "write into a file of a root, with openat2", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(on.root, b"written.md", _WRITE))),
-    Attempt("write-outside", "write into a file outside", "EACCES", _EITHER | _LIMITS,
+    Attempt("write-outside", "write into a file outside the roots", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(AT_FDCWD, on.outside_path("written"), _WRITE))),
     Attempt("empty-openat2", "empty a file of a root by opening it for reading, with openat2",
             "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"emptied.md", _READ | os.O_TRUNC), landlock_abi=3),
-    Attempt("truncate", "shorten a file outside", "SIGSYS", _EITHER,
+    Attempt("truncate", "shorten a file outside the roots", "SIGSYS", _EITHER,
             lambda on: make_system_call("truncate", on.outside_path("shortened"), 1), landlock_abi=3),
     Attempt("create", "create a file in a root", "EPERM", _EITHER,
             lambda on: _openat(on.root, b"new.md", _NEW, _PRIVATE), by_openat=True),
     Attempt("create-openat2", "create a file in a root, with openat2", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"newer.md", _NEW, _PRIVATE)),
-    Attempt("create-outside", "create a file outside", "EACCES", _LANDLOCK,
+    Attempt("create-outside", "create a file outside the roots", "EACCES", _LANDLOCK,
             lambda on: _openat2(AT_FDCWD, on.outside_path("new"), _NEW, _PRIVATE)),
     Attempt("create-nameless", "create a file without a name in a root", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b".", _WRITE | os.O_TMPFILE, _PRIVATE)),
@@ -599,7 +602,7 @@ _ATTEMPT_ROWS: Final = (
             lambda on: make_system_call("unlinkat", on.root, b"deleted.md", 0)),
     Attempt("rename", "rename a file of a root", "SIGSYS", _EITHER,
             lambda on: make_system_call("renameat2", on.root, b"old.md", on.root, b"renamed.md", 0)),
-    Attempt("hard-link", "link a file outside into a root", "SIGSYS", _EITHER,
+    Attempt("hard-link", "link a file outside the roots into a root", "SIGSYS", _EITHER,
             lambda on: make_system_call("linkat", AT_FDCWD, on.secret, on.root, b"hard.md", 0)),
     Attempt("symbolic-link", "make a symbolic link in a root", "SIGSYS", _EITHER,
             lambda on: make_system_call("symlinkat", b"/", on.root, b"soft.md")),
@@ -609,11 +612,11 @@ _ATTEMPT_ROWS: Final = (
             lambda on: make_system_call("mknodat", on.root, b"fifo.md", stat.S_IFIFO | _PRIVATE, 0)),
     Attempt("change-mode", "change the mode of a file of a root", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("fchmodat", on.root, b"moded.md", 0o640)),
-    Attempt("change-mode-outside", "change the mode of a file outside", "SIGSYS", _SECCOMP,
+    Attempt("change-mode-outside", "change the mode of a file outside the roots", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("fchmodat", AT_FDCWD, on.secret, 0o640)),
-    Attempt("change-times", "change the times of a file outside", "SIGSYS", _SECCOMP,
+    Attempt("change-times", "change the times of a file outside the roots", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("utimensat", AT_FDCWD, on.secret, None, 0)),
-    Attempt("set-attribute", "set an extended attribute of a file outside", "SIGSYS", _SECCOMP,
+    Attempt("set-attribute", "set an extended attribute of a file outside the roots", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("setxattr", on.secret, b"user.muniment", b"x", 1, 0)),
     # -- memory: of other processes, executable, too much of it, and remains in its own
     Attempt("read-broker-memory", "read the broker's memory in /proc", "EACCES", _LANDLOCK,
@@ -683,15 +686,15 @@ _ATTEMPT_ROWS: Final = (
     # -- the kernel: privileges, namespaces, mounts, and calls with a history of vulnerabilities
     Attempt("mount", "change a mount", "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE,
             lambda on: _expect_error(errno.EINVAL, "mount", None, on.folder, None, _REMOUNT_BIND, None)),
-    Attempt("change-root", "change its root to a directory outside",
+    Attempt("change-root", "change its root to a directory outside the roots",
             "SIGSYS", _SECCOMP | _PRIVILEGE, lambda on: make_system_call("chroot", on.folder)),
     Attempt("new-user-namespace", "enter a new user namespace", "SIGSYS", _SECCOMP,
             lambda _: make_system_call("unshare", _CLONE_NEWUSER)),
     Attempt("join-namespace", "join the broker's network namespace",
             "SIGSYS", _SECCOMP | _PRIVILEGE, _join_namespace),
-    Attempt("name-to-handle", "get a handle of a file outside",
+    Attempt("name-to-handle", "get a handle of a file outside the roots",
             "SIGSYS", _SECCOMP, lambda on: read_handle(on.secret)),
-    Attempt("open-by-handle", "open a file outside by its handle",
+    Attempt("open-by-handle", "open a file outside the roots by its handle",
             "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE, _open_handle),
     Attempt("gain-capability", "regain a capability", "SIGSYS", _SECCOMP | _PRIVILEGE, _gain_capability),
     Attempt("set-user", "set its user", "SIGSYS", _SECCOMP,

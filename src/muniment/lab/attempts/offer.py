@@ -90,7 +90,7 @@ class SystemSupport:
 
 
 def inspect_system() -> SystemSupport:
-    """Return the properties of this system.
+    """Return the properties of this system that the fence depends on.
 
     Raises:
         PlatformUnsupported: the system calls of this machine are unknown.

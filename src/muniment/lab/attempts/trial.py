@@ -268,7 +268,7 @@ def _judge_success(
     if attempt.is_residual:
         return Verdict.OPEN, "; ".join(filter(None, ("the full fence does not stop it", attempt.consequence)))
     if not attempt.stopped_by:
-        return Verdict.NOT_STOPPED, "a clean process should not contain it"
+        return Verdict.NOT_STOPPED, "the clean process of a worker should not contain it"
     sufficient_layers = attempt.find_stopping_layers(attempt.landlock_abi, has_openat2=has_openat2)
     return Verdict.OPEN, f"only {' or '.join(sorted(sufficient_layers))} stops it"
 
@@ -367,7 +367,7 @@ def _read_missing_layers(worker: Worker, deadline: float) -> Mapping[FenceLayer,
         if len(numbers) == len(missing):
             return numbers
     worker.kill()
-    raise WorkerLost("the worker sent no valid hello")
+    raise WorkerLost("the worker did not report its layers")
 
 
 def _describe_end(status: int | None) -> str:

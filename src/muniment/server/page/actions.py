@@ -64,7 +64,7 @@ async def forget(call: PageCall, form: Form) -> Response:
     """Forget one entry. The form must contain its path, because a description could match other entries."""
     path = await call.run_in_context(lambda context, _: _read_entry(context, form.get("path", ""))[0])
     if not path.rel.endswith(FILE_SUFFIX):
-        raise NotFound(f"{path.text} is not an entry")
+        raise NotFound(f"{path.text} is not an entry; use a path such as user/editor.md")
     task = (
         await accept(call, requests.parse_forget({"query": path.text}, call.workspace), OWNER_ORIGINATOR)
     ).task

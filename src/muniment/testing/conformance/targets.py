@@ -366,7 +366,7 @@ class _DirectWriter:
         return CommitOutcome(None, "")
 
     def close(self) -> str:
-        """Return the output of this process on its standard streams."""
+        """Return the output on this process's standard streams, if a driver recorded it."""
         return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
 
     @staticmethod

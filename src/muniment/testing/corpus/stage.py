@@ -58,7 +58,7 @@ def load_corpus(*names: str) -> Corpus:
     cases = [case for document in documents for case in document["cases"]]
     by_id = {case["id"]: case for case in cases}
     if len(by_id) != len(cases):
-        raise ValueError("duplicate id")
+        raise ValueError("duplicate id: each case needs its own")
     (canary, *others) = {document["canary"] for document in documents}
     if others:
         raise ValueError("the files have different canaries")
