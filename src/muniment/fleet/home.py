@@ -225,7 +225,10 @@ class HomeCore(ServedCore):
         can_query_model: bool = False,
         can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task. If it may write, run it under the lease of the home."""
+        """Run an operation that is not a task; see `ServedCore.run_in_context`.
+
+        If the operation may write, it runs under the lease of the home.
+        """
         del workspace, can_query_model
         return await self._node.run_operation(self.name, partial(self._run_in_context, operation, can_write))
 

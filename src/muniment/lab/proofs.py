@@ -130,13 +130,23 @@ class Prover:
         return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
     def build_requested_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
-        """Return the set of paths on which every layer allows the act. Deny rules are ignored."""
+        """Return the set of paths on which every layer allows the act. Deny rules are ignored.
+
+        Args:
+            layers: the layers of a policy.
+            act: a verb, or `removal`: a deletion by code.
+        """
         parts = [self.exact(_list_paths(layer.allow, {get_granting_verb(act)})) for layer in layers]
         language = self._all[tuple(part.language for part in parts)]
         return PathSet(language, lambda path: all(part.contains(path) for part in parts))
 
     def build_denied_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
-        """Return the set of paths that a deny rule of one of the layers covers, for the act."""
+        """Return the set of paths on which a deny rule of one of the layers denies the act.
+
+        Args:
+            layers: the layers of a policy.
+            act: a verb, or `removal`: a deletion by code.
+        """
         verbs = get_denying_verbs(act)
         return self.match_tree(path for layer in layers for path in _list_paths(layer.deny, verbs))
 
@@ -144,6 +154,10 @@ class Prover:
         """Return the set of paths on which the policy grants the act, in any scope.
 
         Equal rules share one language.
+
+        Args:
+            policy: the policy.
+            act: a verb, or `removal`: a deletion by code.
         """
         requested = self.build_requested_set(policy.layers, act)
         denied = self.build_denied_set(policy.layers, act)
@@ -706,7 +720,7 @@ class Gain:
     """A path that one policy grants and another policy does not.
 
     Attributes:
-        acts: the acts that are granted on the path.
+        acts: the acts that are granted on the path: verbs, or `removal`.
         path: the shortest path with this difference.
         cause: the rule that causes the difference.
     """

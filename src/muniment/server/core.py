@@ -422,7 +422,7 @@ class ServedCore:
         raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the URL of the page and a sign-in code, see `PageAccess.create_code`.
+        """Return the URL of the web page and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
             HttpProblem: the page is not available.
@@ -750,7 +750,7 @@ class DaemonCore(ServingCore):
         return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the URL of the page and a sign-in code, see `PageAccess.create_code`.
+        """Return the URL of the web page and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
             HttpProblem: the packages of the page are not installed, or `PageAccess.create_code` failed.

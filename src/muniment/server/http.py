@@ -155,10 +155,10 @@ class Call:
 
     @property
     def is_original(self) -> bool:
-        """Return whether the client uses the original contract.
+        """Return whether the client uses the original contract, which is the HTTP API of `qwen serve`.
 
-        It does if it uses a path `/session/…` or the header `X-Qwen-Client-Id`.
-        Such a client knows no `cancelled` tasks, and expects other responses to an invalid cursor.
+        It does if it uses a path `/session/…` or the header `X-Qwen-Client-Id`. Such a client knows no
+        `cancelled` tasks, and expects other responses to an invalid cursor.
         """
         is_of_session: bool = self.request.scope["raw_path"].startswith(b"/session/")
         return is_of_session or ORIGINAL_CLIENT in self.request.headers

@@ -97,8 +97,8 @@ def _build_pattern_schema(pattern: re.Pattern[str]) -> dict[str, str]:
 def _choose_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
     """Return the status of a task for a viewer.
 
-    A cancelled task is `cancelled` only for its canceller, unless the canceller uses the original contract;
-    for others it is `failed`.
+    A cancelled task is `cancelled` for its canceller, and `failed` for others. If the canceller uses the
+    original contract (`Call.is_original`), the task is `failed` for the canceller too.
     """
     is_hidden = call.is_original or viewer != task.cancelled_by
     return "failed" if task.status == "cancelled" and is_hidden else task.status
@@ -378,7 +378,7 @@ EPOCH: Final = "X-Qwen-Event-Epoch"
 """Header with the epoch of an event stream. Numbers of events are unique within an epoch."""
 
 ORIGINAL_SCOPES: Final = ("user", "project")
-"""Scopes that a client of the original contract may use. The capabilities list those that exist."""
+"""Scopes that a client of the original contract (`qwen serve`) may use, if the capabilities list them."""
 
 _LISTEN: Final = "subscriptions/listen"
 

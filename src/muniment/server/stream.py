@@ -8,8 +8,9 @@
 - E3 All followers of a workspace are notified of changes of its memory. Only the originator and the owner are
   notified of a task. A cancelled task is `cancelled` for its canceller, and `failed` for the others.
 - E4 An event is one line of JSON, so that text in it cannot end it and start another event.
-- E5 A client of the original contract receives `state_resync_required` instead of `resync`, then all stored
-  events again; `replay_complete` after the events that its cursor requested; and no `cancelled` task.
+- E5 A client of the original contract, the HTTP API of `qwen serve`, receives `state_resync_required` instead
+  of `resync`, then all stored events again. It receives `replay_complete` after the events that its cursor
+  requested, and no `cancelled` task.
 
 Commits of this process are delivered immediately, those of other processes within `POLL_SECONDS`.
 
@@ -76,7 +77,7 @@ class Subscription:
         workspace: key of the workspace.
         scopes: returns the current name of each scope by the key of its root.
         originator: the token and the client of the follower.
-        is_original: whether the follower uses the original contract (rule E5 in the module docstring).
+        is_original: whether the follower uses the original contract, the HTTP API of `qwen serve`.
         may_follow: returns whether the follower still may follow; called at most once per second, and only if
             events arrive.
     """
@@ -356,7 +357,7 @@ class Stream:
 
 
 def _format_resync_required(reason: str, delivered: int, earliest: int) -> bytes:
-    """Return the frame that replaces `resync` for a client of the original contract.
+    """Return the frame that replaces `resync` for a client of the original contract (`qwen serve`).
 
     Args:
         reason: `epoch_reset`: the cursor belongs to another epoch; `ring_evicted`: the next event was

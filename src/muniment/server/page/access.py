@@ -90,7 +90,7 @@ class Session:
 
 
 class PageAccess:
-    """Access to the page: creates sign-in codes and sessions, and finds the session of a request.
+    """Access to the daemon's web page: creates sign-in codes and sessions, and finds a request's session.
 
     Belongs to one event loop.
 
@@ -110,7 +110,7 @@ class PageAccess:
         self._sessions: dict[str, Session] = {}
 
     def create_code(self) -> tuple[str, str]:
-        """Return the URL of the page and a new sign-in code; the first call creates the page.
+        """Return the URL of the daemon's web page and a new sign-in code; the first call creates the page.
 
         Raises:
             HttpProblem: a browser would not reach the page at this URL, or could reach another server.

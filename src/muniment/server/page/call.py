@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PageCall(Call):
-    """A request to the page.
+    """A request to the daemon's web page.
 
     Attributes:
         session: session of the browser; None: not signed in.

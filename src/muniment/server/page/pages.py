@@ -37,7 +37,7 @@ FILES: Final = {
 
 
 def create_application(core: DaemonCore) -> ASGIApp:
-    """Return the ASGI application for the page of a daemon."""
+    """Return the ASGI application for the web page of a daemon."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         call = PageCall(Request(scope, receive), core)
