@@ -1,9 +1,9 @@
-"""The database URL of a fleet: invisible in process lists, with encrypted connections.
+"""The database URL of a fleet: hidden from process lists, and with encrypted connections.
 
 A1 A password is never on a command line: it is in a file, in `MUNIMENT_LEDGER`, or where libpq reads it
    (`PGPASSFILE`).
-A2 Over a network TLS is required, including the check of the server's name (`sslmode=verify-full`). Only the
-   loopback and Unix sockets work without it.
+A2 Over a network, TLS is required, including the check of the server's name (`sslmode=verify-full`). Only
+   connections to the loopback and to Unix sockets work without TLS.
 
 Source: postgresql.org/docs/current/libpq-ssl.html, "Protection Provided in Different Modes".
 """
@@ -21,7 +21,7 @@ from muniment.errors import ConfigInvalid, printable
 from muniment.policy.ownership import check_owner_and_mode
 
 VARIABLE: Final = "MUNIMENT_LEDGER"
-"""Environment variable with the URL, or with the path of a file that contains it."""
+"""Environment variable that contains the database URL, or the path of a file that contains the URL."""
 
 MAX_URL_BYTES: Final = 4_096
 
@@ -30,19 +30,20 @@ _STRICT: Final = "verify-full"
 
 
 def load_ledger_url(flag: str, environment: Mapping[str, str]) -> str:
-    """Return the URL of a fleet's database, with the options of A2.
+    """Return the URL of a fleet's database, with options that require TLS over a network.
 
     Args:
-        flag: value of `--ledger`: a URL without a password, or the path of a private file that contains one;
-            empty: use `MUNIMENT_LEDGER`.
+        flag: value of `--ledger`: a URL without a password, or the path of a private file that contains a
+            URL; empty: use the variable `MUNIMENT_LEDGER` of `environment`.
         environment: such as `os.environ`.
 
     Raises:
-        ConfigInvalid: the URL is invalid, cannot be read, or violates A1 or A2.
+        ConfigInvalid: the URL is missing or invalid, cannot be read, contains a password on the command line,
+            or allows unencrypted connections over a network.
     """
     configured = flag or environment.get(VARIABLE, "")
     if not configured:
-        raise ConfigInvalid(f"missing database; use --ledger postgresql://…, or a file, or {VARIABLE}")
+        raise ConfigInvalid(f"missing database URL; use --ledger URL or --ledger FILE, or set {VARIABLE}")
     if not configured.startswith(_SCHEMES):
         configured = _read_url_file(Path(configured))
     elif flag and _parse_url(configured).get("password"):
@@ -70,9 +71,11 @@ def _require_tls(url: str) -> str:
 
     parts = _parse_url(url)
     if not parts.get("host"):
-        raise ConfigInvalid("the database URL contains no host; add one")
+        raise ConfigInvalid(
+            "the database URL contains no host; use one such as postgresql://db.example.org/muniment"
+        )
     if parts.get("service"):
-        raise ConfigInvalid("the database URL contains a service; use the host of the service")
+        raise ConfigInvalid("the database URL contains a service; use its host instead")
     # libpq connects to `hostaddr` if it is set, and ignores the host.
     if all(_is_local(each) for of in ("host", "hostaddr") if parts.get(of) for each in parts[of].split(",")):
         return url

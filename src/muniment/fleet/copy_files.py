@@ -1,14 +1,15 @@
-"""Updates the files of a copy from a ledger that several machines share.
+"""Update the files of a working copy from a ledger that several machines share.
 
-C1 Files get the content of their newest commit, or of the commits since a number; no other file is written. A
-   file in the copy that differs from the ledger's previous content is reported, and not overwritten.
+C1 Files get the content of their newest commit, or of the commits since a given one; no other file is
+   written. A file in the copy that differs from the ledger's previous content is reported, and not
+   overwritten.
 C2 Only paths of entries in the roots of the copy are written; other paths of the ledger are rejected.
 C3 Catalog and indexes are updated as on the machine of the commit: a scope that was ever written to has an
    index, even if it is empty. The origins of all files are read with one query.
 
 Not guaranteed: that the changes were allowed. Another machine has judged them with its policy.
 
-Separate from `copies`, which decides when to update: this module reads and writes files.
+This module reads and writes files. It is separate from `working_copies`, which decides when to update.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources
 from muniment.store.upkeep import open_view, write_index
 
 MAX_MISSING_CHANGES: Final = 2_000
-"""Maximum changes for an update of a copy; a copy that lacks more is rebuilt."""
+"""Maximum changes with which a copy is updated; a copy that lacks more changes is rebuilt."""
 
 _BATCH_FILES: Final = 10_000
-"""Files written as one change; there are names for 32 768."""
+"""Maximum files written as one change; there are names for 32 768."""
 
 _POSITION_QUERY: Final = (
     "SELECT number, erased, epoch FROM home WHERE home = current_setting('muniment.home')"
@@ -69,12 +70,12 @@ _NEWEST_QUERY: Final = (
 
 
 class LedgerPosition(NamedTuple):
-    """The position of a ledger.
+    """The position of a ledger: how far its history has come.
 
     Attributes:
         number: number of the last commit that is done.
         erased: number of erasures.
-        epoch: epoch of the lease.
+        epoch: epoch of the home's lease.
     """
 
     number: int
@@ -86,9 +87,9 @@ class MissingChanges(NamedTuple):
     """The changes that a copy lacks.
 
     Attributes:
-        changes: changes of its files.
+        changes: changes of the copy's files.
         scopes: scopes that were written to.
-        origins: origins of the files, if these are all files of the copy; None: it has others.
+        origins: origins of the files; set if `changes` contains every file of the copy, otherwise None.
     """
 
     changes: list[FileChange]
@@ -100,14 +101,18 @@ def read_position(ledger: Ledger) -> LedgerPosition | None:
     """Return the position of a ledger, or None if its home was deleted.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be read; the other functions here raise this too.
+        ManagedMemoryUnavailable: the ledger cannot be read.
     """
     found = ledger.rows(_POSITION_QUERY)
     return LedgerPosition(*found[0]) if found else None
 
 
 def has_unfinished_commit(ledger: Ledger) -> bool:
-    """Return whether a commit has begun and is not done."""
+    """Return whether a commit has begun and is not done.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
     ((count,),) = ledger.rows(_UNFINISHED_QUERY)
     return bool(count)
 
@@ -115,7 +120,7 @@ def has_unfinished_commit(ledger: Ledger) -> bool:
 def find_missing_changes(
     ledger: Ledger, after: int, until: int, scopes: Collection[Scope]
 ) -> MissingChanges | None:
-    """Return the net file changes since a commit; None if there are too many or bytes were erased.
+    """Return the net file changes since a commit, or None if there are too many or some were erased.
 
     Args:
         ledger: ledger of the memory.
@@ -125,6 +130,7 @@ def find_missing_changes(
 
     Raises:
         PathEscape, Refusal: a path of the ledger is not the path of an entry.
+        ManagedMemoryUnavailable: the ledger cannot be read.
     """
     rows = ledger.rows(_MISSING_QUERY, (after, until, MAX_MISSING_CHANGES + 1))
     if len(rows) > MAX_MISSING_CHANGES or any(
@@ -138,14 +144,26 @@ def find_missing_changes(
 
 
 def count_growth(ledger: Ledger, after: int, until: int, scopes: Collection[Scope]) -> int:
-    """Return by how many entries the scopes grew in the commits after a number, if nothing was erased."""
+    """Return by how many entries some scopes grew in the commits after `after`, up to `until`.
+
+    The result is right only if no change of these commits was erased.
+    """
     return sum(
         count for root, count in ledger.rows(_GROWTH_QUERY, (after, until)) if os.fsdecode(root) in scopes
     )
 
 
 def read_newest(ledger: Ledger, scopes: Collection[Scope]) -> MissingChanges:
-    """Return the newest content of all files, and their origins; raises as `find_missing_changes`."""
+    """Return the newest content of all files, with their origins.
+
+    Args:
+        ledger: ledger of the memory.
+        scopes: scopes of the copy.
+
+    Raises:
+        PathEscape, Refusal: a path of the ledger is not the path of an entry.
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
     changes: list[FileChange] = []
     written_scopes: set[Scope] = set()
     origins: dict[tuple[Scope, RelPath, Digest], tuple[Trust, str]] = {}
@@ -175,12 +193,13 @@ def apply_changes(
         missing: the missing changes.
         state: state of the copy.
         roots: roots of the copy.
-        policy: determines the trust of its files.
+        policy: determines the trust of the copy's files.
         deadline: time limit for locks.
 
     Raises:
-        PlatformUnsupported: as `policy.platforms.require_writing`.
-        StoreConflict, PathEscape, Refusal, ToolError: the copy differs from the ledger (C1).
+        PlatformUnsupported: this platform cannot write under the policy; the message states what to do.
+        StoreConflict, PathEscape, Refusal, ToolError: a file of the copy differs from the ledger's previous
+            content, and was not overwritten.
         DeadlineExceeded, Cancelled: another process holds a lock.
         ManagedMemoryUnavailable: a file cannot be written.
     """
@@ -200,7 +219,7 @@ def apply_changes(
 
 
 def _compute_net_changes(rows: Iterable[tuple[Any, ...]], scopes: Collection[Scope]) -> list[FileChange]:
-    """Return the net change of each file in a list of changes, including files that end up unchanged."""
+    """Return the net change of each file in a list of changes, even if the file ends up unchanged."""
     first: dict[CanonicalPath, bytes | None] = {}
     last: dict[CanonicalPath, bytes | None] = {}
     for root, rel, before, _, after, _ in rows:
@@ -213,6 +232,6 @@ def _compute_net_changes(rows: Iterable[tuple[Any, ...]], scopes: Collection[Sco
 
 
 def _convert_path(root: bytes, rel: str, scopes: Collection[Scope]) -> CanonicalPath | None:
-    """Return the path of a ledger's file in the copy, or None if the policy no longer has its scope."""
+    """Return the path in the copy of a file in the ledger; None if the policy no longer has its scope."""
     scope = os.fsdecode(root)
     return canonicalise(f"{scope}/{rel}", scopes) if scope in scopes else None

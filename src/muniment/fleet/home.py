@@ -1,6 +1,7 @@
-"""A home, as one node serves it: the core for routes, and the turns of its tasks.
+"""The core that serves one home on a node: it answers the routes, and runs the home's tasks in turns.
 
-Separate from `node`, which serves all homes.
+In a turn, a node runs the pending tasks of one home for about two seconds. This module is separate from
+`node`, which serves all homes.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ LEASE_WAIT_SECONDS: Final = 30.0
 """Seconds that an operation of the owner waits for another node to release the home."""
 
 TURN_WAIT_SECONDS: Final = 1.0
-"""Seconds that a turn waits for that before it is queued again."""
+"""Seconds that a turn waits for another node to release the home, before the turn is queued again."""
 
 RETRY_SECONDS: Final = 5
-"""Seconds after which a client may retry if the queue was full."""
+"""Seconds after which a client may retry a task that was rejected because the queue was full."""
 
 MAX_QUERIES: Final = 8
-"""Maximum concurrent queries of one home, half of those of the node: its row may be locked for long."""
+"""Maximum concurrent queries of one home: half of the node's, because the home's row may be locked for long.
+"""
 
 _CANCEL_SECONDS: Final = 5.0
 """Seconds that a cancellation waits for the running task to end."""
@@ -66,7 +68,7 @@ T = TypeVar("T")
 
 
 class HomeNode(Protocol):
-    """The part of a node that its homes share, see `FleetNode`."""
+    """The parts of a node that its homes use. `FleetNode` implements this interface."""
 
     metrics: Metrics
     model: Model
@@ -77,34 +79,34 @@ class HomeNode(Protocol):
 
     @property
     def is_draining(self) -> bool:
-        """Return whether the node stops."""
+        """Return whether the node is draining: it stops, and accepts no more requests."""
 
     def compute_keyed_digest(self, text: str) -> str:
-        """Return the digest of a text under the key of the fleet."""
+        """Return the digest of `text` under the key of the fleet."""
 
     def build_unavailable_problem(self) -> HttpProblem:
-        """Return the error of a node that accepts nothing now."""
+        """Return the error to send while the node accepts no work."""
 
     async def run_query(self, query: Callable[[], T]) -> T:
         """Run `query` in a thread and return its result."""
 
     async def run_operation(self, home: str, operation: Callable[[Cancel], T]) -> T:
-        """Run an operation of a home that is not a task, in a thread."""
+        """Run an operation that is not a task of the home in a thread, and return its result."""
 
 
 class HomeCore(ServedCore):
-    """The core of a home on a node; the home is also its workspace.
+    """The core of a home on a node; the home is its only workspace.
 
     Args:
-        node: its node.
+        node: the node that serves the home.
         ledger: ledger of the home.
-        state: the same ledger, with its key.
-        copy: its working copy.
+        state: the same ledger, with the key of the home.
+        copy: working copy of the home.
 
     Attributes:
-        name: name of the home and its workspace.
-        is_open: whether its scopes are known; always true here.
-        last_used: on `time.monotonic()`.
+        name: name of the home, which is the name of its workspace.
+        is_open: always true: the scopes of a home are always known.
+        last_used: time of the last query or turn, on `time.monotonic()`.
     """
 
     def __init__(self, node: HomeNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
@@ -126,11 +128,11 @@ class HomeCore(ServedCore):
 
     @property
     def is_draining(self) -> bool:
-        """Return whether the node stops."""
+        """Return whether the node is draining: it stops, and accepts no more requests."""
         return self._node.is_draining
 
     def get_any_workspace(self) -> HomeCore:
-        """Return the only workspace."""
+        """Return this home, which is its only workspace."""
         return self
 
     @property
@@ -139,11 +141,11 @@ class HomeCore(ServedCore):
         return self.name
 
     def scopes(self) -> dict[str, str]:
-        """Return the names of the scopes by the keys of their roots."""
+        """Return the name of each scope by the key of its root."""
         return self._scopes
 
     def find_principal(self, digest: str) -> Principal | None:
-        """Return the principal of a token's digest, or None; call it in a thread."""
+        """Return the principal of the token with this digest, or None. Blocks, so call it in a thread."""
         for name, trust, clients in self._ledger.rows(
             "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
         ):
@@ -152,18 +154,18 @@ class HomeCore(ServedCore):
         return None
 
     async def is_still_valid(self, principal: Principal) -> bool:
-        """Return whether a token was not revoked since."""
+        """Return whether the token of a principal is still valid: not revoked and not replaced."""
         return await self._run_query(partial(self.find_principal, principal.digest)) is not None
 
     async def list_principals(self) -> tuple[Principal, ...]:
-        """Return the principals of the home's tokens."""
+        """Return the principals of all tokens of the home."""
         return await self._run_query(self._tokens.list_principals)
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
-        """Return the workspace of the home; any directory of a client selects it.
+        """Return this home if `unsafe_name` selects it: None, the name of the home, or any absolute path.
 
         Raises:
-            HttpProblem: the name is not that of the home.
+            HttpProblem: the name is that of another workspace.
         """
         if unsafe_name not in {None, self.name} and not (unsafe_name or "").startswith("/"):
             raise HttpProblem("untrusted_workspace")
@@ -172,7 +174,11 @@ class HomeCore(ServedCore):
     # -- tasks
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
-        """Check that the node accepts tasks; see `ServedCore`."""
+        """Check that the node accepts tasks.
+
+        Raises:
+            HttpProblem: the node accepts no work now.
+        """
         del workspace, kind
         if self._node.problem is not None:
             raise self._node.build_unavailable_problem()
@@ -180,7 +186,7 @@ class HomeCore(ServedCore):
     async def _submit(
         self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str]
     ) -> SubmitResult:
-        """Accept a task together with its job in the queue."""
+        """Accept a task; in the same transaction, add a job for the home's turn to the queue."""
         del workspace, traceparent
         return await self._run_query(partial(self._submit_with_job, new_task))
 
@@ -192,7 +198,7 @@ class HomeCore(ServedCore):
             return submitted
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
-        """Cancel a task on any node."""
+        """Cancel a task. The database notifies the node that runs it."""
         del workspace
         await self._run_query(partial(self._lane.cancel, task_id, by))
 
@@ -200,7 +206,14 @@ class HomeCore(ServedCore):
 
     @contextmanager
     def open_recaller(self, deadline: Deadline) -> Iterator[Recaller]:
-        """Provide a recaller for the memory as it is in the ledger, until the block ends."""
+        """Provide a recaller for the memory as it is in the ledger, for the duration of the block.
+
+        Args:
+            deadline: time limit for updating the working copy.
+
+        Raises:
+            MunimentError: see `WorkingCopy.open_for_reading`.
+        """
         with self.copy.open_for_reading(deadline) as opened:
             yield opened.workspace.get_recaller()
 
@@ -212,7 +225,10 @@ class HomeCore(ServedCore):
         can_query_model: bool = False,
         can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task, under the lease of the home if it writes."""
+        """Run an operation that is not a task; see `ServedCore.run_in_context`.
+
+        If the operation may write, it runs under the lease of the home.
+        """
         del workspace, can_query_model
         return await self._node.run_operation(self.name, partial(self._run_in_context, operation, can_write))
 
@@ -232,9 +248,9 @@ class HomeCore(ServedCore):
     # -- turns
 
     def run_turn(self) -> None:
-        """Run the pending tasks during this node's turn, in a separate thread.
+        """Run the pending tasks of the home, until `TURN_SECONDS` have passed. Runs in a separate thread.
 
-        Remaining tasks belong to a later turn, whose job this adds to the queue.
+        If tasks remain, add a job for a later turn to the queue.
         """
         self.last_used = time.monotonic()
         deadline = Deadline(time.monotonic() + TURN_WAIT_SECONDS)
@@ -253,9 +269,13 @@ class HomeCore(ServedCore):
 
     @contextmanager
     def _lock_turn(self) -> Iterator[None]:
-        """Allow only one turn of the home here: a stalled job may start again in the meantime."""
+        """Allow only one turn of the home on this node: a stalled job may be started a second time.
+
+        Raises:
+            DeadlineExceeded: another turn of the home is running.
+        """
         if not self._turn_lock.acquire(timeout=TURN_WAIT_SECONDS):
-            raise DeadlineExceeded("the home already has a running turn")
+            raise DeadlineExceeded("another turn of the home is still running")
         try:
             yield
         finally:
@@ -277,7 +297,7 @@ class HomeCore(ServedCore):
                 self._runner = None
 
     def interrupt(self, task_id: str) -> None:
-        """End the worker of a cancelled task, if it runs here."""
+        """Interrupt a cancelled task if it is running on this node."""
         with self._lock:
             runner = self._runner
         if runner is not None:
@@ -285,13 +305,13 @@ class HomeCore(ServedCore):
                 runner.interrupt(lane_tasks.read_task(self._ledger, self.name, task_id))
 
     def interrupt_and_stop(self) -> None:
-        """Queue the running task again, and begin no more."""
+        """Begin no further task, and interrupt the running task, which is queued again."""
         with self._lock:
             if self._runner is not None:
                 self._runner.interrupt_and_stop()
 
     def renew_lease(self) -> None:
-        """Renew the lease, if there is one, and interrupt tasks that were cancelled.
+        """Renew the lease of this node, if it has one, and interrupt running tasks that were cancelled.
 
         Raises:
             ManagedMemoryUnavailable: the database does not respond.
@@ -317,7 +337,7 @@ class HomeCore(ServedCore):
     # -- events
 
     async def open_stream(self) -> Stream:
-        """Return the stream of the home, which is read from now on."""
+        """Return the stream of the home's events; the first call opens it."""
         async with self._stream_lock:
             if self._stream is None:
                 span = await self._run_query(partial(tasks.read_range, self._ledger))
@@ -326,22 +346,22 @@ class HomeCore(ServedCore):
 
     @property
     def is_followed(self) -> bool:
-        """Return whether a client waits for its events."""
+        """Return whether a client waits for events of the home."""
         return self._stream is not None and self._stream.is_followed
 
     def close_stream(self) -> None:
-        """Close the stream, which only followers need; a current follower reconnects."""
+        """Close the stream of events, which only followers need; a current follower reconnects."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
     def wake(self) -> None:
-        """Read new events of the home, from any node."""
+        """Wake the stream, so that it reads new events of the home, from any node."""
         if self._stream is not None:
             self._stream.wake()
 
     def recheck_permissions(self) -> None:
-        """Check the permissions of followers, because a token may be revoked."""
+        """Check immediately whether each follower still may follow, because a token may have been revoked."""
         if self._stream is not None:
             self._stream.recheck_permissions()
 
@@ -358,13 +378,13 @@ class HomeCore(ServedCore):
 
 
 class _TransactionWriter(ChangeWriter):
-    """Runs each change in a separate transaction: the database groups commits itself."""
+    """Runs each change in a separate transaction: PostgreSQL groups commits itself."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
-        """Run a change; see `Writer.submit`. It is done on return."""
+        """Run `change` in a transaction, see `Writer.submit`. The returned future is already done."""
         future: Future[T] = Future()
         try:
             with self._ledger.transaction():

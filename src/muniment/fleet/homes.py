@@ -1,4 +1,4 @@
-"""The homes of a fleet: how its owner creates, lists and removes them."""
+"""Operations on the homes of a fleet and their tokens, for the owner of the fleet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EPOCH_BYTES: Final = 4
 
 
 def check_name(home: str) -> str:
-    """Return the name of a home if it is valid.
+    """Return `home` if it is a valid name of a home.
 
     Raises:
         ConfigInvalid: invalid name.
@@ -42,21 +42,29 @@ def check_name(home: str) -> str:
 
 
 def derive_home_key(fleet: bytes, home: str) -> bytes:
-    """Return the key of a home; it chains the audit records and digests the requests of that home only."""
+    """Return the key of a home. It chains the audit records and digests the requests of that home only.
+
+    Args:
+        fleet: key of the fleet.
+        home: name of the home.
+    """
     return hmac.digest(fleet, b"muniment home\n" + home.encode(), "sha256")
 
 
 def compute_keyed_digest(key: bytes, text: str) -> str:
-    """Return the digest of a token under the key of a fleet, which finds its home: 64 hexadecimal digits."""
+    """Return the digest of a token under the key of a fleet: 64 hexadecimal digits.
+
+    The database maps this digest to the home of the token.
+    """
     return hmac.digest(key, b"muniment door\n" + text.encode(), "sha256").hex()
 
 
 def add_home(url: str, home: str) -> bool:
-    """Create a home; return False if it exists.
+    """Create a home; return False if it already exists.
 
     Args:
-        url: URL for the owner of the tables.
-        home: its name.
+        url: URL for the role that owns the tables.
+        home: name of the home.
 
     Raises:
         ConfigInvalid: invalid name.
@@ -80,18 +88,18 @@ def add_token(
     clients: Collection[str] = (),
     trust: Trust = Trust.OWNER,
 ) -> str:
-    """Create a token of a home and return it. It cannot be displayed again.
+    """Create a token of a home and return it. The token cannot be displayed again.
 
     Args:
-        url: URL for the owner of the tables.
+        url: URL for the role that owns the tables.
         key: key of the fleet.
         home: name of an existing home.
-        name: name of the token; `owner`: it may do everything in the home.
-        clients: client ids that may be sent with it.
-        trust: trust of the facts that arrive with it.
+        name: name of the token; the token `owner` may do everything in the home.
+        clients: client ids that may be sent with the token.
+        trust: maximum trust of the facts that are sent with the token.
 
     Raises:
-        ConfigInvalid: a name is invalid or in use, or the key is not the fleet's.
+        ConfigInvalid: a name is invalid or in use, or `key` is not the key of the fleet.
         ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
     """
     with _open_home_state(url, key, check_name(home)) as state:
@@ -105,7 +113,19 @@ def add_token(
 
 
 def revoke_token(url: str, key: bytes, home: str, name: str) -> None:
-    """Revoke a token, effective from the next request; raises as `add_token`, and `NotFound`."""
+    """Revoke a token of a home, effective from the next request.
+
+    Args:
+        url: URL for the role that owns the tables.
+        key: key of the fleet.
+        home: name of the home.
+        name: name of the token.
+
+    Raises:
+        NotFound: the home has no token with this name.
+        ConfigInvalid: the name of the home is invalid, or `key` is not the key of the fleet.
+        ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
+    """
     with _open_home_state(url, key, check_name(home)) as state:
         Tokens(state).revoke(name)
 
@@ -119,18 +139,18 @@ def remove_home(url: str, home: str) -> None:
     """
     with schema.open_owner_transaction(url, check_name(home)) as connection:
         if not connection.execute("DELETE FROM home WHERE home = %s", (home,)).rowcount:
-            raise NotFound(f"home {printable(home)!r} not found")
+            raise NotFound(f"home {printable(home)!r} not found; see: muniment fleet home list")
 
 
 def list_homes(url: str) -> tuple[str, ...]:
-    """Return the names of all homes, sorted."""
+    """Return the names of all homes of the fleet, sorted."""
     with schema.open_owner_transaction(url, "") as connection:
         return tuple(home for (home,) in connection.execute("SELECT home FROM home ORDER BY home").fetchall())
 
 
 @contextmanager
 def _open_home_state(url: str, key: bytes, home: str) -> Iterator[State]:
-    """Provide the state of a home, for operations that need no files."""
+    """Provide the state of a home without files, for operations on its ledger."""
     with closing(LedgerPool(url, 1)) as pool, TemporaryDirectory() as directory:
         schema.check_key(pool, key)
         shared = SharedLedger(pool.home(home), derive_home_key(key, home), Path(directory))

@@ -1,9 +1,9 @@
 """The lease of a home: which node may change its memory, and until when.
 
-Acquiring it increments the epoch of the home. A transaction of the holder contains its epoch and commits only
-while that is the home's (`fleet.postgres`, P3): a node that was paused past the end of its lease changes
-nothing when it resumes. All times are those of the database. A lease is for the home and not for one
-workspace in it, since the workspaces of a home share its user memory.
+Acquiring the lease increments the epoch of the home. A transaction of the holder contains this epoch, and
+commits only while it is still the epoch of the home (rule P3 in `fleet.postgres`). So a node that was paused
+past the end of its lease changes nothing when it resumes. All times are those of the database. A lease is for
+the home and not for one workspace in it, because the workspaces of a home share its user memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from muniment.fleet.postgres import HomeLedger
 
 LEASE_SECONDS: Final = 15.0
-"""Seconds of a lease; it is renewed three times in that time."""
+"""Duration of a lease in seconds; its holder renews it three times in that time."""
 
 _ACQUIRE: Final = (
     "UPDATE home SET epoch = epoch + 1, node = ?, until = clock_timestamp() + make_interval(secs => ?) "
@@ -29,7 +29,12 @@ _RELEASE: Final = (
 
 
 def acquire(ledger: HomeLedger, node: str, seconds: float) -> int | None:
-    """Acquire the lease of a home and return its epoch, or None if another node has it.
+    """Acquire the lease of a home and return its epoch, or None if another node has the lease.
+
+    Args:
+        ledger: ledger of the home.
+        node: name of this node.
+        seconds: duration of the lease.
 
     Raises:
         ManagedMemoryUnavailable: the home does not exist, or the database does not respond.
@@ -40,10 +45,14 @@ def acquire(ledger: HomeLedger, node: str, seconds: float) -> int | None:
 
 
 def renew(leased_ledger: HomeLedger, seconds: float) -> None:
-    """Extend a lease; a lease that was released in the meantime stays released.
+    """Extend a lease by `seconds` from now; a lease that was released in the meantime stays released.
+
+    Args:
+        leased_ledger: the ledger with the epoch of the lease.
+        seconds: new duration of the lease.
 
     Raises:
-        LeaseLost: another node has acquired it since.
+        LeaseLost: another node has acquired the lease since.
         ManagedMemoryUnavailable: the database does not respond.
     """
     with leased_ledger.transaction() as connection:
@@ -51,6 +60,14 @@ def renew(leased_ledger: HomeLedger, seconds: float) -> None:
 
 
 def release(leased_ledger: HomeLedger) -> None:
-    """Release a lease, so that other nodes can acquire it at once; raises as `renew`."""
+    """Release a lease, so that other nodes can acquire it immediately.
+
+    Args:
+        leased_ledger: the ledger with the epoch of the lease.
+
+    Raises:
+        LeaseLost: another node has acquired the lease since.
+        ManagedMemoryUnavailable: the database does not respond.
+    """
     with leased_ledger.transaction() as connection:
         connection.execute(_RELEASE)

@@ -1,9 +1,10 @@
 """A node of a fleet without HTTP: serves all homes.
 
-N1 A token gives access only to its home; with the node's token, its operator gets information about the node.
+N1 The token of a home gives access only to this home. The node's own token gives its operator information
+   about the node.
 N2 Accepted tasks are in the ledger, with their jobs in the queue; any node runs them.
-N3 While the database does not respond, nothing is accepted; running tasks commit or are queued again, and
-   work continues after it responds. A node whose disk is full accepts no work and reports it.
+N3 While the database does not respond, nothing is accepted. Running tasks commit or are queued again, and
+   work continues when the database responds. A node whose disk is full accepts no work and reports it.
 
 The event loop never waits for the database: threads run the queries.
 """
@@ -53,22 +54,22 @@ from muniment.store.state import LedgerState, read_key
 from muniment.store.tasks import OWNER
 
 SLOTS: Final = 8
-"""Maximum concurrent turns: each runs one task of its home, which mostly waits for a model."""
+"""Maximum concurrent turns. A turn runs the tasks of a home one at a time, and mostly waits for a model."""
 
 MAX_OPEN: Final = 256
 """Maximum open working copies, about 0.5 MB each."""
 
 CACHE_BYTES: Final = 8 << 30
-"""Maximum bytes of working copies on disk; the least recently used ones are deleted."""
+"""Maximum bytes of working copies on disk. If they exceed it, the least recently used copies are deleted."""
 
 MIN_FREE_BYTES: Final = 64 << 20
-"""Minimum free bytes on the disk of the working copies; with less a node accepts no work."""
+"""Minimum free bytes on the disk of the working copies. If fewer are free, the node accepts no work."""
 
 MAX_HOMES: Final = 10_000
-"""Maximum known homes, about 5 KB each."""
+"""Maximum homes that a node keeps in memory, about 5 KB each."""
 
 TIDY_SECONDS: Final = 60.0
-"""Seconds between two checks of all working copies, in addition to those that a notice causes."""
+"""Seconds between two checks of all working copies. A notice from the database causes an earlier check."""
 
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
@@ -76,10 +77,10 @@ _ENDED_NODE_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 5.0
 
 _CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_stale")
-"""Channels on which the database reports events of homes; see its migrations."""
+"""Channels on which the database notifies nodes of events in homes; its migrations create them."""
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/health", "/readyz"})
-"""Paths for load balancers, which have no token."""
+"""Paths that need no token, for load balancers."""
 
 T = TypeVar("T")
 
@@ -92,8 +93,9 @@ class NodeOptions:
         url: URL of the database for the nodes' role.
         name: unique name of the node.
         slots: maximum concurrent turns.
-        lease: seconds of a lease, after which other nodes take over if this node has ended.
-        cache: bytes of working copies on disk.
+        lease: duration of a lease in seconds; if a node ends, other nodes take over its homes after this
+            time.
+        cache: maximum bytes of working copies on disk.
     """
 
     url: str
@@ -104,7 +106,7 @@ class NodeOptions:
 
 
 class FleetNode(ServingCore):
-    """The core of a fleet node, as `DaemonCore` for one machine. Open it with `open`, close it with `close`.
+    """The core of a fleet node. Open it with `open`, close it with `close`.
 
     Attributes:
         metrics, model, recalls, queue: shared by all homes.
@@ -135,10 +137,13 @@ class FleetNode(ServingCore):
     # -- life
 
     async def open(self, directories: tuple[Path, ...]) -> None:
-        """Connect, and start to process turns.
+        """Connect to the database, and start to run turns.
+
+        Args:
+            directories: not used.
 
         Raises:
-            ConfigInvalid, StateTooNew: the database fails `schema.check_database`.
+            ConfigInvalid, StateTooNew: the node cannot use the database, see `schema.check_database`.
             PolicyInvalid: invalid policy.
             LedgerUnreachable: the database does not respond.
         """
@@ -199,7 +204,11 @@ class FleetNode(ServingCore):
             raise
 
     async def stop(self, grace: float) -> bool:
-        """Stop accepting requests and give running ones `grace` seconds; return whether all have ended."""
+        """Stop accepting requests, and give running turns `grace` seconds to end.
+
+        Returns:
+            Whether all turns, recalls and operations have ended.
+        """
         self._is_draining = True
         with suppress(MunimentError, TimeoutError):  # If this fails, other nodes take over after a lease.
             await asyncio.wait_for(self.run_query(self._hand_over), _CLOSE_SECONDS)
@@ -226,7 +235,10 @@ class FleetNode(ServingCore):
     # -- callers
 
     def compute_keyed_digest(self, text: str) -> str:
-        """Return the digest of a token, which finds its home."""
+        """Return the digest of `text` under the key of the fleet.
+
+        The database maps the digest of a token to the home of the token.
+        """
         return compute_keyed_digest(self._key, text)
 
     async def find_principal(self, unsafe_token: str) -> Principal | None:
@@ -252,17 +264,21 @@ class FleetNode(ServingCore):
         return None if home is None else self.home(home).find_principal(digest)
 
     def _query_token(self, query: str, sent: str) -> Any:
-        """Return the result of a query about a token or its name, for all homes."""
+        """Return the value that a query over all homes finds for a token's digest or public name, or None."""
         with self._pool.connection() as connection:
             found = connection.execute(query, (sent,)).fetchone()
         return None if found is None else found[0]
 
     def get_core(self, principal: Principal) -> ServedCore:
-        """Return the core that serves this principal: its home, or the node for its operator."""
+        """Return the core that serves this principal: its home or, for the operator of the node, the node."""
         return self.home(principal.home) if principal.home else self
 
     async def create_proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Return a proof that a token is known, see `Tokens.create_proof`."""
+        """Return a proof that the fleet knows a token, see `Tokens.create_proof`.
+
+        Raises:
+            HttpProblem: the database does not respond.
+        """
         found = hmac.digest(self._key, b"hello\n" + unsafe_name.encode(), "sha256")
         operator_key = derive_hello_key(self._operator_token)
         if hmac.compare_digest(derive_hello_name(operator_key), unsafe_name):
@@ -275,7 +291,7 @@ class FleetNode(ServingCore):
         return compute_hello_proof(found, nonce, address)
 
     async def list_problems(self) -> dict[str, str | None]:
-        """Return the node's name with the code of the problem that prevents tasks, or None."""
+        """Return the code of the problem that prevents tasks, or None, by the name of the node."""
         looking = self._loop.run_in_executor(self._check_threads, self._check_problem)
         try:  # With a time limit, because other checks may wait for the database too.
             problem = await asyncio.wait_for(looking, CHECK_SECONDS)
@@ -284,7 +300,7 @@ class FleetNode(ServingCore):
         return {self._options.name: problem}
 
     def build_unavailable_problem(self) -> HttpProblem:
-        """Return why nothing is accepted now."""
+        """Return the error to send while the node accepts no work."""
         if self.problem not in {None, LedgerUnreachable.code}:
             return HttpProblem(
                 "not_ready", headers={"Retry-After": str(DATABASE_RETRY_SECONDS)}, reason=self.problem
@@ -296,10 +312,14 @@ class FleetNode(ServingCore):
         return await self._loop.run_in_executor(self._threads, query)
 
     async def run_operation(self, home: str, operation: Callable[[Cancel], T]) -> T:
-        """Run an operation of a home that is not a task, in a thread; cancelled with its caller.
+        """Run an operation that is not a task in a thread; if its caller is cancelled, cancel the operation.
+
+        Args:
+            home: name of the home, which has a share of the slots for operations.
+            operation: the operation; it should end early when its `Cancel` is set.
 
         Raises:
-            HttpProblem: the node stops, or too many operations run at once.
+            HttpProblem: the node stops, or too many operations are running.
         """
         self.require_open()
         share = f"{home}/{OWNER}"
@@ -309,7 +329,7 @@ class FleetNode(ServingCore):
     # -- homes
 
     def home(self, name: str) -> HomeCore:
-        """Return a home, found by its token."""
+        """Return the core of the home `name`; create it if it is not in memory."""
         with self._lock:
             found = self._homes_in_use.get(name)
             if found is None:
@@ -320,7 +340,7 @@ class FleetNode(ServingCore):
             return found
 
     async def _run_turn(self, home: str) -> None:
-        """Run a job of the queue: the turn of a home."""
+        """Run a job of the queue: a turn of a home. If the node accepts no work, queue the job again."""
         if self.problem is not None or self.is_draining:
             await self.run_query(lambda: self._requeue(home))
             return
@@ -336,13 +356,13 @@ class FleetNode(ServingCore):
 
     @property
     def turn_count(self) -> int:
-        """Return the number of current turns."""
+        """Return the number of running turns."""
         return len(self._running)
 
     # -- background work
 
     def _run_repeatedly(self, operation: Callable[[], None], seconds: float) -> None:
-        """Run a function repeatedly in a separate thread, with a pause after each run, until closed."""
+        """Run `operation` repeatedly, with a pause of `seconds` after each run, until the node closes."""
         reported = ""
         while not self._closing.is_set():
             try:
@@ -354,7 +374,7 @@ class FleetNode(ServingCore):
             self._closing.wait(seconds)
 
     def _beat(self) -> None:
-        """Renew leases, and check whether this node can work."""
+        """Check the database; if it responds, renew the leases of this node and report its state."""
         if self._check_problem() == LedgerUnreachable.code:
             return
         for home in list(self._homes_in_use.values()):
@@ -381,7 +401,7 @@ class FleetNode(ServingCore):
         return problem
 
     def _report_state(self) -> None:
-        """Report the state of this node to the others, and read which of them are open."""
+        """Report the state of this node to the other nodes, and read which nodes are open."""
         problem = self.problem or ("draining" if self.is_draining else None)
         values = (self._options.name, __version__, self.turn_count, self._options.slots, problem)
         with self._pool.connection() as connection:
@@ -406,9 +426,9 @@ class FleetNode(ServingCore):
             connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
     def _delete_stale_copies(self) -> None:
-        """Delete copies that may contain erased data, and surplus ones (W3 of `copies`).
+        """Delete copies that may contain erased data, and copies above the limits of memory and disk.
 
-        Separate from `_beat`: many files take longer than a lease.
+        Separate from `_beat`, because deleting many files may take longer than a lease.
         """
         marks = {each: read_mark(each) for each in self._cache.iterdir()}
         valid_marks = [mark for mark in marks.values() if mark is not None]
@@ -430,11 +450,11 @@ class FleetNode(ServingCore):
         self._evict_copies()
 
     def _map_copies(self) -> dict[Path, HomeCore]:
-        """Return the homes that are known or in use, by the directories of their copies."""
+        """Return the homes that are known or in use, by the directory of their copy."""
         return {home.copy.directory: home for home in list(self._homes_in_use.values())}
 
     def _evict_copies(self) -> None:
-        """Close surplus copies, and delete copies beyond the disk limit, least recently used first."""
+        """Close copies above `MAX_OPEN` and delete copies above the disk limit, least recently used first."""
         known = list(self._homes.values())
         idle = sorted(
             (home for home in known if home.copy.is_idle and not home.is_followed),
@@ -466,7 +486,7 @@ class FleetNode(ServingCore):
             self.home(name).copy.discard(deadline, only_stale=only_stale)
 
     def _listen(self) -> None:
-        """Receive notices of the database about homes, as long as the connection works."""
+        """Receive notices of the database about homes, until the node closes or the connection fails."""
         options = build_connection_options(f"muniment {self._options.name}")
         with psycopg.connect(self._options.url, autocommit=True, **options) as connection:
             for channel in _CHANNELS:
@@ -485,7 +505,7 @@ class FleetNode(ServingCore):
             self._threads.submit(callback)
 
     def _check_missed_events(self) -> None:
-        """Check for events that happened while this node did not listen."""
+        """Read events, and check permissions, that this node may have missed while it did not listen."""
         for home in list(self._homes_in_use.values()):
             home.wake()
             home.recheck_permissions()
@@ -525,7 +545,10 @@ async def _cancel_task(running: asyncio.Task[None]) -> None:
 
 
 def _measure_directory(directory: Path) -> int:
-    """Return the bytes under a directory; if files are deleted in the meantime, those counted until then."""
+    """Return the bytes of all files under a directory.
+
+    If files are deleted in the meantime, return the bytes that were counted until then.
+    """
     size = 0
     with suppress(OSError):
         for each in directory.rglob("*"):
@@ -534,7 +557,7 @@ def _measure_directory(directory: Path) -> int:
 
 
 def _read_change_time(directory: Path) -> float:
-    """Return the time when a copy was last marked; infinite if it was deleted in the meantime."""
+    """Return the time when a copy was last marked as complete; infinite if it was deleted in the meantime."""
     try:
         return directory.stat().st_mtime
     except OSError:

@@ -1,16 +1,15 @@
-"""A ledger in a PostgreSQL that nodes share: each home has its rows.
+"""A ledger in a PostgreSQL database that nodes share: each home has its own rows.
 
-P1 A transaction sets its home and sees only the rows of that home; without one, a connection sees no rows.
+P1 A transaction names its home and sees only the rows of that home. A connection without a home sees no rows.
    The server enforces this (row-level security) for every statement.
-P2 Write transactions of a home are serial, across all nodes: each begins by locking the row of its home. So a
-   statement may rely on the results of the previous one.
-P3 A transaction with an epoch commits only while that is the epoch of its home: a node that was paused while
-   another node took over changes nothing any more (`LeaseLost`).
+P2 Write transactions of a home run one after the other, across all nodes: each begins by locking the row of
+   its home. So a statement may rely on the results of the previous statement.
+P3 A transaction with an epoch commits only while that is the epoch of its home. So a node that was paused
+   while another node took over changes nothing any more (`LeaseLost`).
 P4 Every error is a `ManagedMemoryUnavailable`, or a `LedgerUnreachable` if the server does not respond.
-   After an
-   interrupted commit it is unknown whether it is durable: the caller must query it.
-P5 Statements without a result are sent with the next statement, in order, and may fail there, at the latest
-   with the commit, which is then rolled back.
+   After an interrupted commit it is unknown whether the commit is durable: the caller must query it.
+P5 Statements without a result are sent with the next statement, in order. They may fail there, or at the
+   latest with the commit, which is then rolled back.
 
 Not guaranteed: protection against an attacker with the role's password, who may set any home.
 
@@ -40,22 +39,27 @@ from muniment.kernel.cancel import Deadline
 from muniment.store.database import Ledger
 
 WAIT_SECONDS: Final = 2.0
-"""Seconds that a transaction waits for a connection, or for the server to accept one."""
+"""Seconds that a transaction waits for a free connection, or for the server to accept a connection."""
 
 IDLE_CONNECTION_SECONDS: Final = 60.0
 """Seconds after which an idle connection is closed."""
 
 LOCK_SECONDS: Final = 30
-"""Seconds that a transaction waits for the previous one; a node that stops in one is disconnected sooner."""
+"""Seconds that a transaction waits for the previous transaction of its home. If a node stops within a
+transaction, the server disconnects the node sooner.
+"""
 
 IDLE_TRANSACTION_SECONDS: Final = 10
-"""Seconds that a transaction may be idle: its node was stopped or has ended."""
+"""Seconds that a transaction may be idle; after that, its node is assumed to have stopped."""
 
 RESPONSE_SECONDS: Final = 45.0
-"""Seconds that a statement of a home waits for its result: a server that hangs closes no connection."""
+"""Seconds that a statement of a home waits for its result; needed because a server that hangs closes no
+connection.
+"""
 
 CHECK_SECONDS: Final = 3.0
-"""The same limit for queries over all homes with few rows: the owner of a token, or a health check."""
+"""Seconds that a short query over all homes waits for its result: for the home of a token, or a health check.
+"""
 
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS}s "
@@ -66,9 +70,9 @@ _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL muniment.home = %s; "
     "SELECT epoch FROM home FOR NO KEY UPDATE"
 )
-"""One message to the server and back; a pipeline would do the same for three times the work here. The level
-is set explicitly, because a transaction must see the changes that it waited for (P2), also if the server has
-another default.
+"""One message to the server and back; a pipeline would do the same for three times the work here. The
+isolation level is set explicitly, in case the server has another default: a transaction must see the changes
+that it waited for.
 """
 
 _BLOCK_ROWS: Final = 500
@@ -76,7 +80,7 @@ _BLOCK_ROWS: Final = 500
 
 _REASONS: Final = {
     problems.DiskFull: "the disk of the database is full; free space there and try again",
-    problems.ReadOnlySqlTransaction: "the database is read-only: this is a standby, or is being repaired",
+    problems.ReadOnlySqlTransaction: "the database is read-only (a standby?); use the primary server",
     problems.InsufficientPrivilege: "the role lacks a permission; run: muniment fleet migrate",
     problems.UndefinedTable: "the database has no ledger; run: muniment fleet migrate",
     problems.LockNotAvailable: f"another node has used the home for {LOCK_SECONDS} s; try again",
@@ -94,7 +98,7 @@ _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDE
 
 
 def build_connection_options(name: str) -> dict[str, Any]:
-    """Return the options of every connection: its name, and detection of dead connections."""
+    """Return the options of every connection: its application name, and the detection of dead connections."""
     return {
         "options": _SESSION,
         "application_name": name,
@@ -108,7 +112,7 @@ def build_connection_options(name: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1_000)
 def translate(statement: str) -> str:
-    """Translate a statement to PostgreSQL: number its parameters, and replace what PostgreSQL lacks."""
+    """Translate an SQLite statement to PostgreSQL: number its parameters, and replace SQLite's syntax."""
     count = 0
 
     def each(found: re.Match[str]) -> str:
@@ -133,7 +137,13 @@ class _TimedConnection(psycopg.Connection[tuple[Any, ...]]):
     seconds = RESPONSE_SECONDS
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for a response; see `psycopg.Connection.wait`."""
+        """Wait for a response of the server; if none arrives in time, close the connection.
+
+        Args:
+            gen: see `psycopg.Connection.wait`.
+            interval: see `psycopg.Connection.wait`.
+            timeout: time limit in seconds; None: `seconds` of the connection.
+        """
         limit = self.seconds if timeout is None else timeout
         deadline = time.monotonic() + limit
         try:
@@ -145,10 +155,10 @@ class _TimedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class LedgerPool:
-    """Connections to the database, for all homes of a node. Close it when done.
+    """Connections to the database, for all homes of a node. Close the pool when it is no longer needed.
 
     Args:
-        url: URL for the application's role, see `fleet.address`.
+        url: URL for the nodes' role, see `fleet.address`.
         size: maximum number of connections.
     """
 
@@ -167,15 +177,21 @@ class LedgerPool:
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
-        """Return the ledger of a home; with an epoch as described in P3."""
+        """Return the ledger of a home.
+
+        Args:
+            name: name of the home.
+            epoch: epoch of the home's lease; the ledger can be written only while it is current. None: no
+                check.
+        """
         return HomeLedger(self, name, epoch)
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Provide a connection that sees no home, for short queries.
+        """Provide a connection that sees the rows of no home, for short queries.
 
         Raises:
-            ManagedMemoryUnavailable: no connection is available, or as described in P4.
+            ManagedMemoryUnavailable: no connection is available, or a query failed.
         """
         with _convert_errors("the database"), self.pool.connection() as connection:
             connection.seconds = CHECK_SECONDS
@@ -185,12 +201,15 @@ class LedgerPool:
                 connection.seconds = RESPONSE_SECONDS
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to the database."""
         self.pool.close()
 
 
 class HomeLedger(Ledger):
-    """The ledger of one home; see the module. Threads may share it; each has a separate transaction."""
+    """The ledger of one home. Threads may share it; each thread has a separate transaction.
+
+    The rules P1 to P5 in the module docstring apply.
+    """
 
     def __init__(
         self, pool: LedgerPool, home: str, epoch: int | None, failed: Counter[str] | None = None
@@ -201,16 +220,16 @@ class HomeLedger(Ledger):
 
     @property
     def name(self) -> str:
-        """Return its name in messages."""
+        """Return the name of the ledger in messages."""
         return f"the ledger of the home {self.home}"
 
     def with_epoch(self, epoch: int) -> HomeLedger:
-        """Return the same ledger for the holder of the lease with this epoch (P3)."""
+        """Return the same ledger, whose transactions commit only while `epoch` is the epoch of the home."""
         return HomeLedger(self._pool, self.home, epoch, self._failure_counts)
 
     @property
     def failures(self) -> int:
-        """Return the number of failures, including those of the ledgers of `with_epoch`; see `Ledger`."""
+        """Return the number of failed reads and writes, including those through ledgers of `with_epoch`."""
         return self._failure_counts.total()
 
     @contextmanager
@@ -224,15 +243,18 @@ class HomeLedger(Ledger):
 
     @property
     def _open(self) -> HomeTransaction | None:
-        """Return this thread's transaction."""
+        """Return the open transaction of this thread, or None."""
         return getattr(self._thread_local, "open", None)
 
     @contextmanager
     def transaction(self) -> Iterator[HomeTransaction]:
-        """Open a transaction; see `Ledger`, P2 and P3.
+        """Open a transaction for the duration of the block, and commit it at the end.
+
+        Inside an open transaction of the thread, provide that transaction.
 
         Raises:
             LeaseLost: the home has another epoch, or no longer exists.
+            ManagedMemoryUnavailable: the database does not respond, or a statement failed.
         """
         inside = self._open
         if inside is not None:
@@ -251,7 +273,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def _begin_transaction(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Begin a transaction of the home, and provide its connection; roll back if it is not committed."""
+        """Begin a transaction of the home, and provide its connection; roll back if it was not committed."""
         with self._get_connection() as connection:
             try:
                 cursor = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
@@ -259,7 +281,7 @@ class HomeLedger(Ledger):
                     pass
                 found = cursor.fetchone()
                 if found is None and self.epoch is None:
-                    raise ManagedMemoryUnavailable(self.name, "home not found")
+                    raise ManagedMemoryUnavailable(self.name, "home not found; see: muniment fleet home list")
                 # The lease of a deleted home is lost too: otherwise its holder would retry for ever.
                 if self.epoch is not None and (found is None or found[0] != self.epoch):
                     raise LeaseLost(self.home)
@@ -272,7 +294,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def _get_connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Provide a connection that works: after a restart of the server, pooled connections do not."""
+        """Provide a working connection: after a restart of the server, connections in the pool are dead."""
         pool = self._pool.pool
         connection = pool.getconn()
         if connection.info.transaction_status is not TransactionStatus.IDLE or _is_disconnected(connection):
@@ -287,7 +309,7 @@ class HomeLedger(Ledger):
     def rows(
         self, query: str, values: Sequence[Any] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; see `Ledger`."""
+        """Return the rows of a query; see `Ledger.rows`."""
         if deadline is not None:
             deadline.check()
         with self._convert_errors():
@@ -301,7 +323,7 @@ class HomeLedger(Ledger):
 
     @contextmanager
     def iterate_rows(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
-        """Provide the rows of a query in blocks; see `Ledger`."""
+        """Provide an iterator over the rows of a query, fetched in blocks; see `Ledger.iterate_rows`."""
         with self.transaction() as opened:
             opened.execute(f"DECLARE every NO SCROLL CURSOR FOR {query}")
             try:
@@ -317,7 +339,7 @@ class HomeLedger(Ledger):
             yield from block
 
     def is_transaction_open(self) -> bool:
-        """Return whether the transaction can continue; see `Ledger`."""
+        """Return whether the open transaction of this thread can continue; an error may have ended it."""
         return self._open is not None and self._open.raw.info.transaction_status in _USABLE_STATUSES
 
 
@@ -325,7 +347,7 @@ class HomeTransaction:
     """An open transaction of a home, with the interface of `Transaction`.
 
     Attributes:
-        raw: its connection, for statements that must be durable exactly if the transaction is.
+        raw: connection of the transaction; a statement on it is committed or rolled back together with it.
     """
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -333,20 +355,28 @@ class HomeTransaction:
         self._queued: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Execute a statement; see `Transaction`. Also raises errors of queued statements."""
+        """Execute a statement after all queued statements, and return its cursor; see `Transaction`.
+
+        Raises:
+            psycopg.Error: this statement or a queued one failed.
+        """
         if statement.startswith("ROLLBACK"):
             self._queued = []
         with self._send_queued():
             return _execute(self.raw, translate(statement), values)
 
     def commit(self) -> None:
-        """Commit the transaction; raises as `execute`."""
+        """Execute the queued statements, and commit the transaction.
+
+        Raises:
+            psycopg.Error: a queued statement or the commit failed.
+        """
         with self._send_queued():
             self.raw.execute("COMMIT")
 
     @contextmanager
     def _send_queued(self) -> Iterator[None]:
-        """Send pending statements together with the next one, as one message to the server and back."""
+        """Send the queued statements together with those of the block, as one message to the server."""
         if not self._queued:
             yield
             return
@@ -357,7 +387,7 @@ class HomeTransaction:
             yield
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """Queue statements without results, to send them with the next statement (P5)."""
+        """Queue a statement for each row of values. The statements are sent with the next statement."""
         self._queued += [(translate(statement), tuple(each)) for each in rows]
         return None
 
@@ -369,7 +399,7 @@ def _execute(
 
 
 def _is_disconnected(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
-    """Return whether the server has closed an idle connection: then it has readable data."""
+    """Return whether the server has closed an idle connection; only then it has readable data."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
     return bool(poll.poll(0))
@@ -377,7 +407,7 @@ def _is_disconnected(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
 
 @contextmanager
 def _convert_errors(what: str) -> Iterator[None]:
-    """Convert errors of the server to `ManagedMemoryUnavailable` (P4)."""
+    """Convert errors of the server in the block to `ManagedMemoryUnavailable` or `LedgerUnreachable`."""
     try:
         yield
     except tuple(_REASONS) as error:
@@ -389,5 +419,5 @@ def _convert_errors(what: str) -> Iterator[None]:
 
 
 def _get_message(error: psycopg.Error) -> str:
-    """Return the server's message, without the values that it quotes."""
+    """Return the main message of a server error, which quotes no values of the statement."""
     return error.diag.message_primary or type(error).__name__

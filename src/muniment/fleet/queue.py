@@ -1,16 +1,17 @@
-"""The queue of a fleet: which home has a turn next, and on which node. Procrastinate, in the same database.
+"""The queue of a fleet: which home has a turn next, and on which node.
 
-Separate from `node`: only this module imports the queue's library.
+It uses the library Procrastinate, in the database of the fleet. Only this module imports the library, so it
+is separate from `node`.
 
 Q1 A job contains only the name of a home with a waiting task; the tasks themselves are rows of the ledger. So
-   a surplus job does nothing, and a missing one is added within `SWEEP_SECONDS`.
+   a surplus job does nothing, and a missing job is added within `SWEEP_SECONDS`.
 Q2 A task that is accepted while no other task of its home is pending is committed together with its job.
 Q3 A home has its turns on one node while that node is open, which means that it accepts work and has a free
-   slot. Its working copy is there, and no other node is woken. If the node is closed, full or has ended,
-   another node gets the home; if all are full, the home waits for its node.
-Q4 Jobs of one home run one after the other: the home is their lock. If the node of a job has ended or is
-   paused, another node gets the job within `stalled` seconds and `SWEEP_SECONDS`. If both run it, the lease
-   decides which changes are committed.
+   slot. The working copy of the home is on that node, and no other node is woken. If the node is closed, full
+   or has ended, another node gets the home. If all nodes are full, the home waits for its node.
+Q4 Jobs of one home run one after the other: each job locks its home. If the node of a job has ended or is
+   paused, another node gets the job within `stalled` seconds and `SWEEP_SECONDS`. If both nodes run the job,
+   the lease decides which changes are committed.
 
 Source: procrastinate.readthedocs.io, "Locks", "Retry stalled jobs".
 """
@@ -42,7 +43,7 @@ during a query. A query costs the database about 0.1 ms of CPU.
 """
 
 _SWEEP_HOMES: Final = 500
-"""Maximum homes in one check."""
+"""Maximum homes for which one check adds missing jobs."""
 
 _RESTART_SECONDS: Final = 1.0
 
@@ -56,15 +57,16 @@ def _is_cancelled() -> bool:
 
 
 class TurnQueue:
-    """The queue, as one node uses it.
+    """The queue of turns, as one node uses it.
 
     Args:
         url: URL for the nodes' role.
         pool: connections to the same database.
         turn: runs the pending tasks of a home.
-        open_nodes: returns the names of the nodes that are known to be open.
+        open_nodes: returns the names of the nodes that are known to be open: they accept work and have a free
+            slot.
         slots: maximum concurrent turns.
-        node: its name.
+        node: name of this node.
         stalled: seconds without a sign of a node after which other nodes get its jobs.
     """
 
@@ -91,11 +93,11 @@ class TurnQueue:
         self._worker_app.task(name=TURN)(turn)
 
     def defer(self, connection: psycopg.Connection[Any], home: str, seconds: int = 0) -> None:
-        """Add a job for a turn of a home, as part of the transaction of a connection (Q2).
+        """Add a job for a turn of a home. It is added only if the transaction of `connection` commits.
 
         Args:
-            connection: a connection in that transaction.
-            home: its name.
+            connection: a connection, which may have an open transaction.
+            home: name of the home.
             seconds: minimum delay of the turn.
         """
         schedule: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
@@ -107,23 +109,26 @@ class TurnQueue:
         return build_queue_name(choose_node(home, self._open_nodes()) or self._node)
 
     def _move_job(self, connection: psycopg.Connection[Any], home: str) -> None:
-        """Move the job of a home to the queue of its current node, or add one.
+        """Move the waiting job of a home to the queue of its current node; if no job waits, add one.
 
-        An additional job would not help: for each lock the oldest job of all queues is next.
+        A second job would not help: for each lock, Procrastinate runs the oldest job of all queues first.
         """
         move = "UPDATE procrastinate_jobs SET queue_name = %s WHERE lock = %s AND status = 'todo'"
         if not connection.execute(move, (self._choose_queue(home), home)).rowcount:
             self.defer(connection, home)
 
     def hand_over(self) -> None:
-        """Give the waiting jobs of this node, which accepts no more work, to other nodes."""
+        """Move the waiting jobs of this node, which accepts no more work, to other nodes."""
         with self._pool.connection() as connection:
             waiting = "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = %s"
             for (home,) in connection.execute(waiting, (build_queue_name(self._node),)).fetchall():
                 self._move_job(connection, home)
 
     async def run(self) -> None:
-        """Process jobs and sweep until cancelled; if the database does not respond, continue later."""
+        """Process jobs, and repeatedly add missing ones, until cancelled.
+
+        If the database does not respond, continue when it responds again.
+        """
         while not _is_cancelled():
             try:
                 async with self._worker_app.open_async():
@@ -136,7 +141,7 @@ class TurnQueue:
                 await asyncio.sleep(_RESTART_SECONDS)
 
     async def _process_jobs(self) -> None:
-        """Process jobs and sweep, until either fails."""
+        """Process jobs, and repeatedly check for missing ones, until one of these two activities fails."""
         working = asyncio.create_task(
             self._worker_app.run_worker_async(
                 queues=[build_queue_name(self._node)],
@@ -172,7 +177,7 @@ class TurnQueue:
             await asyncio.to_thread(self._add_missing_jobs)
 
     def _add_missing_jobs(self) -> None:
-        """Add a job for each home that has a pending task and no job (Q1)."""
+        """Add a job for each home that has a pending task, but no job on an open node."""
         with self._pool.connection() as connection:
             queues = [build_queue_name(node) for node in self._open_nodes()]
             found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEEP_HOMES, queues)).fetchall()
@@ -182,14 +187,14 @@ class TurnQueue:
 
 
 def build_queue_name(node: str) -> str:
-    """Return the name of a node's queue; it is part of a channel name, which has at most 63 bytes."""
+    """Return the name of a node's queue: a part of a channel name, which has at most 63 bytes."""
     return f"node-{digest(node.encode())[:16]}"
 
 
 def choose_node(home: str, nodes: Sequence[str]) -> str | None:
-    """Return the node of a home, the same for every caller, or None without nodes.
+    """Return the node that gets the turns of a home, or None if `nodes` is empty.
 
-    If a node is added or removed, only its homes move.
+    The result is the same for every caller. If a node is added or removed, only the homes of this node move.
 
     Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
     """

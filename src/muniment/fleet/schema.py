@@ -2,10 +2,10 @@
 
 M1 Migrations are numbered files; each runs once and completely, in one process at a time (an advisory lock).
 M2 A node starts only with the version that it knows: an older node could not read the data of a newer one.
-M3 A node's role is neither a superuser nor the owner. It may not bypass row-level security, replicate, or
-   read the server's files, and it cannot become such a role, for example by creating roles.
-M4 All nodes have one key: with another key the tokens of a home would be unknown, and its records would look
-   forged.
+M3 A node's role is neither a superuser nor the owner of the tables. It cannot bypass row-level security,
+   replicate, or read the server's files. It also cannot become such a role, for example by creating roles.
+M4 All nodes have the same key. With another key, the tokens of a home would be unknown, and its records would
+   look forged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROLE: Final = "muniment_node"
 """The default role of the nodes."""
 
 MIN_SERVER: Final = 150_000
-"""PostgreSQL 15: in earlier versions a view bypassed the row-level security of its user."""
+"""PostgreSQL 15. In earlier versions a view bypassed the row-level security of its user."""
 
 _LOCK: Final = 0x6D756E69  # "muni"
 _TABLES: Final = """
@@ -42,20 +42,21 @@ _PACKAGE: Final = "muniment"
 
 
 def get_newest_version() -> int:
-    """Return the version that this code knows."""
+    """Return the newest version of the tables that this code knows."""
     return max(load_migrations("muniment.fleet"))
 
 
 def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
-    """Create or migrate the tables; return one line for each step.
+    """Create or migrate the tables; return one line for each completed step.
 
     Args:
-        url: URL for the owner of the tables.
-        key: key of the fleet (M4).
+        url: URL for the role that owns the tables.
+        key: key of the fleet.
         role: the nodes' role, which must exist.
 
     Raises:
-        ConfigInvalid: the role does not exist, the server is too old, or the key is not the fleet's.
+        ConfigInvalid: the role does not exist, the server is too old, the role of `url` may not create
+            tables, or `key` is not the key of the fleet.
         StateTooNew: a newer Muniment has migrated the tables.
         LedgerUnreachable: the database does not respond.
     """
@@ -72,12 +73,19 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
     except psycopg.OperationalError as error:
         raise LedgerUnreachable("the database") from error
     except psycopg.errors.InsufficientPrivilege as error:
-        raise ConfigInvalid(f"this role may not create the tables: {error.diag.message_primary}") from None
+        raise ConfigInvalid(
+            f"this role may not create the tables; use their owner: {error.diag.message_primary}"
+        ) from None
 
 
 @contextmanager
 def open_owner_transaction(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
-    """Provide a transaction of the owner of the tables, in a home.
+    """Open a transaction of the role that owns the tables; commit it at the end of the block.
+
+    Args:
+        url: URL for the role that owns the tables.
+        home: the home whose rows the transaction sees; empty: the rows of all homes in the tables `home` and
+            `task`.
 
     Raises:
         ConfigInvalid: the tables are missing, or the role lacks permissions.
@@ -121,7 +129,12 @@ def _run_migrations(connection: psycopg.Connection[Any], key: bytes, role: str) 
 
 
 def _list_queue_migrations(done: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Return the queue's migrations: first its complete schema, later the additions of newer versions."""
+    """Return the migrations of the queue; for a new database, its complete schema instead.
+
+    Returns:
+        Package, name and SQL script of each migration; the script is empty if the complete schema contains
+        it.
+    """
     from procrastinate.schema import SchemaManager, migrations_path
 
     names = sorted(each.name for each in Path(migrations_path).glob("*.sql"))
@@ -132,7 +145,7 @@ def _list_queue_migrations(done: set[tuple[str, str]]) -> list[tuple[str, str, s
 
 
 def _grant_queue(connection: psycopg.Connection[Any], role: str) -> None:
-    """Grant the queue to the nodes; its migrations may have added tables."""
+    """Grant the nodes access to the queue. Its migrations may have added tables since the last grant."""
     to = sql.Identifier(role)
     tables = connection.execute(
         "SELECT tablename FROM pg_tables WHERE schemaname = 'muniment' AND tablename LIKE 'procrastinate%%'"
@@ -164,10 +177,12 @@ def _require_key(found: tuple[Any, ...] | None, key: bytes) -> None:
 
 
 def check_key(pool: LedgerPool, key: bytes) -> None:
-    """Check that a key is the fleet's (M4); with another one, tokens are unknown and records look forged.
+    """Check that `key` is the key of the fleet.
+
+    With another key, tokens would be unknown, and audit records would look forged.
 
     Raises:
-        ConfigInvalid: it is another key.
+        ConfigInvalid: `key` is not the key of the fleet.
         ManagedMemoryUnavailable: the tables are missing, or the database does not respond.
     """
     with pool.connection() as connection:
@@ -180,7 +195,7 @@ def _compute_mark(key: bytes) -> bytes:
 
 
 def check_database(pool: LedgerPool, key: bytes) -> None:
-    """Reject a database that a node cannot use (M2 to M4).
+    """Check that a node can use the database: its version, the permissions of the node's role, and the key.
 
     Raises:
         ConfigInvalid: the tables are missing or older, the role has too many permissions, or the key differs.

@@ -1,12 +1,12 @@
 """The working copy of a home on a node: files and catalog, created from the ledger, never the only copy.
 
-W1 A reader finds at least the changes that were done when it began: an outdated copy is updated, and a copy
-   that may contain anything else is deleted and rebuilt.
-W2 Only the holder of the home's lease changes the memory. Its changes that are not done according to the
-   ledger are deleted with the copy.
+W1 A reader finds at least the changes that were done when it began. An outdated copy is updated. A copy that
+   may contain data that the ledger lacks is deleted and rebuilt.
+W2 Only the holder of the home's lease changes the memory. If some of its changes are not done according to
+   the ledger, the copy is deleted.
 W3 Erased data is in no copy: a copy from before the erasure is deleted, with text and catalog.
-W4 The mark of a complete copy exists on disk only while no process changes it, and is valid only until the
-   next boot: a copy that a process or a power failure left incomplete is not used again.
+W4 The mark of a complete copy exists on disk only while no process changes the copy, and is valid only until
+   the next boot. So a copy that a process or a power failure left incomplete is not used again.
 W5 If the ledger does not record the bytes of a file at its path (`store.ledger.is_current`), the file is
    never recalled, and never committed. A copy with such a file, or with a missing file, is deleted and
    rebuilt: at a read if directories or a watch report the change, and always before the home is changed.
@@ -52,10 +52,10 @@ from muniment.store.upkeep import has_foreign_index, open_view, recover_roots
 from muniment.store.watching import get_watcher
 
 MARK_NAME: Final = "whole"
-"""The file with the position of a copy; it exists only while the copy is complete."""
+"""Name of the mark, a file with the position of a copy. It exists only while the copy is complete."""
 
 MEMORY_NAME: Final = "memory"
-"""The directory of a copy that contains its roots, each named after its scope."""
+"""Name of the directory in a copy that contains its roots, each named after its scope."""
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_PAUSE: Final = 0.02
@@ -64,7 +64,7 @@ _LONGEST_PAUSE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """Options that all copies of a node share.
+    """Options that all working copies of a node share.
 
     Attributes:
         policy: policy of every home.
@@ -84,11 +84,13 @@ class CopyOptions:
 
 @dataclass(slots=True)
 class OpenCopy:
-    """An open copy.
+    """A working copy that is open.
 
     Attributes:
-        position: position of the ledger when the copy matched it. A number that is greater than that of the
-            ledger belongs to commits that the ledger has lost.
+        workspace: the workspace of the copy.
+        context: policy, roots and state of the copy.
+        position: position of the ledger up to which the copy is complete. If its number is greater than that
+            of the ledger, the ledger has lost commits.
     """
 
     workspace: Workspace
@@ -97,11 +99,11 @@ class OpenCopy:
 
     @property
     def state(self) -> State:
-        """Return its state."""
+        """Return the state of the copy."""
         return self.context.state
 
     def close(self) -> None:
-        """Close its descriptors."""
+        """Close the state and the roots of the copy."""
         self.state.close()  # First, because it watches the roots.
         self.workspace.close()
 
@@ -110,13 +112,13 @@ class WorkingCopy:
     """The copy of one home on this node. Threads may share it.
 
     Args:
-        directory: only for this copy; created if it is missing, deleted if it is useless.
+        directory: directory for this copy only; created if it is missing, deleted if the copy is useless.
         ledger: ledger of the home.
         key: key of the home.
-        terms: options of the node.
+        options: options of the node.
 
     Attributes:
-        is_spoiled: it will be deleted once no thread uses it.
+        is_spoiled: the copy will be deleted when no thread uses it.
     """
 
     def __init__(self, directory: Path, ledger: HomeLedger, key: bytes, options: CopyOptions) -> None:
@@ -130,29 +132,32 @@ class WorkingCopy:
 
     @property
     def leased_ledger(self) -> HomeLedger | None:
-        """Return the ledger under this node's lease, or None without a lease."""
+        """Return the ledger with the epoch of this node's lease, or None if this node has no lease."""
         epoch = self._lease_epoch
         return None if epoch is None else self._ledger.with_epoch(epoch)
 
     @property
     def is_open(self) -> bool:
-        """Return whether it has open descriptors."""
+        """Return whether the copy has open descriptors."""
         return self._opened is not None
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no thread uses it."""
+        """Return whether no thread uses the copy."""
         with self._condition:
             return not self._users and not self._lease_users
 
     @contextmanager
     def open_for_reading(self, deadline: Deadline) -> Iterator[OpenCopy]:
-        """Provide the copy with at least all changes of the ledger (W1).
+        """Provide the copy for the duration of the block, with at least all current changes of the ledger.
+
+        Args:
+            deadline: time limit for updating the copy.
 
         Raises:
             ManagedMemoryUnavailable: the database does not respond, the home does not exist, or the disk
                 fails.
-            DeadlineExceeded, Cancelled: another thread takes too long to update it.
+            DeadlineExceeded, Cancelled: another thread takes too long to update the copy.
         """
         with acquire_lock(self._update_lock, deadline):
             opened = self._bring_up_to_date(deadline)
@@ -165,10 +170,15 @@ class WorkingCopy:
 
     @contextmanager
     def open_for_writing(self, deadline: Deadline) -> Iterator[tuple[OpenCopy, JobContext]]:
-        """Provide the copy under the lease of its home, and a `JobContext` for changes (W2).
+        """Provide the copy under the lease of its home, and a `JobContext` for changes.
+
+        Both are valid for the duration of the block.
+
+        Args:
+            deadline: time limit for acquiring the lease and updating the copy.
 
         Raises:
-            MunimentError: as `open_for_reading`.
+            MunimentError: the copy cannot be opened, see `open_for_reading`.
             DeadlineExceeded: another node has the lease for too long.
         """
         opened, epoch = self._join_or_acquire(deadline)
@@ -179,28 +189,35 @@ class WorkingCopy:
             self._release_lease()
 
     def spoil(self) -> None:
-        """Schedule its deletion once no thread uses it: it may contain changes that the ledger lacks."""
+        """Mark the copy for deletion when no thread uses it: it may contain changes that the ledger lacks."""
         with self._condition:
             self.is_spoiled = True
 
     def close(self, deadline: Deadline) -> None:
-        """Close it once no thread uses it; a complete copy is used again later.
+        """Close the copy when no thread uses it. A complete copy stays on disk and can be opened again.
+
+        Args:
+            deadline: time limit of the wait.
 
         Raises:
-            DeadlineExceeded, Cancelled: a thread uses it.
+            DeadlineExceeded, Cancelled: a thread still uses the copy.
         """
         with acquire_lock(self._update_lock, deadline):
             self._wait_for_users(deadline)
             self._close()
 
     def discard(self, deadline: Deadline, *, only_stale: bool = False) -> None:
-        """Delete it once no thread uses it; raises as `close`.
+        """Delete the copy when no thread uses it.
 
         A copy that is being changed stays: the holder of its lease leaves no erased data in it.
 
         Args:
             deadline: time limit of the wait.
-            only_stale: only if data was erased since (W3), or the home no longer exists.
+            only_stale: delete the copy only if data was erased after its position, or the home no longer
+                exists.
+
+        Raises:
+            DeadlineExceeded, Cancelled: a thread still uses the copy.
         """
         with acquire_lock(self._update_lock, deadline):
             if self._lease_epoch is None and not (only_stale and self._is_fresh()):
@@ -225,7 +242,7 @@ class WorkingCopy:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _join_lease(self) -> tuple[OpenCopy, int] | None:
-        """Join the lease that this node already has, if there is one."""
+        """Join the lease that this node already has; return None if it has no usable lease."""
         with self._condition:
             if self._lease_epoch is None or self._opened is None or self.is_spoiled:
                 return None
@@ -283,9 +300,9 @@ class WorkingCopy:
                 self._update_lock.release()
 
     def _release_and_mark(self, opened: OpenCopy, leased_ledger: HomeLedger) -> None:
-        """Release the lease, and mark the copy as complete if the ledger has all its changes as done.
+        """Release the lease, and mark the copy as complete if the ledger records all its changes as done.
 
-        Updating derived data blocks no commit, and queries the ledger, which may have been unavailable.
+        The derived data of the copy is updated after the release. So it blocks no commit.
         """
         with leased_ledger.transaction():
             position, is_any_begun = (
@@ -310,11 +327,11 @@ class WorkingCopy:
     def _read_position(self) -> copy_files.LedgerPosition:
         found = copy_files.read_position(self._ledger)
         if found is None:
-            raise ManagedMemoryUnavailable(self._ledger.name, "home not found")
+            raise ManagedMemoryUnavailable(self._ledger.name, "home not found; see: muniment fleet home list")
         return found
 
     def _advance(self, opened: OpenCopy, number: int) -> None:
-        """Record that the copy contains all commits up to a number."""
+        """Record that the copy contains all commits up to `number`."""
         position, scopes = opened.position, opened.context.roots
         position.files += copy_files.count_growth(self._ledger, position.number, number, scopes)
         position.number = number
@@ -341,7 +358,7 @@ class WorkingCopy:
         return opened
 
     def _apply_commits(self, opened: OpenCopy, number: int, deadline: Deadline) -> OpenCopy:
-        """Apply the commits since its position to the copy; if that fails, return a rebuilt copy."""
+        """Apply the commits after its position to the copy. If that fails, return a rebuilt copy."""
         self._delete_mark()
         try:
             missing = copy_files.find_missing_changes(
@@ -361,7 +378,7 @@ class WorkingCopy:
         return self._open(deadline)
 
     def _open(self, deadline: Deadline) -> OpenCopy:
-        """Open the copy on disk if it is complete, otherwise build a new one."""
+        """Open the copy on disk if it is complete, otherwise build a new copy."""
         found = self._read_mark()
         if found is None:
             self._delete()
@@ -415,7 +432,7 @@ class WorkingCopy:
         return OpenCopy(workspace, context, position)
 
     def _build(self, opened: OpenCopy, deadline: Deadline) -> None:
-        """Fill an empty copy."""
+        """Fill an empty copy with the newest content of all files, and mark it as complete."""
         with self._ledger.transaction():  # Prevents commits in the meantime.
             position = opened.position
             position.number, position.erased, _ = self._read_position()
@@ -473,23 +490,23 @@ class WorkingCopy:
 
 
 def build_copy_path(cache: Path, home: str) -> Path:
-    """Return the directory of a home's copy; the name of a home may be invalid as a file name."""
+    """Return the directory of a home's copy; it is named by a digest, which is always a valid file name."""
     return cache / digest(home.encode())[:32]
 
 
 def _has_lost_data(position: CopyPosition, number: int, erased: int) -> bool:
-    """Return whether a copy may contain data that the ledger lacks: lost commits, or data erased since."""
+    """Return whether a copy may contain data that the ledger lacks: lost commits, or erased data."""
     return position.erased != erased or position.number > number
 
 
 def _has_foreign_files(opened: OpenCopy, deadline: Deadline, *, is_thorough: bool) -> bool:
-    """Return whether a copy has a file that the ledger does not record there, or lacks one (W5).
+    """Return whether a copy has a file that the ledger does not record at its path, or lacks a recorded file.
 
     Args:
         opened: the copy.
         deadline: time limit for checking reported changes.
-        is_thorough: check every file and read the indexes, without a time limit: with one, a slow node would
-            never start after rebuilding its copy.
+        is_thorough: check every file and read the indexes, without a time limit. With a time limit, a slow
+            node would never start after rebuilding its copy.
     """
     context, files, is_complete = opened.context, 0, True
     for root in context.roots.values():
@@ -508,7 +525,7 @@ def _has_foreign_files(opened: OpenCopy, deadline: Deadline, *, is_thorough: boo
 
 
 def read_mark(directory: Path) -> tuple[str, CopyPosition] | None:
-    """Return the home and the position of the copy in a directory, or None if it is not complete."""
+    """Return the home and the position of the copy in a directory, or None if the copy is not complete."""
     try:
         found: Any = json.loads((directory / MARK_NAME).read_text("ascii"))
         position = CopyPosition(found["number"], found["erased"], found["files"])

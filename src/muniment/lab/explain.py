@@ -1,7 +1,7 @@
 """Explain the decision of a policy, with every rule that was consulted.
 
 The verdict is the real decision, for the path as a model would write it. The rules are then consulted one by
-one with the same matchers, so that the reader sees which rule matched, and by which pattern.
+one with the same matchers, so that the user sees which rule matched, and by which pattern.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from muniment.policy.load import Act, get_denying_verbs, get_granting_verb, requ
 
 @dataclass(frozen=True, slots=True)
 class ConsultedRule:
-    """A rule about the act.
+    """A rule that applies to the requested act, and whether it matches the path.
 
     Attributes:
-        layer: the name of its file.
-        kind: whether it grants or denies.
-        rule: its id.
-        pattern: its pattern that matches the path; None if none does.
+        layer: name of the policy file that contains the rule.
+        kind: whether the rule grants or denies.
+        rule: id of the rule.
+        pattern: the pattern of the rule that matches the path; None if none matches.
     """
 
     layer: str
@@ -42,13 +42,13 @@ class Explanation:
         asked: the path as it was written.
         path: the canonical path; None if the text is not a path.
         verdict: the decision.
-        code: of the denial, as tools return it; None if it is allowed.
-        layer: the layer that decided; None if it is allowed.
-        rule: the rule that decided: the id of a deny rule, `default` if no rule grants it, `scopes`, or
-            `name` if the name grammar rejected it before any rule; None if it is allowed.
-        model_message: the line that the model receives; empty if it is allowed, or if the run ends.
-        operator_message: the text in result, record and log.
-        consulted: every rule about the act, layer by layer; empty if the name grammar rejected it.
+        code: code of the denial, as tools return it; None if the request is allowed.
+        layer: the layer that decided; None if the request is allowed.
+        rule: the rule that decided: the id of a deny rule, `default` if no rule grants the request, `scopes`,
+            or `name` if the name grammar rejected the path before any rule; None if the request is allowed.
+        model_message: the line that the model receives; empty if the request is allowed, or if the run ends.
+        operator_message: the text in the result, the audit record and the log.
+        consulted: every rule about the act, layer by layer; empty if the name grammar rejected the path.
     """
 
     act: Act
@@ -71,8 +71,8 @@ def explain_decision(
     Args:
         policy: the effective policy.
         act: a verb, or `removal`: a deletion by code.
-        unsafe_path: as a model would write it.
-        judge: of the policy, if it exists already.
+        unsafe_path: the path as a model would write it.
+        judge: evaluator of the policy; None: create one.
     """
     path: CanonicalPath | None = None
     consulted: tuple[ConsultedRule, ...] = ()
@@ -103,7 +103,7 @@ def explain_decision(
 
 
 def _build_messages(policy: Policy, refusal: PathEscape | Refusal, source: str) -> tuple[str, str]:
-    """Return the messages of a denial for the model and the operator, and whether the run ends."""
+    """Return the message of a denial for the model, and the message for the operator."""
     if not isinstance(refusal, PathEscape):
         return str(refusal), f"{refusal.code}: denied by {source}; the run continues"
     is_aborting = policy.confinement.on_escape == "abort"
@@ -113,7 +113,7 @@ def _build_messages(policy: Policy, refusal: PathEscape | Refusal, source: str) 
 
 
 def consult_rules(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[ConsultedRule]:
-    """Yield every rule about the act, in the order of layers, with the pattern that matches."""
+    """Yield every rule about the act, in the order of layers, with its pattern that matches the path."""
     text, folded = path.text, fold(path.text)
     for layer in policy.layers:
         for rule in layer.allow:

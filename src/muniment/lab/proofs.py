@@ -1,4 +1,4 @@
-"""Prove or refute properties of policies: grants, invariants, mutants, differences."""
+"""Prove or refute properties of policies: invariants, the strength of inline tests, and differences."""
 
 from __future__ import annotations
 
@@ -71,11 +71,12 @@ from muniment.policy.tables import SECTIONS, build_quota, meet
 
 @dataclass(frozen=True, slots=True)
 class PathSet:
-    """A set of paths in two forms; `~each` is its complement.
+    """A set of paths in two forms. `~path_set` is the set of all other paths.
 
     Attributes:
-        language: an automaton, used to search for a path.
-        contains: the decision of the kernel, which confirms that path.
+        language: an automaton that accepts the paths, used to search for a path.
+        contains: the kernel's decision whether a path is in the set; it confirms a path that the search
+            found.
     """
 
     language: Language
@@ -89,13 +90,13 @@ _ByPatterns = Memo[frozenset[str], Language]
 
 
 class Prover:
-    """Automata of some policies.
+    """Builds sets of paths from policies, and searches sets for a path or proves that they are empty.
 
     Args:
         policies: the policies to query.
-        exact: further patterns of queries, as in allow rules.
-        trees: further patterns of queries, as in deny rules.
-        work: limit of steps for all queries together; later queries are undecided.
+        exact: further patterns that queries use, with the syntax of allow rules.
+        trees: further patterns that queries use, with the syntax of deny rules.
+        work: maximum number of steps for all queries together; later queries are undecided.
     """
 
     def __init__(
@@ -118,43 +119,66 @@ class Prover:
         self._judges = Memo(PolicyEvaluator)
 
     def exact(self, paths: Iterable[str]) -> PathSet:
-        """Return the files that one of the patterns matches, as in allow rules."""
+        """Return the set of files that one of the patterns matches. Patterns match as in allow rules."""
         patterns = frozenset(paths)
         return PathSet(self._exact[patterns], AllowPatterns(sorted(patterns)).match)
 
     def match_tree(self, paths: Iterable[str]) -> PathSet:
-        """Return the files that one of the patterns covers, as in deny rules."""
+        """Return the set of files that one of the patterns covers. Patterns match as in deny rules."""
         patterns = frozenset(paths)
         matcher = DenyPatterns(sorted(patterns))
         return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
     def build_requested_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
-        """Return the paths for which every layer has an allow rule, ignoring deny rules."""
+        """Return the set of paths on which every layer allows the act. Deny rules are ignored.
+
+        Args:
+            layers: the layers of a policy.
+            act: a verb, or `removal`: a deletion by code.
+        """
         parts = [self.exact(_list_paths(layer.allow, {get_granting_verb(act)})) for layer in layers]
         language = self._all[tuple(part.language for part in parts)]
         return PathSet(language, lambda path: all(part.contains(path) for part in parts))
 
     def build_denied_set(self, layers: Iterable[Layer], act: Act) -> PathSet:
-        """Return the paths that a deny rule of one of the layers covers."""
+        """Return the set of paths on which a deny rule of one of the layers denies the act.
+
+        Args:
+            layers: the layers of a policy.
+            act: a verb, or `removal`: a deletion by code.
+        """
         verbs = get_denying_verbs(act)
         return self.match_tree(path for layer in layers for path in _list_paths(layer.deny, verbs))
 
     def build_granted_set(self, policy: Policy, act: Act) -> PathSet:
-        """Return the paths that the policy grants, in any scope. Equal rules share one language."""
+        """Return the set of paths on which the policy grants the act, in any scope.
+
+        Equal rules share one language.
+
+        Args:
+            policy: the policy.
+            act: a verb, or `removal`: a deletion by code.
+        """
         requested = self.build_requested_set(policy.layers, act)
         denied = self.build_denied_set(policy.layers, act)
         language = self._all[requested.language, self._not[denied.language]]
         return PathSet(language, lambda path: is_granted(act, path, self._judges[policy]))
 
     def find_path(self, scopes: Collection[Scope], *sets: PathSet) -> SearchOutcome:
-        """Return the shortest path in these scopes that is in all of these sets, or that none exists.
+        """Search for the shortest path in `scopes` that is in all of `sets`.
 
-        The kernel's decision confirms every path that the automata find, for each set.
+        The kernel's decision confirms each path that the automata find, for each set.
+
+        Returns:
+            The path, or that none exists, or that the search is undecided.
         """
         return self._search(scopes, sets, partial(_is_in_all, sets))
 
     def is_empty(self, scopes: Collection[Scope], *sets: PathSet) -> bool:
-        """Return whether it is proved that no such path exists; a found path needs no confirmation."""
+        """Return whether it is proved that no path in `scopes` is in all of `sets`.
+
+        A path that the automata find is not confirmed by the kernel.
+        """
         return isinstance(self._search(scopes, sets, lambda _path: True), EmptySet)
 
     def _search(
@@ -190,7 +214,7 @@ def _list_paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
 SCHEMA: Final = "muniment-invariants/1"
 
 MAX_INVARIANTS: Final = 256
-"""Of one kind, and patterns of one."""
+"""Maximum number of invariants of one kind, and of patterns in one invariant."""
 
 
 def _validate_act(text: str) -> str:
@@ -207,7 +231,7 @@ _Paths = Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length
 
 
 class _Side(Frozen):
-    """Granted acts: `verbs` on `paths`."""
+    """One side of an `[[apart]]` invariant: the acts `verbs` on the paths that `paths` match."""
 
     verbs: _Acts
     paths: _Paths
@@ -219,32 +243,32 @@ class _Invariant(Frozen):
 
 
 class Never(_Invariant):
-    """`[[never]]`."""
+    """An invariant `[[never]]`: the acts are never granted on paths that the patterns cover."""
 
     verbs: _Acts
     paths: _Paths
 
 
 class Only(Never):
-    """`[[only]]`."""
+    """An invariant `[[only]]`: the acts are granted only on paths that the patterns match."""
 
 
 class Implies(_Invariant):
-    """`[[implies]]`."""
+    """An invariant `[[implies]]`: if an act of `verbs` is granted on a path, all of `then` are granted."""
 
     verbs: _Acts
     then: _Acts
 
 
 class MutuallyExclusive(_Invariant):
-    """`[[apart]]`."""
+    """An invariant `[[apart]]`: the policy grants at most one of the two sides."""
 
     one: _Side
     other: _Side
 
 
 class Invariants(Frozen):
-    """One file of invariants."""
+    """The content of a file of invariants."""
 
     schema_: Literal["muniment-invariants/1"] = Field(alias="schema")
     never: Annotated[tuple[Never, ...], Field(strict=False, max_length=MAX_INVARIANTS)] = ()
@@ -255,7 +279,7 @@ class Invariants(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A path on which the policy grants an act."""
+    """An act and a path on which the policy grants it."""
 
     act: Act
     path: str
@@ -263,15 +287,15 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class InvariantFinding:
-    """The result of one invariant.
+    """The result of checking one invariant.
 
     Attributes:
-        id: of the invariant.
-        kind: the name of its table.
-        why: as in the file.
+        id: id of the invariant.
+        kind: kind of the invariant: the name of its table.
+        why: the reason for the invariant, as in the file.
         status: `proved`, `broken` or `undecided`.
-        witnesses: if it is broken: one path; for `apart` two, one granted by each side.
-        reason: why it is undecided; otherwise empty.
+        witnesses: if the invariant is broken, a path that shows it; for `apart` two paths, one for each side.
+        reason: why the result is undecided; otherwise empty.
     """
 
     id: str
@@ -283,14 +307,14 @@ class InvariantFinding:
 
 
 def read_invariants(data: dict[str, Any], where: str) -> Invariants:
-    """Return a file of invariants as a value.
+    """Parse the content of a file of invariants.
 
     Args:
         data: the result of `tomllib`.
-        where: the name of the file, for messages.
+        where: name of the file, for messages.
 
     Raises:
-        PolicyInvalid: invalid file, or a pattern is outside the dialect; E150, E20x.
+        PolicyInvalid: invalid file (E150), or a pattern has invalid syntax (E20x).
     """
     try:
         file = Invariants.model_validate(data)
@@ -310,12 +334,16 @@ def read_invariants(data: dict[str, Any], where: str) -> Invariants:
 
 
 def prove_invariants(invariants: Invariants, policy: Policy) -> tuple[InvariantFinding, ...]:
-    """Prove each invariant, or refute it by the shortest path; in the order of the file, by kind."""
+    """Prove each invariant, or find the shortest path that breaks it.
+
+    Returns:
+        One finding for each invariant: by kind, and within a kind in the order of the file.
+    """
     return tuple(_InvariantProver(invariants, policy).find_all())
 
 
 class _InvariantProver:
-    """All invariants against one policy."""
+    """Checks all invariants against one policy."""
 
     def __init__(self, invariants: Invariants, policy: Policy) -> None:
         self._invariants, self._policy = invariants, policy
@@ -328,7 +356,7 @@ class _InvariantProver:
         )
 
     def find_all(self) -> Iterator[InvariantFinding]:
-        """Yield one finding per invariant."""
+        """Yield one finding for each invariant."""
         for never in self._invariants.never:
             yield self._prove_one("never", never, never.verbs, [self._prover.match_tree(never.paths)])
         for only in self._invariants.only:
@@ -344,7 +372,14 @@ class _InvariantProver:
     def _prove_one(
         self, kind: str, invariant: _Invariant, verbs: tuple[str, ...], sets: list[PathSet]
     ) -> InvariantFinding:
-        """Return a finding that is broken if an act is granted in a set, with the shortest such path."""
+        """Return the finding for an invariant that is broken if an act is granted in one of the sets.
+
+        Args:
+            kind: kind of the invariant.
+            invariant: the invariant.
+            verbs: the acts to check.
+            sets: the sets of paths on which they must not be granted.
+        """
         found, undecided = [], []
         for act, where in product(_expand_acts(verbs), sets):
             granted = self._prover.build_granted_set(self._policy, act)
@@ -360,7 +395,7 @@ class _InvariantProver:
         return InvariantFinding(invariant.id, kind, invariant.why, status, reason="; ".join(undecided))
 
     def _prove_apart(self, apart: MutuallyExclusive) -> InvariantFinding:
-        """Return a finding that is proved if one side is never granted, and broken if both are."""
+        """Return the finding for an `apart` invariant: broken if acts of both sides are granted."""
         sides = [
             self._prove_one("apart", apart, side.verbs, [self._prover.exact(side.paths)])
             for side in (apart.one, apart.other)
@@ -380,13 +415,13 @@ def _expand_acts(verbs: tuple[str, ...]) -> list[Act]:
 #
 # Check whether the inline tests of a policy detect a weaker rule.
 #
-# Each mutant is the policy with one loosened rule in the file itself: a deny pattern or a verb of a deny rule
-# dropped, an allow pattern widened, a number of a quota doubled. A mutant is
+# Each mutant is the policy with one weakened rule in the file itself: a pattern or a verb of a deny rule is
+# dropped, an allow pattern is widened, or a number of a quota is doubled. A mutant is
 #
 #     caught      an inline test of the file fails on it
 #     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar deny the same
-#     survived    neither; a path shows the gap in the tests, and a test with that path would catch the mutant
-#     undecided   neither, and the prover reached its limit
+#     survived    it is neither; a path shows the gap in the tests: a test with it would catch the mutant
+#     undecided   it is neither, because the prover reached its limit
 #
 # Only the rules of the file are mutated; the tests of a parent cover its rules. A quota limits writes, so a
 # quota on files that cannot be created or modified limits nothing.
@@ -395,22 +430,23 @@ Status = Literal["caught", "equivalent", "survived", "undecided"]
 
 _CREATABLE: Final = ("/**/?*.md",)
 _NOT_CREATABLE: Final = ("/**/..md", "/**/...md")
-"""The paths that the name grammar allows to create; it does not allow names of dots only."""
+"""The paths that may be created, and exceptions to them: the name grammar does not allow names of dots only.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One weakened policy.
+    """A policy with one weakened rule, and the result of its check.
 
     Attributes:
         what: a description of the change: `deny[pinned] without pattern 'pinned/'`.
-        kind: of the rule: `allow`, `deny` or `quota`.
-        rule: its id.
-        pattern: the dropped or widened pattern; None for another change.
-        status: its result.
-        test: number of the first inline test that fails; None if none does.
-        act: the act that a surviving mutant grants in addition.
-        path: the shortest path of that act.
+        kind: kind of the weakened rule: `allow`, `deny` or `quota`.
+        rule: id of the weakened rule.
+        pattern: the pattern that was dropped or widened; None for another change.
+        status: the result of the check.
+        test: number of the first inline test that fails; None if all pass.
+        act: an act that a surviving mutant grants, but the policy does not.
+        path: the shortest path on which `act` is granted.
         over: for a quota: the additional key of a test, such as `files`, and its number.
     """
 
@@ -426,7 +462,7 @@ class Mutant:
 
     @property
     def suggestion(self) -> tuple[str, ...]:
-        """Return the lines of an inline test that catches a surviving mutant; empty for another one."""
+        """Return the lines of an inline test that catches a surviving mutant; empty for other mutants."""
         if self.status != "survived":
             return ()
         quota_line = (f"{self.over[0]} = {self.over[1]}",) if self.over else ()
@@ -434,12 +470,12 @@ class Mutant:
 
 
 def generate_mutants(loaded: LoadedPolicy) -> Iterator[Mutant]:
-    """Yield every mutant of a policy with its result; rules in the order of their ids.
+    """Yield every mutant of a policy with its result, in the order of the rules' ids.
 
     Args:
         loaded: the policy with its files.
 
-    Cost: its inline tests for each mutant, and a search for each that they miss; `strict` takes 0.5 s.
+    Cost: the inline tests for each mutant, and a search for each mutant that they miss; `strict` takes 0.5 s.
     """
     yield from _MutantGenerator(loaded).generate_all()
 
@@ -459,7 +495,10 @@ class _MutantGenerator:
         yield from self._enlarge_quotas()
 
     def _drop_denies(self) -> Iterator[tuple[Mutant, Layer]]:
-        """Yield mutants without one pattern or verb; a rule that has none left denies nothing."""
+        """Yield a mutant for each pattern and each verb of the deny rules that is dropped.
+
+        A rule whose last pattern or verb is dropped denies nothing.
+        """
         for rule in self._own.deny:
             prefix = f"deny[{rule.id}] without"
             for path in rule.paths:
@@ -481,7 +520,7 @@ class _MutantGenerator:
                     yield Mutant(what, "allow", rule.id, path), weaker
 
     def _replace_rule(self, kind: Literal["allow", "deny"], rule: Rule, weaker: Rule) -> Layer:
-        """Return the file's layer with one rule replaced."""
+        """Return the layer of the policy file with `rule` replaced by `weaker`."""
         changed = tuple(weaker if each is rule else each for each in getattr(self._own, kind))
         rules: dict[str, Any] = {kind: changed}
         return replace(self._own, **rules)
@@ -505,7 +544,7 @@ class _MutantGenerator:
             yield replace(mutant, over=over) if mutant.status == "survived" else mutant
 
     def _run_tests(self, mutant: Mutant, mutated: Policy) -> Mutant | None:
-        """Return the mutant if an inline test fails on it, or None."""
+        """Return the mutant with the status `caught` if an inline test fails on it, otherwise None."""
         judge = PolicyEvaluator(mutated)
         for number, check in enumerate(self._checks, start=1):
             if find_failure(check, judge, mutated) is not None:
@@ -513,14 +552,17 @@ class _MutantGenerator:
         return None
 
     def _find_gained_paths(self, mutated: Policy) -> Iterator[tuple[Act, SearchOutcome]]:
-        """Yield the paths that a mutant grants and the policy does not, by act."""
+        """Yield for each act the result of a search for a path that only the mutant grants."""
         prover = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE])
         for act in ACTS:
             sets = (*_build_granted_sets(prover, mutated, act), ~prover.build_granted_set(self._policy, act))
             yield act, prover.find_path(mutated.scopes, *sets)
 
     def _find_bounded_paths(self, quota: Quota, field: str) -> Iterator[tuple[Act, SearchOutcome]]:
-        """Yield the writable paths that this number limits and no other quota limits as strictly, by act."""
+        """Yield for each writing act the result of a search for a path that only this number limits.
+
+        The number is the field `field` of `quota`. Paths that another quota limits as strictly are excluded.
+        """
         others = [
             path
             for each in self._policy.quotas
@@ -538,7 +580,7 @@ class _MutantGenerator:
 
 
 def _set_status(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Mutant:
-    """Return the mutant with the result of the first path found."""
+    """Return the mutant with the status that its search results mean; the first path found decides."""
     for act, outcome in outcomes:
         if isinstance(outcome, FoundPath):
             return replace(mutant, status="survived", act=act, path=outcome.path.text)
@@ -548,7 +590,7 @@ def _set_status(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -
 
 
 def _build_granted_sets(prover: Prover, policy: Policy, act: Act) -> Iterator[PathSet]:
-    """Yield sets whose intersection is granted by the policy and the name grammar."""
+    """Yield sets of paths. A path in all of them is granted by the policy and valid in the name grammar."""
     yield prover.build_granted_set(policy, act)
     if act == Verb.CREATE:
         named = Intersection(
@@ -565,7 +607,10 @@ def _is_creatable(path: CanonicalPath) -> bool:
 
 
 def _widen_pattern(pattern: str) -> Iterator[str]:
-    """Yield wider patterns: at any depth, and with any name. `/user/*.md`: `/user/**/*.md` and `/user/*`."""
+    """Yield patterns that match more than `pattern`: at any depth, and with any name.
+
+    For example, `/user/*.md` yields `/user/**/*.md` and `/user/*`.
+    """
     folder, _, name = pattern.rpartition("/")
     if name == "**":
         return
@@ -586,13 +631,13 @@ Value = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class TermChange:
-    """A term on which two policies differ.
+    """A term, such as a limit, whose value differs between two policies.
 
     Attributes:
-        name: as in a policy file, such as `limits.turns` or `scopes.user.trust`.
-        old: the value of the first.
-        new: the value of the second.
-        is_looser: whether the second restricts a run less than the first.
+        name: name of the term as in a policy file, such as `limits.turns` or `scopes.user.trust`.
+        old: its value in the first policy.
+        new: its value in the second policy.
+        is_looser: whether the second policy restricts a run less than the first in this term.
     """
 
     name: str
@@ -602,7 +647,7 @@ class TermChange:
 
 
 def list_terms(policy: Policy) -> dict[str, Value]:
-    """Return every term except quotas, by name. Gates are joined by commas."""
+    """Return the values of a policy's terms by name, except quotas. Several gates are joined by commas."""
     terms: dict[str, Value] = {
         f"{table}.{key}": ", ".join(value) or "none" if isinstance(value, tuple) else value
         for table in SECTIONS
@@ -615,7 +660,10 @@ def list_terms(policy: Policy) -> dict[str, Value]:
 
 
 def compare_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
-    """Yield the terms on which they differ, except quotas and scopes that only one of them declares."""
+    """Yield the terms whose values differ between two policies.
+
+    Quotas and scopes that only one policy declares are not compared.
+    """
     before, after, both = list_terms(old), list_terms(new), list_terms(meet(old, new))
     for name, strict in both.items():
         if before[name] != after[name]:
@@ -640,23 +688,25 @@ def compare_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 # direction.
 
 MAX_GAINS: Final = 32
-"""Limit of separate differences of one kind; a longer list is not readable."""
+"""Maximum number of differences of one kind; a longer list is not readable."""
 
 _NO_LIMIT: Final = MAX_BYTES + 1
-"""Larger than any number of a quota."""
+"""A number that is larger than any number of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The rule that causes a difference.
+    """The rule that causes a difference between two policies.
+
+    In the attributes, the wider policy is the one that grants more on a path, the narrower one grants less.
 
     Attributes:
-        kind: `deny`: a rule of the policy that grants less, without effect in the other; `allow`: a rule of
-            the one that grants more; `layer`: a file of the one that grants less, which is not part of the
-            other; `scope`: a scope that only the one that grants more declares.
-        layer: the name of the file; empty for a scope.
-        rule: the id of the rule; for a layer, of the rule that grants; for a scope, its name.
-        pattern: of that rule; empty for a scope.
+        kind: `deny`: a deny rule of the narrower policy, without effect in the wider one; `allow`: an allow
+            rule of the wider policy; `layer`: a file of the narrower policy that is not part of the wider
+            one; `scope`: a scope that only the wider policy declares.
+        layer: name of the file; empty for a scope.
+        rule: id of the rule; for `layer`, of the rule that grants the path; for `scope`, name of the scope.
+        pattern: pattern of that rule; empty for a scope.
     """
 
     kind: Literal["deny", "allow", "layer", "scope"]
@@ -667,11 +717,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A path that one policy grants and another does not.
+    """A path that one policy grants and another policy does not.
 
     Attributes:
-        acts: on the path.
-        path: the shortest one.
+        acts: the acts that are granted on the path: verbs, or `removal`.
+        path: the shortest path with this difference.
         cause: the rule that causes the difference.
     """
 
@@ -682,14 +732,14 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The differences between a new policy and an old one.
+    """The differences between a new policy and an old policy.
 
     Attributes:
-        verdict: `proved`: it does not grant more; `wider`: it does; `undecided`: unknown.
-        widenings: its additional grants.
-        narrowings: its removed grants.
+        verdict: `proved`: the new policy does not grant more; `wider`: it does; `undecided`: unknown.
+        widenings: the grants that only the new policy has.
+        narrowings: the grants that only the old policy has.
         terms: limits, quotas and other terms that changed.
-        undecided: acts without a search result, with the reason; only for widenings.
+        undecided: acts for which the search for widenings has no result, with the reason.
     """
 
     verdict: Literal["proved", "wider", "undecided"]
@@ -700,7 +750,7 @@ class Difference:
 
 
 def compare_policies(old: Policy, new: Policy) -> Difference:
-    """Compare two policies."""
+    """Compare two policies, and return what the new policy grants more or less than the old one."""
     quotas = [*old.quotas, *new.quotas]
     prover = Prover([old, new], exact=[path for quota in quotas for path in quota.paths])
     wider, narrower = _Comparison(prover, old, new), _Comparison(prover, new, old)
@@ -717,7 +767,7 @@ def compare_policies(old: Policy, new: Policy) -> Difference:
 
 
 class _Comparison:
-    """The paths that `more` grants and `less` does not."""
+    """Finds the paths that the policy `more` grants and the policy `less` does not."""
 
     def __init__(self, prover: Prover, less: Policy, more: Policy) -> None:
         self._prover, self._less, self._more = prover, less, more
@@ -725,7 +775,7 @@ class _Comparison:
         self.unknown: list[str] = []
 
     def find_gains(self) -> tuple[Gain, ...]:
-        """Return each difference with its shortest path; acts with the same difference are combined."""
+        """Return each difference with its shortest path. Acts with the same difference are combined."""
         acts_by_cause: dict[tuple[str, Cause], list[Act]] = {}
         for acts in self._group_acts():
             for path, cause in (*self._compare_common_scopes(acts), *self._compare_new_scopes(acts)):
@@ -745,7 +795,7 @@ class _Comparison:
         return [tuple(acts) for acts in by_patterns.values()]
 
     def _compare_common_scopes(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
-        """Yield one path for each pattern that causes a difference, in scopes that both declare.
+        """Yield one path, with its cause, for each pattern that causes a difference in a common scope.
 
         Paths that the patterns of earlier causes explain are excluded.
         """
@@ -800,9 +850,9 @@ class _Comparison:
 
 
 def compare_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermChange]:
-    """Yield changed numbers of quotas, in scopes that both declare; each is compared with the other policy.
+    """Yield the numbers of quotas that differ between two policies, in scopes that both declare.
 
-    A quota counts each scope separately, so a different quota may cover each of them.
+    A quota counts each scope separately, so a different quota of the other policy may cover each scope.
     """
     common = [scope for scope in new.scopes if scope in old.scopes]
     for first, second, is_looser in ((old, new, True), (new, old, False)):

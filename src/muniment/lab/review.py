@@ -1,4 +1,4 @@
-"""Review a policy: explain its decisions, report the findings of `lint_policy`, and locate them by line."""
+"""Review a policy file: find errors, ineffective rules and risks, each with its line and a correction."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ from muniment.policy.tables import SECTIONS, CheckTable, build_quota, find_error
 
 _FIXES: Final = {
     "E100": "pass a policy file that you can read",
-    "E101": "correct or remove the key; policies/policy.schema.json lists every one",
-    "E102": "correct the TOML there",
-    "E103": "add the key",
+    "E101": "correct or remove the key; policies/policy.schema.json lists every valid key",
+    "E102": "correct the TOML at this place",
+    "E103": "add the key that is missing",
     "E104": "use one of the possible values",
     "E105": 'write schema = "muniment-policy/1"',
     "E107": "change one of the two ids",
-    "E108": "list at least one, or remove the table",
+    "E108": "list at least one item, or remove the table",
     "E109": "use the verbs list, read, create, modify, delete; * in deny rules only",
-    "E110": "choose a number within the bounds",
+    "E110": "use a number within the bounds",
     "E111": "use another name, of a-z, 0-9, - and _",
     "E120": "create the policy, or correct the name",
     "E121": "remove the entry of `extends` that closes the cycle",
     "E122": "reduce the depth of `extends`",
     "E123": "use the same name in the file and in the reference to it",
-    "E124": "rename one of the two",
+    "E124": "rename one of the two policies",
     "E125": "declare a scope in [scopes]",
     "E127": "write the path relative to the folder of this file",
     "E130": "review the change, then run: muniment policy lock FOLDER",
     "E131": "review the file, then run: muniment policy lock FOLDER",
-    "E132": "review the policies there, then run: muniment policy lock FOLDER",
-    "E201": "remove the pattern, or correct the name in it",
+    "E132": "review the policies in FOLDER, then run: muniment policy lock FOLDER",
+    "E201": "remove the pattern, or correct the name that no file can have",
     "E202": "use fewer wildcards, or several patterns",
     "E203": "write the pattern with literals, *, ? and ** only",
     "E204": "write the pattern in another way, or install the required version of pathspec",
@@ -70,14 +70,14 @@ _FIXES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One finding about a policy.
+    """A finding about a policy.
 
     Attributes:
-        code: of the list below; `E` makes a file invalid, `W` and `I` do not.
+        code: code of the problem, see the list above `lint_policy`; only codes with `E` make a file invalid.
         where: the file, and the key or rule in it.
-        line: in that file; None if it is unknown.
-        problem: the problem.
-        fix: the correction.
+        line: line in that file; None if it is unknown.
+        problem: a description of the problem.
+        fix: a description of the correction.
     """
 
     code: str
@@ -88,24 +88,24 @@ class LintFinding:
 
     @property
     def is_error(self) -> bool:
-        """Return whether the file is invalid."""
+        """Return whether the code is an error (`E`)."""
         return self.code.startswith("E")
 
 
 def convert_to_findings(problems: Iterable[PolicyInvalid]) -> list[LintFinding]:
-    """Return the load errors as findings, each with a fix."""
+    """Convert load errors to findings, each with a suggested fix."""
     return sort_findings(
         [LintFinding(each.rule, each.where, each.line, each.problem, _suggest_fix(each)) for each in problems]
     )
 
 
 def sort_findings(findings: list[LintFinding]) -> list[LintFinding]:
-    """Return errors first, then the other findings in the order of lines."""
+    """Return errors first, then warnings, then information, each group in the order of lines."""
     return sorted(findings, key=lambda each: ("EWI".index(each.code[0]), each.line or 0, each.code))
 
 
 def _suggest_fix(problem: PolicyInvalid) -> str:
-    """Return the correction, with the exact text if it is known."""
+    """Return a suggested correction, with the exact text to write if it is known."""
     if suggestion := re.search(r"did you mean ('[^']+')\?", problem.problem):
         return f"write {suggestion[1]}"
     if remedy := re.search(r"; run: (.+)$", problem.problem):
@@ -127,22 +127,22 @@ def _suggest_fix(problem: PolicyInvalid) -> str:
 #
 # The findings of `lint_policy` for a policy that loads, without errors.
 
-_STRICTER_FIX: Final = "remove the key, or use a value as strict"
+_STRICTER_FIX: Final = "remove the key, or use a value that is at least as strict"
 
 USER: Final = Scope("user")
 TEAM: Final = Scope("team")
-"""The scope of one user, and the scope that other users read; see W804."""
+"""Names of two scopes: `user` is the memory of one user; other users read `team`. See finding W804."""
 
 
 _Location = tuple[str, str | None, *tuple[str, ...]]
-"""A kind of table, its id if there are several, and a pattern or a key."""
+"""The place of a finding: a kind of table, its id (None if there is only one), and a pattern or a key."""
 
 _Remark = tuple[str, str, str, _Location]
 """The code of a finding, the problem, the fix, and the place."""
 
 
 class PolicyReview:
-    """One policy with its files."""
+    """Finds problems in a policy that has loaded."""
 
     def __init__(self, loaded: LoadedPolicy) -> None:
         self._file, self._policy = loaded.files[0], loaded.policy
@@ -153,7 +153,7 @@ class PolicyReview:
         self._prover = Prover([self._policy], exact=counted)
 
     def find_all(self) -> Iterator[LintFinding]:
-        """Yield all findings except load errors."""
+        """Yield all findings about the policy, except load errors."""
         wider = self._find_wider_terms() if self._others else ()
         for remark in chain(
             self._check_allow_rules(),
@@ -165,7 +165,7 @@ class PolicyReview:
             yield self._create_finding(*remark)
 
     def _check_allow_rules(self) -> Iterator[_Remark]:
-        """Yield W301 and W302."""
+        """Yield findings about allow rules that match no path (W301) or grant nothing (W302)."""
         for rule in self._own_layer.allow:
             empty = [path for path in rule.paths if self._is_empty(self._prover.exact([path]))]
             for path in empty:
@@ -180,7 +180,7 @@ class PolicyReview:
                 yield "W302", problem, "remove the rule, or the rules that deny it", ("allow", rule.id)
 
     def _check_deny_rules(self) -> Iterator[_Remark]:
-        """Yield W303 and W304."""
+        """Yield findings about deny patterns that others cover (W303) or that deny nothing granted (W304)."""
         for rule in self._own_layer.deny:
             for path in rule.paths:
                 acts: list[Act] = [REMOVAL if verb is Verb.DELETE else verb for verb in rule.verbs]
@@ -199,7 +199,10 @@ class PolicyReview:
                     yield "W303", problem, "remove it or the pattern that covers it, but not both", location
 
     def _build_covered_set(self, verb: Verb, rule: Rule, path: str) -> PathSet:
-        """Return the paths that all other patterns deny. Another rule may have an equal pattern."""
+        """Return the set of paths that all deny patterns except `path` of `rule` cover, for `verb`.
+
+        Another rule may contain an equal pattern.
+        """
         return self._prover.match_tree(
             each
             for layer in self._policy.layers
@@ -210,7 +213,7 @@ class PolicyReview:
         )
 
     def _find_untested_rules(self) -> Iterator[_Remark]:
-        """Yield I501: no inline test uses a path that the rule matches."""
+        """Yield a finding (I501) for each rule that no inline test uses: no path of a test matches it."""
         used = {
             (each.kind, each.rule)
             for check in self._file.tables.test
@@ -224,11 +227,16 @@ class PolicyReview:
                     yield "I501", "is not used by any inline test", fix, (kind, rule.id)
 
     def _find_wider_terms(self) -> Iterator[_Remark]:
-        """Yield E601: rules, scopes, quotas and terms that request more than the meet allows."""
+        """Yield findings (E601) for rules, scopes, quotas and terms that are wider than the parents allow."""
         yield from self._find_wider_rules()
         yield from self._find_wider_scopes()
         for kind, name, key, applied in (*self._find_larger_quotas(), *self._find_looser_terms()):
-            yield "E601", f"is looser than in a parent; {applied} applies", _STRICTER_FIX, (kind, name, key)
+            yield (
+                "E601",
+                f"is looser than in a parent policy; {applied} applies",
+                _STRICTER_FIX,
+                (kind, name, key),
+            )
 
     def _find_wider_rules(self) -> Iterator[_Remark]:
         for rule in self._own_layer.allow:
@@ -247,7 +255,8 @@ class PolicyReview:
             location = ("scopes", None, name)
             effective_scope = effective.get(Scope(name))
             if effective_scope is None:
-                yield "E601", f"declares the scope {name!r}, which a parent does not", "remove it", location
+                problem = f"declares the scope {name!r}, but a parent does not"
+                yield "E601", problem, "remove the scope", location
                 continue
             for key in sorted(requested.model_fields_set):
                 requested_value, applied = getattr(requested, key), getattr(effective_scope, key)
@@ -256,7 +265,7 @@ class PolicyReview:
                     yield "E601", problem, _STRICTER_FIX, location
 
     def _find_larger_quotas(self) -> Iterator[tuple[str, str, str, int]]:
-        """Yield kind, id and key of each number looser than a parent's, and the number that applies."""
+        """Yield kind, id and key of each quota number looser than a parent's, and the number that applies."""
         for quota in self._file.tables.quota:
             counted = self._prover.exact(build_quota(quota).paths)
             covering = [
@@ -270,7 +279,7 @@ class PolicyReview:
                     yield "quota", quota.id, key, least
 
     def _find_looser_terms(self) -> Iterator[tuple[str, None, str, str]]:
-        """Yield table and key of each term that differs from the effective one, and the effective value."""
+        """Yield table and key of each term that a parent overrides, and the value that applies."""
         for table in SECTIONS:
             own, effective = getattr(self._file.tables, table), getattr(self._policy, table)
             for key in sorted(own.model_fields_set):
@@ -279,31 +288,31 @@ class PolicyReview:
                     yield table, None, key, applied
 
     def _find_risks(self) -> Iterator[_Remark]:
-        """Yield W8xx for the effective policy."""
+        """Yield findings about risks of the effective policy (W801 to W806)."""
         policy = self._policy
         if (path := self._find_granted_path(Verb.DELETE, policy.scopes)) is not None:
             problem = f"the model may delete {path.text}"
-            yield "W801", problem, "leave removals to code: forget, dream", ("allow", None)
+            yield "W801", problem, "do not grant delete; forget and dream remove entries", ("allow", None)
         for code, is_risky, table, key, problem, fix in (
             ("W802", policy.confinement.require is Enforcement.NONE, "confinement", "require",
-             "the tools may run in the broker's own process", 'require = "partial" or "full"'),
+             "the tools may run in the broker's own process", 'set require = "partial" or "full"'),
             ("W803", policy.provenance.untrusted_sources == "allow", "provenance", "untrusted_sources",
-             "external facts are stored without review", '"quarantine" or "reject"'),
+             "external facts are stored without review", 'set "quarantine" or "reject"'),
             ("W805", set(policy.content.reject) != set(GATES), "content", "reject",
-             "characters that hide text, or active markup, are allowed", "omit `reject`: all gates"),
+             "characters that hide text, or active markup, are allowed", "omit `reject` to apply all gates"),
             ("W805", policy.content.instructions == "allow", "content", "instructions",
-             "text that addresses an agent is stored without review", '"quarantine"'),
+             "text that addresses an agent is stored without review", 'set "quarantine"'),
             ("W805", policy.content.poison == "allow", "content", "poison",
-             "facts of agents that could cause harm later are stored without review", '"quarantine"'),
+             "facts of agents that could cause harm later are stored without review", 'set "quarantine"'),
             ("W806", policy.confinement.on_escape == "refuse", "confinement", "on_escape",
-             "a run with an escape attempt continues and is committed", '"abort"'),
+             "a run that tried to escape continues and is committed", 'set "abort"'),
         ):  # fmt: skip
             if is_risky:
                 yield code, problem, fix, (table, None, key)
         yield from self._find_team_leaks()
 
     def _find_team_leaks(self) -> Iterator[_Remark]:
-        """Yield W804."""
+        """Yield a finding (W804) if a run may read the scope `user` and write the scope `team`."""
         if not {TEAM, USER} <= set(self._policy.scopes):
             return
         reads = self._find_granted_path(Verb.READ, [USER])
@@ -311,7 +320,7 @@ class PolicyReview:
         written = next((path for path in writes if path is not None), None)
         if reads is not None and written is not None:
             problem = f"one run may read {reads.text} and write {written.text}, which other users read"
-            yield "W804", problem, "split it into two policies", ("scopes", None, TEAM)
+            yield "W804", problem, "split the policy into two", ("scopes", None, TEAM)
 
     def _find_granted_path(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
         """Return the shortest path on which the policy grants the verb, or None."""
@@ -325,7 +334,7 @@ class PolicyReview:
         return self._prover.is_empty(self._policy.scopes, *sets)
 
     def _create_finding(self, code: str, problem: str, fix: str, location: _Location) -> LintFinding:
-        """Return a finding about a rule, one of its patterns, or a key."""
+        """Return a finding about a rule, one of its patterns, or a key, with its line in the file."""
         kind, name, *rest = location
         named = f"{kind}[{name}]" if name else ".".join([kind, *rest])
         is_pattern = name is not None and kind != "quota" and bool(rest)
@@ -341,7 +350,7 @@ def _consult_or_skip(policy: Policy, check: CheckTable) -> Iterator[ConsultedRul
 
 
 def _format_value(value: object) -> str:
-    """Return a value as text; lists are sorted."""
+    """Return a value of a policy as text; a list is sorted."""
     return ", ".join(sorted(map(str, value))) if isinstance(value, tuple) else str(value)
 
 
@@ -359,17 +368,18 @@ def _format_value(value: object) -> str:
 #     W803  external facts are stored without review       W804  a run may read `user` and write `team`
 #     W805  gates are disabled                             W806  an escape does not end the run
 #
-# W3xx, E601 and W801, W804 are proved by automata; undecided cases are not reported.
+# The findings W3xx, E601, W801 and W804 are proved by automata; undecided cases are not reported.
 
 
 def lint_policy(name_or_path: str, *, policies_dir: Path | None = None) -> list[LintFinding]:
-    """Return all findings about a policy, errors first, then in the order of lines.
+    """Return all findings about a policy: errors first, then warnings and information, by line.
 
     Args:
-        name_or_path: as for `load_files`.
-        policies_dir: as for `load_files`. Locks next to the file are ignored: it is being edited.
+        name_or_path: name or path of the policy, as for `load_files`.
+        policies_dir: folder with more policies, as for `load_files`. Lock files next to the policy are
+            ignored, because the policy is being edited.
 
-    Cost: as `diff` for each deny pattern and allow rule; a policy like `strict` takes 0.3 s.
+    Cost: a search for each deny pattern and allow rule; a policy like `strict` takes 0.3 s.
     """
     try:
         member = read_family(name_or_path, policies_dir)
@@ -386,7 +396,7 @@ def lint_policy(name_or_path: str, *, policies_dir: Path | None = None) -> list[
 
 
 def _find_file_problems(name_or_path: str, policies_dir: Path | None) -> list[PolicyInvalid]:
-    """Return the problems of a file without its parents, if it can be read."""
+    """Return the problems of one file, without its parents; empty if the file cannot be read."""
     named = [folder / f"{name_or_path}.toml" for folder in (get_shipped_folder(), policies_dir) if folder]
     where = printable(name_or_path)
     with suppress(PolicyInvalid):

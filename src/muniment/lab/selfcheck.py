@@ -1,6 +1,6 @@
 """Check each guarantee of the kernel in a throwaway directory: `python -m muniment.lab.selfcheck`.
 
-For reviewers who want to see the guarantees on their machine after reading the code. It opens only a
+For reviewers who want to see the guarantees on their machine after reading the code. The program opens only a
 temporary directory, which it removes. Exit code 0: every check passed.
 """
 
@@ -37,26 +37,26 @@ RULES = Policy("selfcheck", SCOPES, LAYERS, (Quota("all", ("/**",)),))
 
 
 def build_path(rel: str) -> CanonicalPath:
-    """Return a path of the root."""
+    """Return the path of a file in the root `notes`."""
     return CanonicalPath(NOTES, RelPath(rel))
 
 
 def build_change(rel: str, after: bytes | None) -> FileChange:
-    """Return a change of a file of `FILES`."""
+    """Return a change that gives a file of the root `notes` the content `after`; None deletes the file."""
     before = FILES.get(f"notes/{rel}")
     return FileChange(build_path(rel), None if before is None else digest(before), after)
 
 
 @contextmanager
 def lock_root(base: Path) -> Iterator[LockedRoots]:
-    """Bind and lock the root; yield the locked roots."""
+    """Bind and lock the root `notes` in `base`, and yield the locked roots."""
     deadline = Deadline(time.monotonic() + 10)
     with bind(NOTES, base / "notes") as root, lock_roots([root], deadline) as locked_roots:
         yield locked_roots
 
 
 def write_changes(base: Path, *changes: FileChange, is_failing: bool = False) -> None:
-    """Judge changes and write them; optionally fail after the files are written."""
+    """Judge changes and write them. If `is_failing`, raise `OSError` after the files are written."""
     ports = Mock(
         **{
             "find_aliases.return_value": frozenset(),
@@ -84,7 +84,7 @@ def write_changes(base: Path, *changes: FileChange, is_failing: bool = False) ->
 
 
 def is_rejected(call: Callable[[], object]) -> bool:
-    """Return whether a call is rejected."""
+    """Return whether a call raises an error of Muniment, `TypeError`, `ValueError` or `OSError`."""
     try:
         call()
     except (MunimentError, TypeError, ValueError, OSError):
@@ -93,14 +93,14 @@ def is_rejected(call: Callable[[], object]) -> bool:
 
 
 def check_path_parsing(_: Path) -> bool:
-    """Check that text becomes a path of a declared scope or is rejected, and no other path can be created."""
+    """Check that only text that names a path in a declared scope becomes a path."""
     forged = ("../secret", "/etc", "a//b", "a\0")
     parsed = [is_rejected(partial(canonicalise, text, {NOTES})) for text in HOSTILE]
     return all(parsed) and all(is_rejected(partial(build_path, rel)) for rel in forged)
 
 
 def check_links_rejected(base: Path) -> bool:
-    """Check that no link, second name or special file is opened."""
+    """Check that symbolic links, hard links and special files are not opened."""
     notes, secret = base / "notes", base / "secret"
     (notes / "link.md").symlink_to(secret)
     (notes / "dir").symlink_to(base)
@@ -114,7 +114,7 @@ def check_links_rejected(base: Path) -> bool:
 
 
 def check_only_judged_written(base: Path) -> bool:
-    """Check that only judged changes and index files are written, and denied changes are rejected."""
+    """Check that only judged changes and index files are written, and that denied changes are rejected."""
     forged: tuple[Callable[[], object], ...] = (
         lambda: JudgedChanges(object(), ChangeSet(), {}),
         lambda: seal_index_files([IndexFile(build_path("a.md"), Precondition.ABSENT, b"forged")]),
@@ -132,7 +132,7 @@ def check_only_judged_written(base: Path) -> bool:
 
 
 def check_atomic_commit(base: Path) -> bool:
-    """Check that a failed commit changes nothing, and a finished commit is complete."""
+    """Check that a failed commit changes nothing, and that a finished commit is complete."""
     changes = build_change("a.md", b"changed"), build_change("d/b.md", b"new")
     is_unchanged = (
         is_rejected(partial(write_changes, base, *changes, is_failing=True)) and read_files(base) == FILES
@@ -142,7 +142,7 @@ def check_atomic_commit(base: Path) -> bool:
 
 
 def check_recovery_journal(base: Path) -> bool:
-    """Check that recovery restores only bytes in its journal, and only to paths that allow writes."""
+    """Check that recovery restores only bytes from its journal, and only to paths that allow writes."""
     forged_changes = [
         FileChange(build_path(rel), None, FILES[f"notes/{rel}"], b"forged") for rel in ("a.md", "kept/old.md")
     ]
@@ -155,7 +155,7 @@ def check_recovery_journal(base: Path) -> bool:
 
 
 def read_files(base: Path) -> Mapping[str, bytes]:
-    """Return the content of every file below a directory."""
+    """Return the content of every file under a directory, by its relative path."""
     return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
 
 
@@ -169,7 +169,7 @@ CHECKS = (
 
 
 def main() -> int:
-    """Run every check; return 0 if all passed."""
+    """Run every check; return 0 if all passed, otherwise 1."""
     failures = 0
     for check in CHECKS:
         with tempfile.TemporaryDirectory() as base:

@@ -1,12 +1,14 @@
-"""Memory for hosts that use the Agent Client Protocol and start this as their child process.
+"""Memory for hosts that use the Agent Client Protocol and start this program as their child process.
 
 A1 Tasks run one at a time, in the order of their requests, with the same code as in the daemon. They do not
-   use the daemon's lane: none of them outlives this process. The locks of the roots order them among other
-   tasks.
+   use the daemon's lane: none of them outlives this process. The locks of the roots put them in sequence with
+   tasks of other processes.
 A2 Every request gets one response, within `server.runner.BACKSTOP_SECONDS` of its arrival plus the moment
-   that a worker takes to end. A task that still waits by then never begins: its host no longer waits.
-A3 A host can cancel waiting and running tasks; a task that has committed by then has completed.
-A4 The only notification with an effect is a cancellation: the outcome of others could not be reported.
+   that a worker takes to end. A task that still waits when this time has passed never begins.
+A3 A host can cancel waiting and running tasks. A task that has committed before its cancellation has
+   completed.
+A4 The only notification with an effect is a cancellation: the outcome of other notifications could not be
+   reported.
 A5 At most `server.lane.MAX_PENDING` tasks are pending.
 
 The host has the trust of the owner: it runs as the same user and owns standard input and output.
@@ -46,17 +48,17 @@ from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 #
 # JSON-RPC 2.0, one JSON object per line: converts bytes to messages and responses to bytes, without I/O.
 #
-# - J1 A line has at most `MAX_LINE_BYTES`. The rest of a longer one is discarded; the next line is read as
+# - J1 A line has at most `MAX_LINE_BYTES`. The rest of a longer line is discarded; the next line is read as
 #   usual.
 # - J2 A message must be unambiguous for every JSON parser (`parse_json`), and not a batch.
-# - J3 A response is one line of ASCII, so that text in it cannot end it and start another one.
+# - J3 A response is one line of ASCII, so that text in it cannot end the line and start another one.
 #
 # Source: jsonrpc.org/specification; agentclientprotocol.com/protocol (transports, cancellation).
 
 MAX_LINE_BYTES: Final = MAX_BODY_BYTES
-"""Maximum bytes of a line: the same as of an HTTP body, a fact of 64 KiB with any escaping."""
+"""Maximum bytes of a line: the same as for an HTTP body, so that a fact of 64 KiB fits with any escaping."""
 
-_TOO_LONG: Final = f"The line has more than {MAX_LINE_BYTES} bytes."
+_TOO_LONG: Final = f"The line has more than {MAX_LINE_BYTES} bytes; send a shorter request."
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -74,7 +76,8 @@ class RpcMessage:
     """A message from the host.
 
     Attributes:
-        method: the method; None for a response, although no request was sent.
+        method: name of the method; None for a response, which the host should not send.
+        params: parameters of the method.
         id: id of a request; None for a notification.
     """
 
@@ -91,7 +94,7 @@ class LineSplitter:
         self._is_too_long = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Return the lines that `data` completes; None for a line that was too long (J1)."""
+        """Return the lines that `data` completes; None for each line longer than `MAX_LINE_BYTES`."""
         *ends, rest = data.split(b"\n")
         lines: list[bytes | None] = []
         for part in ends:
@@ -111,11 +114,11 @@ class LineSplitter:
 
 
 def read_message(line: bytes) -> RpcMessage | bytes:
-    """Return the message of a line or, if the line is invalid (J2), the error response."""
+    """Parse a line and return its message. If the line is not a valid message, return the error response."""
     try:
         found = parse_json(line, allow_byte_order_mark=False, repair=True)
     except NotJson:
-        return format_error(None, PARSE_ERROR, "invalid_json", "The line is not JSON, or is ambiguous JSON.")
+        return format_error(None, PARSE_ERROR, "invalid_json", "The line is not valid, unambiguous JSON.")
     if has_broken_id(found):
         return format_error(
             None, PARSE_ERROR, "invalid_json", "The `id` contains a lone surrogate; send valid Unicode."
@@ -137,26 +140,26 @@ def read_message(line: bytes) -> RpcMessage | bytes:
 
 
 def _format_invalid_request(text: str) -> bytes:
-    """Return the error response to an invalid request."""
+    """Return the error response to an invalid request; `text` explains the problem."""
     return format_error(None, INVALID_REQUEST, "invalid_request", text)
 
 
 def format_result(request_id: Id, result: Mapping[str, Any]) -> bytes:
-    """Return a response with a result."""
+    """Return the line of a response with a result."""
     return _format_line({"id": request_id, "result": result})
 
 
 def format_error(
     request_id: Id | None, number: int, code: str, text: str, fields: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return an error response.
+    """Return the line of an error response.
 
     Args:
-        request_id: None: the id of the request is unknown.
+        request_id: id of the request; None: unknown.
         number: error number of JSON-RPC.
         code: stable code, see `muniment.errors`.
         text: a fixed sentence.
-        fields: additional members of its data.
+        fields: additional members of the error's `data`.
     """
     data = {"errorKind": code, "code": code, **(fields or {})}
     return _format_line({"id": request_id, "error": {"code": number, "message": text, "data": data}})
@@ -178,10 +181,10 @@ METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
     f"{BASE}/forget": requests.parse_forget,
     f"{BASE}/dream": requests.parse_dream,
 }
-"""Extension methods that are tasks. A host may write `_` before the name of any extension method."""
+"""Extension methods that create tasks. A host may write `_` before the name of any extension method."""
 
 LOOKUP_END_SECONDS: Final = 1.0
-"""Seconds that a lookup has to end during shutdown; it takes a few milliseconds."""
+"""Seconds to wait for a running lookup during shutdown; a lookup takes a few milliseconds."""
 
 _Reason = Literal["asked", "backstop"]
 
@@ -191,9 +194,9 @@ class _Pending:
     """A request without a response yet.
 
     Attributes:
-        kind: kind of its task; None: a lookup, not a task.
-        deadline: deadline on the clock.
-        reason: why it was ended, if it was; the first reason counts.
+        kind: kind of the task of the request; None: the request is a lookup, not a task.
+        deadline: time on the clock of the session at which the request is ended.
+        reason: why the request was ended; None: it was not. The first reason counts.
     """
 
     kind: Kind | None
@@ -209,10 +212,10 @@ class _Pending:
 
 
 class _LookupThread:
-    """Runs lookups one after the other, on a thread that the process does not wait for when it ends.
+    """Runs lookups one after the other, on a daemon thread, which does not delay the end of the process.
 
-    A lookup may wait for a database that another process has locked. It can be cancelled at any time: then
-    its request is over, and its result is discarded.
+    A lookup may wait for a database that another process has locked. A lookup can be cancelled at any time:
+    then its request is over, and its result is discarded.
     """
 
     def __init__(self) -> None:
@@ -249,10 +252,10 @@ class HostSession:
 
     Args:
         workspace: the memory; the caller closes it.
-        work: runs tasks.
-        send: sends a response, one line; called by several threads.
+        run_task: runs a task.
+        send: sends a response, which is one line; several threads call this function.
         clock: returns seconds.
-        seconds: see A2.
+        seconds: seconds after its arrival at which a request without a response is ended.
     """
 
     def __init__(
@@ -274,13 +277,17 @@ class HostSession:
 
     @property
     def deadline(self) -> float:
-        """Return the time on the clock at which to call `expire`."""
+        """Return the time at which to call `expire`, in seconds of `clock`; infinite without requests."""
         with self._lock:
             waiting = [each.deadline for each in self._pending.values() if each.reason is None]
         return min(waiting, default=math.inf)
 
     def receive(self, line: bytes | None) -> None:
-        """Process a line of the host; None: a line that was too long."""
+        """Process a line from the host.
+
+        Args:
+            line: the line without its line end; None: a line longer than `MAX_LINE_BYTES`.
+        """
         if line is None:
             self._send(format_error(None, PARSE_ERROR, "body_too_large", _TOO_LONG))
         elif line.strip():
@@ -291,7 +298,7 @@ class HostSession:
                 self._handle_message(message)
 
     def expire(self) -> None:
-        """End all requests whose deadline has passed (A2)."""
+        """End all requests whose deadline has passed."""
         now = self._clock()
         self._interrupt("backstop", lambda _, pending: pending.deadline <= now)
 
@@ -332,10 +339,15 @@ class HostSession:
             self._send(format_error(request_id, METHOD_NOT_FOUND, "method_not_found", "Method not found."))
 
     def _begin(self, request_id: Id, kind: Kind | None, operation: Callable[[Cancel], TaskOutcome]) -> None:
-        """Run an operation for a request, after all earlier ones of its sort.
+        """Queue the operation of a request. Lookups and tasks have separate queues.
+
+        Args:
+            request_id: id of the request.
+            kind: kind of the task; None: the operation is a lookup.
+            operation: the operation to run.
 
         Raises:
-            HttpProblem: too many of its sort are pending (A5).
+            HttpProblem: `MAX_PENDING` lookups or tasks are already pending.
         """
         if request_id in self._pending:  # Only this thread adds to it.
             self._send(
@@ -402,12 +414,12 @@ class HostSession:
 
 
 def _is_same_id(one: Id, other: object) -> bool:
-    """Return whether two ids are equal; in JSON, unlike in Python, true is not 1."""
+    """Return whether two JSON ids are equal; `True` and 1 are equal in Python, but not in JSON."""
     return type(one) is type(other) and one == other
 
 
 def get_error_number(code: str) -> int:
-    """Return the JSON-RPC error number for a code of a task or request."""
+    """Return the JSON-RPC error number for the stable code of a task or request."""
     if code == "cancelled":
         return CANCELLED
     if code.startswith("invalid_"):
@@ -416,13 +428,13 @@ def get_error_number(code: str) -> int:
 
 
 def _format_failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
-    """Return the error response for a task or request that failed with `error`."""
+    """Return the line of the error response for a task or request that failed with `error`."""
     code = error["code"]
     return format_error(request_id, get_error_number(code), code, get_sentence(code), error)
 
 
 def _build_introduction() -> Mapping[str, Any]:
-    """Return the result of `initialize`, which offers only the extension methods, without sessions."""
+    """Return the result of `initialize`: it offers only the extension methods, no sessions."""
     methods = [*METHODS, AVAILABILITY]
     return {
         "protocolVersion": PROTOCOL_VERSION,

@@ -1,6 +1,6 @@
 """Request bodies and problems of the HTTP contract.
 
-Requests are closed: an unknown field is rejected, because a misspelt `dryRun` would delete entries.
+A request with an unknown field is rejected: if a misspelt `dryRun` were ignored, entries would be deleted.
 `muniment.types` defines the response bodies.
 """
 
@@ -34,10 +34,10 @@ MAX_BODY_BYTES: Final = 512 * 1024
 """Maximum bytes of a request body: a fact of 64 KiB, each byte written as `\\u00xx`, plus white space."""
 
 MAX_REF_CHARS: Final = 512
-"""Maximum characters of a source's reference: an address, or an id of another system."""
+"""Maximum characters of the reference to a source: an address, or an id of another system."""
 
 MAX_WAIT_SECONDS: Final = 60
-"""Maximum seconds that a request for a task may wait."""
+"""Maximum seconds that a client may wait in one request for the end of a task."""
 
 MAX_LISTED: Final = 1_000
 """Maximum entries in one page of a list."""
@@ -46,13 +46,13 @@ MAX_EXCLUDED: Final = 500
 """Maximum ids that one recall excludes: the entries injected in a long conversation."""
 
 MAX_EXPIRES_CHARS: Final = 32
-"""Maximum characters of an expiry date; more than a valid date has."""
+"""Maximum characters of an expiry date; a valid date is shorter."""
 
 MAX_DIGEST_CHARS: Final = 128
-"""Maximum characters of the digest of a dry run; more than a valid digest has."""
+"""Maximum characters of the digest of a dry run; a valid digest is shorter."""
 
 MAX_ID_CHARS: Final = 1_200
-"""Maximum characters of the id of an entry: its path, and 65 more."""
+"""Maximum characters of the id of an entry: its path and 65 more."""
 
 
 class _Request(BaseModel):
@@ -66,7 +66,7 @@ class _Request(BaseModel):
 
 
 class Source(_Request):
-    """The origin of a fact; its trust is limited to that of the token."""
+    """The origin of a fact. If `trust` is higher than that of the token, the trust of the token applies."""
 
     trust: Annotated[Trust, Field(strict=False)] = Trust.OWNER
     ref: Annotated[str, Field(max_length=MAX_REF_CHARS)] | None = None
@@ -148,26 +148,26 @@ class IndexBody(_Request):
 
 
 class PathQuery(_Request):
-    """Query parameters of a route about one path."""
+    """Query parameters of a route that concerns one entry."""
 
     path: str
 
 
 class HistoryQuery(_Request):
-    """Query parameters of a history."""
+    """Query parameters of the route that lists committed changes."""
 
     path: str | None = None
 
 
 class ExportQuery(_Request):
-    """Query parameters of an export."""
+    """Query parameters of the route that exports entries."""
 
     scope: str | None = None
     format: str = "tar"
 
 
 class ListQuery(_Request):
-    """Query parameters of a list of entries; all values arrive as text."""
+    """Query parameters of the route that lists entries; all values arrive as text."""
 
     model_config = ConfigDict(strict=False)
     scope: str | None = None
@@ -192,17 +192,17 @@ class EraseBody(_Request):
 
 
 class ApproveBody(_Request):
-    """The digest of the review as it was displayed."""
+    """The digest of the review as the user has seen it."""
 
     digest: str
 
 
 class RejectBody(_Request):
-    """An empty body; the path contains the id of the review."""
+    """An empty body; the path of the request contains the id of the review."""
 
 
 class UiBody(_Request):
-    """An empty body; the daemon serves one page."""
+    """An empty body; the daemon has only one page to open."""
 
 
 class Erasure(RootModel[answers.Erasure]):
@@ -216,16 +216,18 @@ class Erasure(RootModel[answers.Erasure]):
 _CONFLICT: Final = 409
 
 DATABASE_RETRY_SECONDS: Final = 5
-"""Seconds until a retry, if the database of a fleet does not respond."""
+"""Seconds after which a client may retry if the database of a fleet does not respond."""
 
 
 class HttpProblem(Exception):
     """An error response.
 
     Attributes:
-        code: a code that responses may have.
+        code: stable code of the error, see `muniment.errors`.
         headers: headers of the response.
-        fields: additional members of its body.
+        fields: additional members of the response body.
+        status: HTTP status of the response.
+        sentence: fixed sentence for the code.
     """
 
     def __init__(self, code: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> None:
@@ -234,7 +236,7 @@ class HttpProblem(Exception):
         super().__init__(code)
 
     def body(self) -> dict[str, Any]:
-        """Return the members of the response body."""
+        """Return the members of the error's response body."""
         return {
             "type": "about:blank",
             "title": self.sentence,
@@ -246,7 +248,10 @@ class HttpProblem(Exception):
 
 
 def convert_error(error: MunimentError) -> HttpProblem:
-    """Return the response for an error of the library, with the error's own code if users can fix it."""
+    """Return the response for an error of the library.
+
+    If users can fix the error, the response has the error's own code; otherwise a more general one.
+    """
     if isinstance(error, LedgerUnreachable):
         return HttpProblem(error.code, headers={"Retry-After": str(DATABASE_RETRY_SECONDS)})
     code_info = CODES[error.code]
@@ -259,7 +264,12 @@ def convert_error(error: MunimentError) -> HttpProblem:
 
 
 def build_task_error(error: MunimentError, kind: str) -> dict[str, Any]:
-    """Return the error of a task that failed with `error`, as clients see it and as the ledger stores it."""
+    """Return the error of a task that failed with `error`, as clients see it and as the ledger stores it.
+
+    Args:
+        error: the error that ended the task.
+        kind: kind of the task: `remember`, `forget` or `dream`.
+    """
     code = error.code
     if kind == "forget" and code == InvalidContent.code:
         code = "invalid_query"
@@ -269,7 +279,7 @@ def build_task_error(error: MunimentError, kind: str) -> dict[str, Any]:
 
 
 def choose_recall_code(error: MunimentError) -> str:
-    """Return the code that explains why a recall is empty."""
+    """Return the code that explains to a client why a recall is empty."""
     # A root was moved or is invalid, or the ledger is on another machine that does not respond.
     if isinstance(error, PathEscape | InvalidScope | LedgerUnreachable):
         return "managed_memory_unavailable"
@@ -278,7 +288,7 @@ def choose_recall_code(error: MunimentError) -> str:
 
 
 def get_sentence(code: str) -> str:
-    """Return the sentence of a code of a task or a response."""
+    """Return the sentence that explains the code of a task or a response."""
     return CODES[code].sentence
 
 

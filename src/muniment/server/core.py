@@ -1,11 +1,11 @@
-"""The daemon without HTTP: the state, the workspaces with their lanes, and the stream of events.
+"""The daemon without HTTP: its state, its workspaces with their lanes, and the stream of events.
 
-C1 An accepted task is durable before `submit` returns; tasks of an ended process are recovered before any
-   task begins.
+C1 An accepted task is durable before `submit` returns. Tasks that an ended process left unfinished are
+   recovered before any task begins.
 C2 While draining, the core accepts no task; queued tasks stay in the ledger for the next daemon.
 
-Opened and used on one event loop; jobs run in a separate thread for each lane. The only blocking calls on the
-loop read a few rows, over a connection that no writer blocks.
+The core is opened and used on one event loop; jobs run in a separate thread for each lane. The only blocking
+calls on the loop read a few rows, over a connection that no writer blocks.
 """
 
 from __future__ import annotations
@@ -67,12 +67,14 @@ if TYPE_CHECKING:
 #
 # Recalls: search the memory for entries that help with a message, in dedicated threads.
 #
-# R1 A response arrives within `SLOT_WAIT_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk
-# hangs. If a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at
-# once. One client's token gets at most half of them, and all clients together leave `RECALL_RESERVE` to the
-# owner. A recall waits `SLOT_WAIT_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are
-# returned only after the ledger has recorded that they are injected, or after that write has failed. R4 When
-# the daemon stops, every recall is cancelled, including later ones.
+# - R1 A response arrives within the sum of `SLOT_WAIT_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if
+#   a disk hangs. If a recall fails, the response is empty and contains the reason.
+# - R2 At most `MAX_RECALLS` recalls run at the same time. One client's token gets at most half of them, and
+#   all clients together leave `RECALL_RESERVE` to the owner. A recall waits `SLOT_WAIT_SECONDS` for a free
+#   slot, then it is rejected as busy.
+# - R3 Entries are returned only after the ledger has recorded that they are injected, or after that write has
+#   failed.
+# - R4 When the daemon stops, every recall is cancelled, including later ones.
 
 MAX_RECALLS: Final = 8
 """Maximum concurrent recalls; each takes a millisecond or two, unless a disk or a mount hangs."""
@@ -81,32 +83,33 @@ RECALL_RESERVE: Final = 2
 """Slots that all clients together leave to the owner."""
 
 SLOT_WAIT_SECONDS: Final = 1.0
-"""Seconds that a recall waits for a free slot; a busy client receives the same `Retry-After`."""
+"""Seconds that a recall waits for a free slot; if it gets none, its `Retry-After` has the same value."""
 
 RECALL_SECONDS: Final = 5.0
-"""Time limit of a recall in seconds. It takes more than milliseconds only to read changed files the first
-time.
+"""Time limit of a recall in seconds. Only a recall that must read changed files takes more than milliseconds.
 """
 
 INJECTION_SITE: Final = "daemon"
-"""The place of injection, as recorded in the ledger."""
+"""The component that injects entries, as the ledger records it."""
 
 _LATE_SECONDS: Final = 0.5
-"""Seconds that a recall has to notice its deadline; after that it counts as hanging."""
+"""Seconds after its deadline within which a recall must end; after that, the recall counts as hanging."""
 
 _RECALL_END_SECONDS: Final = 1.0
-"""Seconds that recalls have to end after cancellation, which takes them about 50 ms."""
+"""Seconds to wait for cancelled recalls to end; they normally need about 50 ms."""
 
 
 class SlotPool:
-    """Shares of slots, for each of which a caller waits `SLOT_WAIT_SECONDS`. Belongs to one event loop.
+    """A pool of slots that are shared between tokens. A caller waits at most `SLOT_WAIT_SECONDS` for a slot.
+
+    A pool belongs to one event loop.
 
     Attributes:
         waiting: number of callers that wait for a slot.
 
     Args:
-        cap: as in `SlotShares`.
-        reserve: as in `SlotShares`.
+        cap: number of slots, as in `SlotShares`.
+        reserve: number of slots that all clients together leave to the owner, as in `SlotShares`.
     """
 
     def __init__(self, cap: int, reserve: int) -> None:
@@ -118,7 +121,10 @@ class SlotPool:
         return len(self._shares)
 
     async def acquire(self, token: str) -> None:
-        """Acquire a slot.
+        """Acquire a slot; if all are in use, wait at most `SLOT_WAIT_SECONDS`.
+
+        Args:
+            token: share of the caller, see `Principal.share`.
 
         Raises:
             HttpProblem: no slot became free in time.
@@ -142,14 +148,21 @@ class SlotPool:
                 self.waiting -= 1
 
     def release(self, token: str) -> None:
-        """Release a slot."""
+        """Release a slot that was acquired with `token`."""
         self._shares.release(token)
         self._released.set()  # Wakes all current waiters,
         self._released.clear()  # but no later ones.
 
     @asynccontextmanager
     async def use_slot(self, token: str) -> AsyncIterator[None]:
-        """Acquire a slot for the duration of the block. Raises as `acquire`."""
+        """Acquire a slot for the duration of the block.
+
+        Args:
+            token: share of the caller, see `Principal.share`.
+
+        Raises:
+            HttpProblem: no slot became free in time.
+        """
         await self.acquire(token)
         try:
             yield
@@ -161,7 +174,10 @@ class RecallSource(Protocol):
     """A memory from which entries can be recalled."""
 
     def open_recaller(self, deadline: Deadline) -> AbstractContextManager[Recaller]:
-        """Provide a recaller for the current memory, until the block ends.
+        """Return a context manager that provides a recaller for the current memory.
+
+        Args:
+            deadline: time limit for opening the memory.
 
         Raises:
             MunimentError: the memory is not available.
@@ -169,7 +185,7 @@ class RecallSource(Protocol):
 
 
 class Recalls:
-    """The recalls of a daemon. Belongs to one event loop.
+    """Runs the recalls of a daemon in dedicated threads. Belongs to one event loop.
 
     Args:
         metrics: records each recall.
@@ -183,7 +199,9 @@ class Recalls:
         self._cancel = Cancel()
 
     async def recall(self, workspace: RecallSource, token: str, body: RecallBody) -> Recalled:
-        """Return the entries that help with a query (R1 to R4).
+        """Return the entries that help with a query (rules R1 to R4 above `MAX_RECALLS`).
+
+        If the recall fails, the result has no entries and contains the error.
 
         Args:
             workspace: the memory to search.
@@ -210,14 +228,14 @@ class Recalls:
         return recalled
 
     async def stop(self) -> bool:
-        """Cancel every recall (R4); return whether all have ended."""
+        """Cancel every recall, including later ones; return whether all recalls have ended."""
         self._cancel.set()
         if self._running:
             await asyncio.wait(self._running, timeout=_RECALL_END_SECONDS)
         return not self._running
 
     def close(self) -> None:
-        """Shut down the threads; call it after `stop`, in any thread."""
+        """Shut down the threads of the recalls. Call this after `stop`; any thread may call it."""
         self._threads.shutdown()
         self._cancel.close()
 
@@ -228,10 +246,11 @@ class Recalls:
 
 
 def _run_recall(workspace: RecallSource, body: RecallBody, deadline: Deadline) -> Recalled:
-    """Recall in a worker thread.
+    """Recall entries in a worker thread, and record them as injected.
 
     Raises:
-        MunimentError: as `Workspace.open_context`; `_convert_outcome` converts it for the caller.
+        MunimentError: the memory is not available or the recall failed. `_convert_outcome` converts the error
+            for the caller.
     """
     with workspace.open_recaller(deadline) as recaller:
         exclude = recaller.read_keys(body.exclude)
@@ -245,7 +264,7 @@ def _run_recall(workspace: RecallSource, body: RecallBody, deadline: Deadline) -
 
 
 def _convert_outcome(running: asyncio.Future[Recalled]) -> Recalled:
-    """Return the result of a recall; an empty one with the error if it hangs or raised (R1)."""
+    """Return the result of a recall. If the recall hangs or raised, return an empty result with the error."""
     from muniment.types import Recalled
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
@@ -263,19 +282,19 @@ def _convert_outcome(running: asyncio.Future[Recalled]) -> Recalled:
 # -- core --------------------------------------------------------------------------------------------
 
 IDLE_SECONDS: Final = 600.0
-"""Seconds without a task after which the zygote is ended, because it uses 30 MB."""
+"""Seconds without a task after which the zygote is stopped, because it uses 30 MB."""
 
 RETRY_SECONDS: Final = 5
-"""Seconds after which a client may retry if the queue was full."""
+"""Seconds after which a client may retry if its request was rejected because too many were pending."""
 
 _CANCEL_SECONDS: Final = 5.0
-"""Seconds that a cancellation waits for the running task to end; its worker is killed at once."""
+"""Seconds that a cancellation waits for the running task to end; the task's worker is killed immediately."""
 
 _OWNER_SECONDS: Final = 5.0
-"""Seconds that operations of the owner have to end after cancellation."""
+"""Seconds to wait for cancelled operations of the owner to end."""
 
 MAX_READS: Final = 4
-"""Maximum concurrent reads for clients (entries, MCP and tasks); further ones wait as recalls do."""
+"""Maximum concurrent reads for clients (entries, MCP and tasks); further reads wait for a slot."""
 
 _READ_RESERVE: Final = 1
 """Read slots that all clients together leave to the owner."""
@@ -284,18 +303,18 @@ MAX_OWNER_OPERATIONS: Final = 8
 """Maximum concurrent operations of the owner; each may wait a minute for the locks of its roots."""
 
 MAX_LONG_OPERATIONS: Final = 4
-"""Limit of running operations below which a long operation with a model may start, so that others find a
-slot.
+"""A long operation, which queries a model, may start only if fewer operations than this are running. The
+other slots stay free for short operations.
 """
 
 _THREAD_END_SECONDS: Final = 2.0
-"""Seconds that the threads have to end; they need longer only if a disk or a mount hangs."""
+"""Seconds to wait for the threads to end; they need longer only if a disk or a mount hangs."""
 
 FIND_SECONDS: Final = 1.0
-"""Seconds to look up a path from a client; it takes less than one millisecond."""
+"""Time limit in seconds for looking up a path from a client; it takes less than one millisecond."""
 
 _FINDERS: Final = 2
-"""Dedicated threads for these lookups: if a mount hangs, only these threads hang."""
+"""Threads that only look up the paths of clients: if a mount hangs, no other thread hangs."""
 
 _THREADS: Final = 8
 """Threads for operations that take milliseconds, unless a disk or a mount hangs."""
@@ -304,7 +323,10 @@ T = TypeVar("T")
 
 
 def _find_project_key(home: Path, unsafe_path: str, served_key: str = "") -> str:
-    """Return the key of a directory's project; empty if it is neither bound nor `served_key`."""
+    """Return the key of the project that contains a directory.
+
+    Returns an empty string if the project is neither bound nor has the key `served_key`.
+    """
     try:
         found = find_project(home, Path(unsafe_path))
     except ConfigInvalid:
@@ -313,31 +335,31 @@ def _find_project_key(home: Path, unsafe_path: str, served_key: str = "") -> str
 
 
 class ServedWorkspace(RecallSource, Protocol):
-    """The interface of a workspace that routes use."""
+    """The interface of a workspace for routes."""
 
     @property
     def key(self) -> str:
-        """Return the key that identifies it."""
+        """Return the key of the workspace."""
 
     @property
     def is_open(self) -> bool:
-        """Return whether its scopes are known."""
+        """Return whether the scopes of the workspace are known."""
 
     def scopes(self) -> Mapping[str, str]:
-        """Return the names of its scopes by the keys of their roots, if they are known."""
+        """Return the name of each scope by the key of its root; empty if the scopes are unknown."""
 
 
 class McpEndpoint(Protocol):
-    """The MCP sessions of a daemon, which `routes` imports by name."""
+    """The MCP sessions of a daemon. `routes` imports the implementation by name."""
 
     async def stop(self) -> None:
-        """End every session and stream."""
+        """End every MCP session and stream."""
 
 
 class ServedCore:
-    """The interface that routes use: of a daemon for its workspaces, and of a fleet node for one home.
+    """The interface for routes. A daemon implements it for its workspaces, a fleet node for each home.
 
-    This base class serves the operator of a node, who has no workspace there.
+    This base class serves the operator of a fleet node, who has no workspace on the node.
 
     Attributes:
         metrics: the counters.
@@ -345,7 +367,7 @@ class ServedCore:
         mcp: the MCP sessions; set after the first request for one.
         open_paths: paths that need no token.
         workspaces: the workspaces of this machine, by key.
-        read_slots: slots for reads of the memory for clients.
+        read_slots: slots for reads of the memory by clients.
     """
 
     recalls: Recalls
@@ -361,24 +383,24 @@ class ServedCore:
 
     @property
     def is_draining(self) -> bool:
-        """Return whether the core no longer accepts requests."""
+        """Return whether the core is draining: it stops, and accepts no more requests."""
         return self._is_draining
 
     def get_any_workspace(self) -> ServedWorkspace | None:
-        """Return one of its workspaces, which all have the same scopes."""
+        """Return one workspace of the core, or None. All workspaces of a core have the same scopes."""
         return next(iter(self.workspaces.values()), None)
 
     async def workspace(self, unsafe_name: str | None) -> ServedWorkspace:
-        """Return the workspace with this name; None selects the only one.
+        """Return the workspace with the name `unsafe_name`; None selects the only workspace.
 
         Raises:
-            HttpProblem: it does not exist, or there are several.
+            HttpProblem: the workspace does not exist, or the name is None and there are several workspaces.
         """
         del unsafe_name
         raise HttpProblem("untrusted_workspace")
 
     async def list_problems(self) -> dict[str, str | None]:
-        """Return for each workspace the code of the problem that prevents tasks, or None."""
+        """Return for each workspace, by key, the code of the problem that prevents tasks, or None."""
         return {}
 
     async def list_principals(self) -> tuple[Principal, ...]:
@@ -386,15 +408,21 @@ class ServedCore:
         return ()
 
     async def is_still_valid(self, principal: Principal) -> bool:
-        """Return whether a token is still valid: not revoked and not replaced."""
+        """Return whether the token of a principal is still valid: not revoked and not replaced."""
         return principal.is_owner
 
     async def create_proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Return a proof that a token is known, see `Tokens.create_proof`."""
+        """Return a proof that the core knows a token, see `Tokens.create_proof`.
+
+        Args:
+            unsafe_name: name of the token, as the client sent it.
+            nonce: random value from the client.
+            address: address that the client connected to.
+        """
         raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageAccess.create_code`.
+        """Return the URL of the web page and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
             HttpProblem: the page is not available.
@@ -402,14 +430,22 @@ class ServedCore:
         raise HttpProblem("not_found")
 
     async def open_stream(self) -> Stream:
-        """Return the stream of events."""
+        """Return the stream of events.
+
+        Raises:
+            HttpProblem: the core has no workspace, and therefore no events.
+        """
         raise HttpProblem("untrusted_workspace")
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
         """Check that a task could run now.
 
+        Args:
+            workspace: the workspace of the task.
+            kind: kind of the task, which selects the error code if the check itself fails.
+
         Raises:
-            HttpProblem: it could not, or the check itself failed.
+            HttpProblem: the task could not run, or the check itself failed.
         """
         raise NotImplementedError
 
@@ -421,16 +457,17 @@ class ServedCore:
         can_query_model: bool = False,
         can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task, with a workspace's `JobContext`; cancel it with its caller.
+        """Run an operation that is not a task; if its caller is cancelled, cancel the operation.
 
         Args:
-            workspace: the workspace.
-            operation: ends early if it is cancelled, which happens when the daemon stops.
-            can_query_model: whether it may query a model (`MAX_LONG_OPERATIONS`).
-            can_write: whether it may change the memory; ignored if no other machine can change it.
+            workspace: the workspace whose `JobContext` the operation receives.
+            operation: the operation; it must end early when its `Cancel` is set, for example if the daemon
+                stops.
+            can_query_model: whether the operation may query a model (see `MAX_LONG_OPERATIONS`).
+            can_write: whether the operation may change the memory; ignored if no other machine can change it.
 
         Raises:
-            HttpProblem: the daemon stops, or too many operations run at once.
+            HttpProblem: the daemon stops, or too many operations are running.
             MunimentError: raised by `operation`, or the memory is not available.
         """
         raise NotImplementedError
@@ -438,8 +475,13 @@ class ServedCore:
     async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recalled:
         """Return the entries of a memory that help with a query; see `Recalls.recall`.
 
+        Args:
+            workspace: the memory to search.
+            token: share of the caller, see `Principal.share`.
+            body: the request.
+
         Raises:
-            HttpProblem: the daemon stops, or too many recalls run at once.
+            HttpProblem: the daemon stops, or too many recalls are running.
         """
         self.require_open()
         return await self.recalls.recall(workspace, token, body)
@@ -447,15 +489,16 @@ class ServedCore:
     async def submit(
         self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str] = ()
     ) -> SubmitResult:
-        """Accept a task (C1, C2).
+        """Accept a task: store it durably, so that it will run.
 
         Args:
             workspace: the workspace.
             new_task: the task.
-            traceparent: the headers of that name.
+            traceparent: values of the request's `traceparent` headers.
 
         Raises:
-            HttpProblem: the task is not accepted.
+            HttpProblem: the task is not accepted, for example because the core is draining or its queue is
+                full.
         """
         self.require_open()
         try:
@@ -466,7 +509,12 @@ class ServedCore:
             raise convert_error(error) from None
 
     async def cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> QueuedTask:
-        """Cancel a task; return it once it is over, or as it is after a few seconds.
+        """Cancel a task. Return the task when it is finished, or in its current state after a few seconds.
+
+        Args:
+            workspace: the workspace of the task.
+            task_id: id of the task.
+            by: the originator of the cancellation.
 
         Raises:
             NotFound: the task does not exist.
@@ -481,7 +529,7 @@ class ServedCore:
         return await self.wait(workspace, task_id, _CANCEL_SECONDS)
 
     async def wait(self, workspace: ServedWorkspace, task_id: str, seconds: float) -> QueuedTask:
-        """Return a task once it is over, or as it is after `seconds`.
+        """Return a task when it is finished, or in its current state after `seconds`.
 
         Raises:
             NotFound: the task does not exist or was deleted.
@@ -504,13 +552,18 @@ class ServedCore:
         )
 
     async def tasks(self, workspace: ServedWorkspace, *, before: int | None) -> tuple[QueuedTask, ...]:
-        """Return the tasks of a workspace, newest first; see `server.lane_tasks.list_tasks`."""
+        """Return the tasks of a workspace, newest first.
+
+        Args:
+            workspace: the workspace.
+            before: return only tasks with a smaller `seq`; None: no limit.
+        """
         return await self._run_query(
             partial(lane_tasks.list_tasks, self._ledger_reader, workspace.key, before=before)
         )
 
     def require_open(self) -> None:
-        """Reject requests while draining.
+        """Raise an error if the core is draining.
 
         Raises:
             HttpProblem: the core is draining.
@@ -527,17 +580,17 @@ class ServedCore:
         raise NotImplementedError
 
     async def _run_query(self, query: Callable[[], T]) -> T:
-        """Run `query`, which reads the ledger, and return its result; here on the event loop."""
+        """Run `query`, which reads the ledger, on the event loop, and return its result."""
         return query()
 
 
 class ServingCore(ServedCore, ABC):
-    """The part of a `Daemon` that it opens and closes: the core of one machine, or a node of a fleet.
+    """A core that a `Daemon` opens and closes: the core of one machine, or a node of a fleet.
 
     Attributes:
         model: the model that files the facts.
         page_access: access to the page.
-        epoch: id of the series of events, see `Stream`; set once it is open.
+        epoch: id of the series of events, see `Stream`; set once the core is open.
     """
 
     epoch: str
@@ -552,7 +605,7 @@ class ServingCore(ServedCore, ABC):
 
     @abstractmethod
     def get_core(self, principal: Principal) -> ServedCore:
-        """Return the core that serves this principal."""
+        """Return the core that serves `principal`."""
 
     @abstractmethod
     async def find_principal(self, unsafe_token: str) -> Principal | None:
@@ -560,11 +613,15 @@ class ServingCore(ServedCore, ABC):
 
     @abstractmethod
     async def open(self, directories: tuple[Path, ...]) -> None:
-        """Start serving."""
+        """Start serving the workspaces that contain these directories."""
 
     @abstractmethod
     async def stop(self, grace: float) -> bool:
-        """Stop accepting requests and give running ones `grace` seconds; return whether all have ended."""
+        """Stop accepting requests, and give running tasks `grace` seconds to end.
+
+        Returns:
+            Whether all tasks and operations have ended.
+        """
 
     @abstractmethod
     def disconnect_followers(self) -> None:
@@ -577,7 +634,12 @@ class ServingCore(ServedCore, ABC):
     async def _run_operation(
         self, operation: Callable[[Cancel], T], on_end: Callable[[], None] = lambda: None
     ) -> T:
-        """Run an operation that is not a task in a thread; cancel it if its caller is cancelled."""
+        """Run an operation that is not a task in a thread; if its caller is cancelled, cancel the operation.
+
+        Args:
+            operation: the operation; it should end early when its `Cancel` is set.
+            on_end: called on the event loop when the operation has ended.
+        """
         cancel = Cancel()
 
         def done(future: asyncio.Future[T]) -> None:
@@ -590,7 +652,7 @@ class ServingCore(ServedCore, ABC):
         return await await_completion(future, cancel)
 
     async def _end_idle_zygote(self) -> None:
-        """End the zygote after each idle period, until cancelled."""
+        """Stop the zygote after each `IDLE_SECONDS` without a task. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 10)
             if time.monotonic() - self._last_task >= IDLE_SECONDS:
@@ -601,7 +663,7 @@ class DaemonCore(ServingCore):
     """The core of one machine. Open it with `open`, close it with `close`.
 
     Attributes:
-        workspaces: its workspaces by key.
+        workspaces: the workspaces of this machine, by key.
     """
 
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
@@ -614,10 +676,10 @@ class DaemonCore(ServingCore):
         self.workspaces: dict[str, Workspace] = {}
 
     async def open(self, directories: tuple[Path, ...]) -> None:
-        """Open the state and the workspaces, and start the pending tasks.
+        """Open the state and the workspaces of `directories`, and start the pending tasks.
 
         Raises:
-            ConfigInvalid: a workspace does not exist.
+            ConfigInvalid: a workspace does not exist, or is listed twice.
             ManagedMemoryUnavailable, StateTooNew: the state is not available.
         """
         async with AsyncExitStack() as opened:
@@ -644,10 +706,13 @@ class DaemonCore(ServingCore):
             self._opened = opened.pop_all()
 
     async def stop(self, grace: float) -> bool:
-        """Stop accepting requests and give running ones `grace` seconds; return whether all have ended.
+        """Stop accepting requests, and give running tasks `grace` seconds to end.
 
-        Operations of the owner that still wait are cancelled; those that have begun to write finish. Recalls
-        are cancelled.
+        Cancels recalls, and operations of the owner that still wait. Operations that have begun to write
+        finish.
+
+        Returns:
+            Whether all tasks, recalls and operations have ended.
         """
         self._is_draining = True
         runners = self._runners.values()
@@ -671,24 +736,24 @@ class DaemonCore(ServingCore):
         return self.tokens.find_principal(unsafe_token, self._owner_token)
 
     async def is_still_valid(self, principal: Principal) -> bool:
-        """Return whether a token is still valid: not revoked and not replaced."""
+        """Return whether the token of a principal is still valid: not revoked and not replaced."""
         return principal.is_owner or principal in self.tokens.list_principals()
 
     def get_core(self, principal: Principal) -> DaemonCore:
-        """Return the core that serves this principal."""
+        """Return this core, which serves every principal."""
         del principal
         return self
 
     async def list_problems(self) -> dict[str, str | None]:
-        """Return for each workspace the code of the problem that prevents tasks, or None."""
+        """Return for each workspace, by key, the code of the problem that prevents tasks, or None."""
         found = await asyncio.gather(*(self.find_problem_code(each) for each in self.workspaces.values()))
         return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
-        """Return the page's URL and a sign-in code, see `PageAccess.create_code`.
+        """Return the URL of the web page and a sign-in code, see `PageAccess.create_code`.
 
         Raises:
-            HttpProblem: the packages of the page are not installed; also as `PageAccess.create_code`.
+            HttpProblem: the packages of the page are not installed, or `PageAccess.create_code` failed.
         """
         if None in map(importlib.util.find_spec, PAGE_PACKAGES):
             raise HttpProblem("ui_not_installed")
@@ -699,14 +764,18 @@ class DaemonCore(ServingCore):
         return self.tokens.list_principals()
 
     async def create_proof(self, unsafe_name: str, nonce: str, address: str) -> str:
-        """Return a proof that a token is known, see `Tokens.create_proof`."""
+        """Return a proof that the daemon knows a token, see `Tokens.create_proof`."""
         return self.tokens.create_proof(unsafe_name, nonce, address, self._owner_token)
 
     async def workspace(self, unsafe_name: str | None) -> Workspace:
-        """Return the workspace with a key, or of a path in any checkout of its project; None: the only one.
+        """Return the served workspace that `unsafe_name` identifies.
+
+        Args:
+            unsafe_name: key of the workspace, or an absolute path in any checkout of its project; None: the
+                only workspace.
 
         Raises:
-            HttpProblem: the daemon does not serve it, or there are several.
+            HttpProblem: the daemon does not serve the workspace, or the name is None and there are several.
         """
         if unsafe_name is None and len(self.workspaces) > 1:
             raise HttpProblem("workspace_required")
@@ -720,10 +789,15 @@ class DaemonCore(ServingCore):
         return found
 
     async def _find_key(self, unsafe_path: str, served_key: str) -> str:
-        """Return the key of the project around a directory; empty without one, or if the lookup timed out.
+        """Return the key of the project that contains a directory.
 
-        The directory of a served workspace may contain a different repository by now. For such a path a
-        separate thread does the lookup, which the paths of other clients cannot block.
+        Returns an empty string if no known project contains it, or if the lookup timed out.
+
+        Args:
+            unsafe_path: the directory, as a client sent it.
+            served_key: key of the served workspace at this path, or an empty string. Its directory may
+                contain a different repository by now. A separate thread looks it up, which the paths of other
+                clients cannot block.
         """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""
@@ -735,7 +809,7 @@ class DaemonCore(ServingCore):
             return ""
 
     async def check(self, workspace: ServedWorkspace, kind: str) -> None:
-        """Check that a task could run now; see `ServedCore`."""
+        """Check that a task could run now; see `ServedCore.check`."""
         try:
             reason = await self.find_problem_code(workspace)
         except Exception as defect:
@@ -744,7 +818,7 @@ class DaemonCore(ServingCore):
             raise HttpProblem("managed_memory_unavailable", reason=reason)
 
     async def find_problem_code(self, workspace: ServedWorkspace) -> str | None:
-        """Return the code of the problem that prevents tasks of a workspace, or None if it accepts tasks."""
+        """Return the code of the problem that prevents tasks of a workspace, or None if tasks can run."""
         if self.stream.is_lost:
             return "ledger_gone"
         if not self._runners[workspace.key].is_alive:
@@ -760,7 +834,7 @@ class DaemonCore(ServingCore):
         can_query_model: bool = False,
         can_write: bool = True,
     ) -> T:
-        """Run an operation that is not a task; see `ServedCore`."""
+        """Run an operation that is not a task; see `ServedCore.run_in_context`."""
         del can_write
         self.require_open()
         if len(self._operations) >= (MAX_LONG_OPERATIONS if can_query_model else MAX_OWNER_OPERATIONS):
@@ -787,7 +861,7 @@ class DaemonCore(ServingCore):
         await self._run_in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
 
     async def open_stream(self) -> Stream:
-        """Return the stream of events; see `ServedCore`."""
+        """Return the stream of events."""
         return self.stream
 
     async def _add_workspace(self, directory: Path, opened: AsyncExitStack) -> None:
@@ -827,5 +901,5 @@ class DaemonCore(ServingCore):
             ending.join()
 
     def _wake_stream(self) -> None:
-        """Wake the stream to read new events; called by the writer's thread."""
+        """Wake the stream, so that it reads new events. The thread of the writer calls this."""
         self._loop.call_soon_threadsafe(self.stream.wake)

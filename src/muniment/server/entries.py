@@ -1,11 +1,11 @@
-"""The routes of entries: list, show and export for every token, the others for the owner.
+"""The routes of entries. Every token may list, show and export; the other routes are for the owner.
 
 E1 A token with less than the owner's trust sees only entries that a recall may inject; other paths are not
-found.
-E2 A query accepts the parameters of its route, each once; unknown ones are rejected, as in a body.
-E3 A read needs a slot; one token gets at most half of them. A read ends when its client disconnects.
+   found.
+E2 A query accepts the parameters of its route, each once; as in a body, unknown ones are rejected.
+E3 A read needs a slot; one token gets at most half of the slots. A read ends when its client disconnects.
 
-Separate from `routes`, which lists the operations of all topics.
+This module is separate from `routes`, which lists the operations of all topics.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ MAX_EXPORT_BYTES: Final = 12 * 1024 * 1024
 """Maximum bytes of one export as sent; a client accepts a response of 16 MiB."""
 
 MAX_NOTES: Final = 50
-"""Maximum notes of an export in its header."""
+"""Maximum notes in the `X-Muniment-Export` header of an export."""
 
 MAX_NOTE_BYTES: Final = 12 * 1024
-"""Maximum bytes of the header with the notes; clients accept about 64 KiB of headers."""
+"""Maximum bytes of the `X-Muniment-Export` header; clients accept about 64 KiB of headers."""
 
 EXPORT_HEADER: Final = "X-Muniment-Export"
-"""Header of an export that contains its result, as JSON in ASCII."""
+"""Header of an export that contains the number of entries and the notes, as JSON in ASCII."""
 
 TAR: Final = "application/x-tar"
 LINES: Final = "application/jsonl"
@@ -66,11 +66,15 @@ _PATH: Final = Parameter(
 
 
 async def _read_memory(call: Call, operation: Callable[[JobContext, Reader, Cancel], T]) -> T:
-    """Read the memory for the caller (E1).
+    """Run an operation that reads the memory, with the caller's permissions, and return its result.
+
+    Args:
+        call: the request.
+        operation: receives the context, the reader with the caller's trust, and the cancellation.
 
     Raises:
-        MunimentError: raised by `operation`.
-        HttpProblem: as `run_in_context`, or the token was revoked in the meantime.
+        MunimentError: raised by `operation`, or the memory is not available.
+        HttpProblem: no slot is free, the client disconnected, or the token was revoked in the meantime.
     """
     reader = Reader(call.principal.trust)
 
@@ -87,10 +91,10 @@ async def _read_memory(call: Call, operation: Callable[[JobContext, Reader, Canc
 
 
 async def _run_while_connected(call: Call, work: Coroutine[None, None, T]) -> T:
-    """Return the result of `work`; cancel it if the client disconnects (E3).
+    """Return the result of `work`; if the client disconnects, cancel `work`.
 
     Raises:
-        HttpProblem: the client disconnected, so that the response reaches no one.
+        HttpProblem: the client disconnected, so the response reaches no one.
     """
 
     async def wait_for_disconnect() -> None:
@@ -182,13 +186,13 @@ async def export(call: Call) -> Response:
     except ConfigInvalid as error:
         raise HttpProblem("invalid_request", field="format", detail=str(error)) from None
     except TooLarge as error:
-        raise HttpProblem("body_too_large", detail=f"{error}; export scopes, or use the command") from None
+        raise HttpProblem("body_too_large", detail=f"{error}; export one scope, or use the command") from None
     media_type = TAR if query.format == "tar" else LINES
     return Response(data, headers={EXPORT_HEADER: _format_header(result)}, media_type=media_type)
 
 
 def _format_header(result: ExportResult) -> str:
-    """Return the result of an export as a header value, with as many notes as fit."""
+    """Return the value of `EXPORT_HEADER`: the result of an export, with as many notes as fit."""
     notes = list(result.notes[:MAX_NOTES])
     while True:
         omitted_count = len(result.notes) - len(notes)

@@ -1,24 +1,26 @@
 """The checks that every request passes before it reaches a route.
 
-G1 Exactly one Host header, and it must be a name of the daemon: a page whose name was rebound to this address
-   sends another one (421). On the Unix socket, which pages cannot reach, any single name is accepted.
-G2 The Origin must be the daemon's own or one that its operator allowed, compared exactly; `null` is foreign,
-   and so is a request that the browser marks as cross-site (403). A page of an allowed origin may read the
-   responses. Its preflight is granted without a token; the call needs one, and cookies do not authenticate.
+G1 Exactly one Host header, and it must be a name of the daemon, otherwise 421. A web page whose name was
+   rebound to this address sends another name. On the Unix socket, which web pages cannot reach, any single
+   name is accepted.
+G2 The Origin must be the daemon's own or one that its operator allowed, compared exactly, otherwise 403.
+   `null` is foreign, and so is a request that the browser marks as cross-site. A page of an allowed origin
+   may read the responses. Its preflight is granted without a token; the call needs a token, and cookies do
+   not authenticate.
 G3 A path is used as it was sent: empty, dotted or encoded segments are not found (404). The long forms
    `/workspaces/{workspace}/…` (also `…/mcp`) and `/session/{id}/events` are converted to the short forms only
    here.
-G4 Exactly one bearer token. On the Unix socket the token may be missing: then the peer must be the user of
-   this process. It must never be the overflow user, which the kernel reports for an unknown user (401). A
-   page that a proxy forwards to the socket is not authenticated. Only `HELLO` needs no token: with it the
-   daemon proves its identity to a client before the client sends its token (ADR 0026).
-G5 At most `MAX_REQUESTS` at once, in addition to `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow
-   events (503); of each, one client's token gets at most half, and all clients together leave some to the
-   owner.
-G6 Every response has the headers of `HEADERS`; each error in a route becomes a problem, without details of
+G4 Exactly one bearer token, otherwise 401. On the Unix socket the token may be missing: then the peer must be
+   the user of this process. This user must not be the overflow user, which the Linux kernel reports for an
+   unknown user. A page that a proxy forwards to the socket is not authenticated. Only `HELLO` needs no token:
+   with it the daemon proves its identity to a client before the client sends its token (ADR 0026).
+G5 At most `MAX_REQUESTS` requests are in progress, `MAX_WAITING` wait, and `MAX_FOLLOWERS` follow events,
+   otherwise 503. Of each of these limits, one client's token gets at most half, and all clients together
+   leave some to the owner.
+G6 Every response has the headers of `HEADERS`. Each error in a route becomes a problem, without details of
    the exception.
-G7 At the host name of the page, once the page was requested, its sign-in replaces G1, G2 and G4, and the page
-   replaces the routes (`page/access.py`). Not on the Unix socket.
+G7 At the host name of the page, once the page was requested, the sign-in of the page replaces G1, G2 and G4,
+   and the page replaces the routes (`page/access.py`). Not on the Unix socket.
 
 If a response is sent before the whole body was read, the connection is closed.
 """
@@ -67,17 +69,18 @@ HEADER_SECONDS: Final = 10.0
 """Seconds within which the header of a request must arrive."""
 
 UNREAD_SECONDS: Final = 60.0
-"""Seconds for a client to read about 48 KiB of its response; a disconnected follower resumes at its cursor.
+"""Seconds for a client to read about 48 KiB of its response. A follower that is disconnected resumes at its
+cursor.
 """
 
 MAX_HEADER_BYTES: Final = 32 * 1024
-"""Maximum bytes of a header; browsers send about 2 KiB."""
+"""Maximum bytes of a request header; browsers send about 2 KiB."""
 
 MAX_CONNECTIONS: Final = 512
-"""Maximum connections: 200 that follow events and as many other requests; see `compute_max_connections`."""
+"""Maximum connections, if the process has enough descriptors; see `compute_max_connections`."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""Names that are always accepted in a Host header; a page that rebinds a name sends another one."""
+"""Names that are always accepted in a Host header. A web page that rebinds a name sends another name."""
 
 PEER: Final = "peer"
 """Key in a request's state for the user id of the peer of a Unix socket; None for TCP."""
@@ -88,7 +91,7 @@ HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 )
-"""Headers of every response."""
+"""Headers of every response, except those of the page."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -99,10 +102,10 @@ def compute_max_connections() -> int:
 
 
 class Protocol(H11Protocol):
-    """One connection."""
+    """One connection from a client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection, unless there are too many."""
+        """Accept a connection. If there are too many, close the one that has been idle for longest."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, PEER: _read_peer(transport.get_extra_info("socket"))}
         self._header_timer: asyncio.TimerHandle | None = None
@@ -117,7 +120,7 @@ class Protocol(H11Protocol):
         self._expect_header()
 
     def get_idle_since(self) -> float | None:
-        """Return since when the connection has waited for a request, by the loop's clock, or None."""
+        """Return the time, by the loop's clock, since when the connection is idle; None if it is in use."""
         if self._header_timer is not None:
             return self._header_timer.when() - HEADER_SECONDS
         if self.timeout_keep_alive_task is not None:
@@ -125,7 +128,7 @@ class Protocol(H11Protocol):
         return None
 
     def drop(self) -> None:
-        """Close the connection immediately, discarding unsent data."""
+        """Close the connection immediately, and discard unsent data."""
         self.connections.discard(self)
         self.transport.abort()
 
@@ -144,12 +147,12 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Stop sending until the client has read some of the pending data."""
+        """Stop sending until the client has read pending data. If it reads too slowly, disconnect it."""
         super().pause_writing()
         self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Resume sending."""
+        """Resume sending, because the client has read pending data."""
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
@@ -184,7 +187,7 @@ class Protocol(H11Protocol):
 
 
 def _read_peer(connection: Any) -> int | None:
-    """Return the user id of the peer of a Unix socket, as of the time it connected."""
+    """Return the user id that the peer of a Unix socket had when it connected; None for other sockets."""
     if connection.family != socket.AF_UNIX:
         return None
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -195,13 +198,13 @@ def _read_peer(connection: Any) -> int | None:
 # -- guard -------------------------------------------------------------------------------------------
 
 MAX_REQUESTS: Final = 128
-"""Maximum requests in progress. Each takes a few milliseconds; requests that wait are not counted."""
+"""Maximum requests in progress, which take a few milliseconds each. Waiting requests are not counted."""
 
 MAX_WAITING: Final = 128
-"""Maximum waiting requests. Together with the other limits, clients get fewer slots than connections."""
+"""Maximum waiting requests, which are not counted as in progress."""
 
 MAX_FOLLOWERS: Final = 256
-"""Maximum followers of events."""
+"""Maximum requests that follow events."""
 
 ALLOWED_METHODS: Final = "GET, POST, DELETE"
 ALLOWED_HEADERS: Final = (
@@ -232,20 +235,22 @@ PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
 SESSION: Final = "session"
-"""Keys of a request's state: its principal, its workspace (None: the only one), its slot, and for requests to
-the page its session (None: not signed in).
+"""Keys of a request's state: its principal, its workspace (None: the only workspace), its slot, and for
+requests to the page its session (None: not signed in).
 """
 
 _HEADERS: Final = "headers"
 _CORS_HEADERS: Final = "granted"
-"""Keys of a request's state: the response headers, and those that let a page of an allowed origin read the
-response.
+"""Keys of a request's state: the headers of its response, and the headers that let a page of an allowed
+origin read the response.
 """
 
 HELLO: Final = "/hello"
 
 MAX_HELLOS: Final = 256
-"""Maximum proofs per second; a client needs one for each connection. A rejected client retries."""
+"""Maximum proofs of identity (`/hello`) per second; a client needs one for each connection. A rejected client
+retries.
+"""
 
 _ANONYMOUS: Final = Principal("", Trust.EXTERNAL, frozenset())
 
@@ -259,7 +264,7 @@ FindPrincipal = Callable[[str], Awaitable[Principal | None]]
 
 @dataclass(slots=True)
 class Slot:
-    """The slot of a request, among those in progress, those that wait, or those that follow."""
+    """The slot of a request: in progress, waiting or following events. A request has at most one slot."""
 
     guard: Guard
     token: str
@@ -269,20 +274,28 @@ class Slot:
         """Count the request among those in progress.
 
         Raises:
-            HttpProblem: there are too many; the other methods raise it too.
+            HttpProblem: too many requests are in progress.
         """
         self._move_to(self.guard.in_progress)
 
     def wait(self) -> None:
-        """Count the request among those that wait."""
+        """Count the request among those that wait, and no longer among those in progress.
+
+        Raises:
+            HttpProblem: too many requests wait.
+        """
         self._move_to(self.guard.waiting)
 
     def follow(self) -> None:
-        """Count the request among those that follow events."""
+        """Count the request among those that follow events, and no longer among those in progress.
+
+        Raises:
+            HttpProblem: too many requests follow events.
+        """
         self._move_to(self.guard.following)
 
     def release(self) -> None:
-        """Release the slot, because the request is over."""
+        """Release the slot. Call this when the request is over."""
         if self._shares is not None:
             self._shares.release(self.token)
             self._shares = None
@@ -294,18 +307,19 @@ class Slot:
 
 
 class Guard:
-    """The outermost part of the application.
+    """The outermost part of the application: checks every request before it reaches a route.
 
     Args:
-        app: the application that it guards.
-        whose: returns the principal of a token.
+        app: the application that receives the accepted requests.
+        find_principal: returns the principal of a token.
         hosts: allowed values of the Host header, in lower case.
-        origins: origins of other pages that may call, in the form of `normalize_origin`.
-        door: access to the daemon's page (G7).
+        origins: origins of other web pages that may call the daemon, in the form of `normalize_origin`.
+        page_access: access to the daemon's page (rule G7 in the module docstring).
         open_paths: paths in addition to `HELLO` that need no token for GET.
 
     Attributes:
-        in_progress, waiting, following: the requests in progress, those that wait, those that follow events.
+        in_progress, waiting, following: slots of the requests in progress, of those that wait, and of those
+            that follow events.
     """
 
     def __init__(
@@ -325,7 +339,7 @@ class Guard:
         self._second, self._hellos = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
+        """Check a request, and let the application respond to it."""
         started, is_read = False, not _has_body(scope)
         slot: Slot | None = None
 
@@ -369,9 +383,13 @@ class Guard:
                 slot.release()
 
     async def _admit(self, scope: Scope) -> dict[str, Any] | None:
-        """Apply G1 to G4 and G7; return the entries for the request's state, and set its path.
+        """Check a request (rules G1 to G4 and G7 in the module docstring), and set its path.
 
-        Returns None for the preflight of a page that may call.
+        Returns:
+            The entries to add to the request's state; None for a preflight request of an allowed origin.
+
+        Raises:
+            HttpProblem: a check failed.
         """
         is_local = scope["state"][PEER] is not None
         try:
@@ -401,7 +419,14 @@ class Guard:
         return {PRINCIPAL: principal, WORKSPACE: workspace}
 
     def _admit_to_page(self, scope: Scope) -> dict[str, Any]:
-        """Apply G7."""
+        """Check a request to the page (rule G7 in the module docstring), and set its path.
+
+        Returns:
+            The entries to add to the request's state.
+
+        Raises:
+            HttpProblem: the request comes from another site, or has an invalid path or body.
+        """
         scope["state"][_HEADERS] = PAGE_HEADERS
         workspace, scope["path"] = _split_page_path(scope["raw_path"])
         _check_body(scope)
@@ -417,7 +442,13 @@ class Guard:
             raise HttpProblem("misdirected_request")
 
     def _check_origin(self, scope: Scope) -> str | None:
-        """Return the allowed origin of a request; None for the daemon's own origin, or if no page sent it."""
+        """Return the origin of a request if it is one of the allowed other origins.
+
+        Returns None if the origin is the daemon's own, or if no web page sent the request.
+
+        Raises:
+            HttpProblem: the origin is foreign.
+        """
         origins = _list_values(scope, b"origin")
         if len(origins) == 1 and origins[0] in self._origins:
             return origins[0]
@@ -460,7 +491,7 @@ def normalize_origin(text: str) -> str:
         text: `scheme://host` or `scheme://host:port`.
 
     Raises:
-        ConfigInvalid: invalid origin. `*` and `null` are rejected, since they would allow every page.
+        ConfigInvalid: invalid origin. `*` and `null` are rejected, because they would allow every web page.
 
     Source: RFC 6454, 6.2.
     """
@@ -474,7 +505,7 @@ def normalize_origin(text: str) -> str:
 
 
 def _build_cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that let a page of this origin read a response; cookies are not used."""
+    """Return the headers that let a web page of this origin read a response. They do not allow cookies."""
     return (
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", EXPOSED_HEADERS.encode()),
@@ -483,7 +514,7 @@ def _build_cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _convert_error(error: BaseException, method: str) -> HttpProblem:
-    """Return the response for an exception; log it if it is a defect."""
+    """Return the response for an exception; if the exception is a defect, log it."""
     match error:
         case HttpProblem():
             return error
@@ -503,7 +534,7 @@ async def _send_problem(problem: HttpProblem, send: Callable[[Message], Awaitabl
 
 
 def _render_problem(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the headers and the body of a problem."""
+    """Return the headers and the body of the response for a problem."""
     body = json.dumps(problem.body()).encode()
     about = {"content-type": "application/problem+json", "content-length": str(len(body))}
     headers = {**problem.headers, **about}
@@ -515,7 +546,10 @@ def _list_values(scope: Scope, name: bytes) -> list[str]:
 
 
 def _check_header(scope: Scope) -> None:
-    """Reject other versions of HTTP and headers that are too large, which uvicorn does not always limit."""
+    """Raise `HttpProblem` if the HTTP version is not 1.0 or 1.1, or the header is too large.
+
+    uvicorn does not limit the size of a header in all cases.
+    """
     size = len(scope["raw_path"]) + len(scope["query_string"])
     size += sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
     if size > MAX_HEADER_BYTES or scope["http_version"] not in {"1.0", "1.1"}:
@@ -528,7 +562,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _check_body(scope: Scope) -> None:
-    """Reject a body that no route would read, and one whose length other parsers could read differently."""
+    """Raise `HttpProblem` for a body that no route reads, or whose length is ambiguous."""
     is_chunked = bool(_list_values(scope, b"transfer-encoding"))
     is_doubtful = _list_values(scope, b"content-length") or scope["http_version"] != "1.1"
     if (scope["method"] != "POST" and _has_body(scope)) or (is_chunked and is_doubtful):
@@ -536,7 +570,11 @@ def _check_body(scope: Scope) -> None:
 
 
 def _split_path(raw: bytes) -> tuple[str | None, str]:
-    """Return the workspace in a path, and the path without it (G3)."""
+    """Return the workspace that a path names (None: it names none), and the path in its short form.
+
+    Raises:
+        HttpProblem: the path has an empty, dotted or encoded segment.
+    """
     before, *segments = raw.decode("ascii").split("/")
     workspace: str | None = None
     if len(segments) > 2 and segments[0] == "workspaces" and segments[2] == "memory":  # noqa: PLR2004
@@ -557,7 +595,10 @@ def _split_path(raw: bytes) -> tuple[str | None, str]:
 
 
 def _split_page_path(raw: bytes) -> tuple[str | None, str]:
-    """Return the workspace in a path of the page (`/w/{workspace}/…` or `/`), and the path without it."""
+    """Return the workspace that a path of the page names, and the rest of the path.
+
+    The path is `/w/{workspace}/…`; for other paths, the workspace is None.
+    """
     if raw == b"/":
         return None, "/"
     _, path = _split_path(raw)
@@ -575,7 +616,7 @@ def _decode_segment(segment: str) -> str:
 
 
 def _read_user_id() -> int | None:
-    """Return the user that the Unix socket serves, or None if it is the overflow user."""
+    """Return the id of the user that may use the Unix socket without a token; None for the overflow user."""
     user = os.geteuid()
     try:
         overflow = int(_OVERFLOW.read_text(encoding="ascii"))

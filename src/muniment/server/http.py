@@ -1,4 +1,4 @@
-"""HTTP operations as values, their requests, and the OpenAPI document that is generated from them."""
+"""The type of HTTP operations, the requests to them, and the OpenAPI document that is generated from them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ from muniment.types.documents import WireDocument, create_document
 
 # -- body --------------------------------------------------------------------------------------------
 #
-# Reads the JSON body of a request, with limits of size and time; ambiguous JSON is rejected.
+# Reads the JSON body of a request, with limits of size and time. Ambiguous JSON is rejected.
 
 BODY_SECONDS: Final = 15.0
-"""Seconds within which a body must arrive; 512 KiB take 4 s over a line of 1 Mbit/s."""
+"""Seconds within which a body must arrive; 512 KiB take 4 s over a connection of 1 Mbit/s."""
 
 
 _CLOSE: Final = {"Connection": "close"}
 
 DRAIN_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that are still read of a body that is too large, so that its sender can read the response."""
+"""Maximum bytes to read of a body that is too large. They are discarded, so that the client can read the
+response.
+"""
 
 
 async def read_json(request: Request) -> Any:
-    """Return the JSON value in the body of a request; an empty body is an empty object.
+    """Return the JSON value in the body of a request. If the body is empty, return an empty object.
 
     Raises:
-        HttpProblem: the body is not JSON, too large, too slow, or of another media type.
+        HttpProblem: the body is not JSON, too large, too slow, or has another media type.
     """
     data = await read_body(request)
     if not data.strip():
@@ -89,10 +91,10 @@ async def read_body(request: Request) -> bytes:
 
 ORIGINAL_CLIENT: Final = "x-qwen-client-id"
 CLIENT_HEADERS: Final = (ORIGINAL_CLIENT, "x-muniment-client-id")
-"""Headers that identify the client of a token; either may be used."""
+"""Headers that identify the client of a token; a request may use either."""
 
 TRUST_HEADER: Final = "x-muniment-trust"
-"""Header that limits the trust of the sent facts to less than that of the token."""
+"""Header that limits the trust of the sent facts. The trust of the token is the maximum."""
 
 COMMON_CODES: Final = (
     "invalid_http",
@@ -113,9 +115,9 @@ class Call:
 
     Attributes:
         request: the HTTP request.
-        core: the core that serves it.
-        principal: the identity of its token.
-        workspace: the requested workspace, set once it was found.
+        core: the core that serves the request.
+        principal: the identity of the request's token.
+        workspace: the requested workspace; set by `find_workspace`.
     """
 
     workspace: ServedWorkspace
@@ -125,18 +127,18 @@ class Call:
         self.principal: Principal = getattr(request.state, PRINCIPAL)
 
     async def find_workspace(self) -> None:
-        """Find the requested workspace.
+        """Find the requested workspace, and set `workspace`.
 
         Raises:
-            HttpProblem: the daemon does not serve it, or the request must specify one.
+            HttpProblem: the daemon does not serve the workspace, or the request must specify a workspace.
         """
         self.workspace = await self.core.workspace(getattr(self.request.state, WORKSPACE))
 
     async def find_originator(self) -> Originator:
-        """Return the originator of the request.
+        """Return the originator of the request: its token and, if a header contains one, its client id.
 
         Raises:
-            HttpProblem: a client id does not belong to the token.
+            HttpProblem: the client id does not belong to the token.
         """
         sent = {each for name in CLIENT_HEADERS for each in self.request.headers.getlist(name)}
         if not sent:
@@ -153,19 +155,20 @@ class Call:
 
     @property
     def is_original(self) -> bool:
-        """Return whether its client uses the original contract: the session path or the original header.
+        """Return whether the client uses the original contract, which is the HTTP API of `qwen serve`.
 
-        Such a client knows no `cancelled` tasks, and expects other responses to an invalid cursor.
+        It does if it uses a path `/session/…` or the header `X-Qwen-Client-Id`. Such a client knows no
+        `cancelled` tasks, and expects other responses to an invalid cursor.
         """
         is_of_session: bool = self.request.scope["raw_path"].startswith(b"/session/")
         return is_of_session or ORIGINAL_CLIENT in self.request.headers
 
     async def is_token_valid(self) -> bool:
-        """Return whether the token is still valid: not revoked and not replaced."""
+        """Return whether the token of the request is still valid: not revoked and not replaced."""
         return await self.core.is_still_valid(self.principal)
 
     async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
-        """Return the JSON object in the body; empty if the body is empty.
+        """Return the JSON object in the body of the request; empty if the body is empty.
 
         Args:
             otherwise: error code if the body is JSON, but not an object.
@@ -179,7 +182,7 @@ class Call:
         return found
 
     async def body(self, model: type[M]) -> M:
-        """Return the body as `model`.
+        """Return the body of the request, parsed as `model`.
 
         Raises:
             HttpProblem: invalid body.
@@ -195,10 +198,10 @@ class Call:
         self._slot.wait()
 
     def follow(self) -> None:
-        """Count this request among those that follow events.
+        """Count this request among those that follow events, and no longer among those in progress.
 
         Raises:
-            HttpProblem: too many requests follow already.
+            HttpProblem: too many requests follow events already.
         """
         self._slot.follow()
 
@@ -213,10 +216,10 @@ Endpoint = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter or header.
+    """A query parameter or header of an operation.
 
     Attributes:
-        schema: JSON Schema of its value.
+        schema: JSON Schema of the parameter's value.
     """
 
     name: str
@@ -227,10 +230,10 @@ class Parameter:
 
 
 INVALID_REQUEST: Final = -32600
-"""Error number of JSON-RPC."""
+"""Error number of JSON-RPC for an invalid request."""
 
 BASE: Final = "/workspace/memory"
-"""Path of the memory; its operations are under it."""
+"""Path of the memory; the paths of its operations start with it."""
 
 MCP: Final = "/mcp"
 """Path of the MCP endpoint."""
@@ -242,21 +245,23 @@ async def _raise_not_found(_: Call) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path. Used as a decorator, it sets the endpoint, whose docstring becomes the summary.
+    """An HTTP method of a path, with its endpoint.
+
+    Used as a decorator, it sets the endpoint. The docstring of the endpoint becomes the summary.
 
     Attributes:
         path: path with variable segments in braces.
-        response: class of its response body, or its media types.
-        codes: error codes that it may return in addition to `COMMON_CODES`.
+        response: class of the response body, or its media types.
+        codes: error codes that the operation may return in addition to `COMMON_CODES`.
         status: status of a successful response.
         body: model of the request body.
         parameters: query parameters and headers.
-        is_owner_only: other callers get `owner_required`.
-        is_global: it concerns everything served here; the owner of one home of a fleet gets
-            `owner_required`.
-        is_open: it needs no token.
+        is_owner_only: callers without the owner's token get `owner_required`.
+        is_global: the operation concerns everything that the daemon serves; the owner of one home of a fleet
+            gets `owner_required`.
+        is_open: the operation needs no token.
         summary: one sentence.
-        is_workspace_operation: it concerns one workspace, which must be known, and also has a long path.
+        is_workspace_operation: the operation concerns one workspace, and also has a long path that names it.
     """
 
     method: str
@@ -273,17 +278,17 @@ class Operation:
     endpoint: Endpoint = _raise_not_found
 
     def __call__(self, endpoint: Endpoint) -> Operation:
-        """Return the operation with an endpoint."""
+        """Return this operation with `endpoint` as its endpoint."""
         return replace(self, endpoint=endpoint, summary=endpoint.__doc__ or "")
 
     @property
     def is_workspace_operation(self) -> bool:
-        """Return whether its long path accepts any workspace."""
+        """Return whether the operation concerns one workspace, and also has a long path that names it."""
         return self.path.startswith("/workspace/") or self.path == MCP
 
     @property
     def all_codes(self) -> tuple[str, ...]:
-        """Return every error code that it may return."""
+        """Return every error code that the operation may return."""
         codes = list(self.codes)
         if self.body is not None:
             codes += ["invalid_json", "invalid_request", "body_too_large", "unsupported_media_type"]
@@ -307,7 +312,7 @@ def build_response(
 
     Args:
         value: the body.
-        status: the status.
+        status: HTTP status of the response.
         headers: additional headers.
         etag: the client's `If-None-Match`; if it matches, the response is 304 without a body.
     """
@@ -320,7 +325,7 @@ def build_response(
 
 
 def rpc_problem(problem: HttpProblem) -> Response:
-    """Return a problem as a JSON-RPC error; MCP clients display its text to users."""
+    """Return a problem as a JSON-RPC error. MCP clients display its message to users."""
     error = {
         "code": INVALID_REQUEST,
         "message": f"{problem.sentence} [{problem.code}]",

@@ -5,16 +5,18 @@ L1 Order: tasks of all kinds begin in the order of their acceptance; an interrup
 L2 Exclusion: a task begins only if no other task of the workspace is running.
 L3 Durability: a task that `submit` returned stays in the ledger until it is over.
 L4 Zombies: an abandoned attempt can no longer change anything, even if it ends later.
-L5 Caps: at most `MAX_PENDING` tasks are pending, of them `MAX_TIDYING` that forget or dream. At most
-   `MAX_RECORDS` tasks are stored; finished ones are deleted first from the token with the most, oldest first.
-L6 Repeats: the same key of the same originator is the same task, for `REPEAT_HOURS`; with a different request
-   it is rejected. During that time the task counts only for the cap `MAX_KEYED` and is not deleted.
-L7 Events: each transition adds an event in the same transaction. An acceptance is also in the audit log, and
-   so is the cancellation of a task that has begun.
+L5 Limits: at most `MAX_PENDING` tasks are pending, of them at most `MAX_TIDYING` that forget or dream. At
+   most `MAX_RECORDS` tasks are stored. If there are more, finished tasks are deleted: first those of the
+   token with the most tasks, oldest first.
+L6 Repeats: for `REPEAT_HOURS`, a second request with the same key and originator returns the same task. If
+   the second request is different, it is rejected. During that time the task counts only for the limit
+   `MAX_KEYED` and is not deleted.
+L7 Events: each change of a task's status adds an event in the same transaction. The audit log records each
+   acceptance, and the cancellation of a task that has begun.
 L8 Secrets: if the rules detect a secret in a text to remember or in its reference, it is removed before the
    ledger stores the text, and the task records that (`secret`). The secret is never in the write-ahead log or
-   in a free page. The other arguments of a finished task are not in a free page, nor in the log after
-   `try_truncate_log`.
+   in a free page. The other arguments of a finished task are not in a free page. After `try_truncate_log`,
+   they are not in the log either.
 
 A lane starts nothing by itself: the runner does. Methods are transactions of the ledger, so that callers may
 group them (`Writer`). After opening a lane, call `recover` once before any task begins.
@@ -49,42 +51,46 @@ from muniment.store.state import LedgerState
 from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, build_event
 
 MAX_PENDING: Final = 16
-"""Maximum tasks that wait or run. One may take five minutes: the seventeenth would wait over an hour."""
+"""Maximum tasks that wait or run in a lane. Each may take five minutes: one more would wait over an hour."""
 
 MAX_TIDYING: Final = 8
-"""Maximum pending tasks that forget or dream, so that facts are still accepted if many of them wait."""
+"""Maximum pending tasks that forget or dream, so that facts are still accepted while many such tasks wait."""
 
 MAX_RECORDS: Final = 1_000
-"""Maximum tasks stored for a workspace, including finished ones, excluding those of L6."""
+"""Maximum tasks stored for a workspace, including finished ones, excluding those that a key still identifies.
+"""
 
 MAX_KEYED: Final = 100_000
-"""Maximum tasks stored for a workspace, including those with a key: more than one per second all day."""
+"""Maximum tasks stored for a workspace, including those that a key identifies: more than one per second all
+day.
+"""
 
 MAX_ATTEMPTS: Final = 3
 """Maximum attempts of a task. A task that was interrupted by three crashes may be their cause.
 
-A task that has committed by then is begun once more, to find out its result.
+A task that has committed is begun once more than this, to find out its result.
 """
 
 MAX_CLAIMS: Final = 20
-"""Maximum attempts of a task, including those that failed because the ledger failed."""
+"""Maximum attempts of a task, including attempts that do not count because the ledger failed."""
 
 REPEAT_HOURS: Final = 24
-"""Hours for which a key identifies a task."""
+"""Hours for which an idempotency key identifies a task."""
 
 _IS_FINISHED: Final = "status IN ('completed', 'failed', 'cancelled')"
 _IS_KEY_EXPIRED: Final = "(repeat IS NULL OR created <= ?)"
 _LATEST: Final = "~"
-"""Later than any timestamp."""
+"""A text that sorts after any timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """The result of `submit`.
+    """The result of `Lane.submit`.
 
     Attributes:
-        is_repeated: the task existed already.
-        is_only_pending: no task of its lane was pending before it.
+        task: the accepted task.
+        is_repeated: the request was repeated, so that its task existed already.
+        is_only_pending: no other task of the lane was pending when this one was accepted.
     """
 
     task: QueuedTask
@@ -93,7 +99,7 @@ class SubmitResult:
 
 
 class Lane:
-    """The lane of one workspace. Threads may share it; it does not cache any state in memory.
+    """The lane of one workspace. Threads may share it; it caches no state in memory.
 
     Args:
         state: provides the ledger.
@@ -107,11 +113,13 @@ class Lane:
         self._state, self.workspace, self._now = state, workspace, now
 
     def submit(self, new_task: NewTask) -> SubmitResult:
-        """Accept a task durably.
+        """Accept a task: store it durably, and return it.
+
+        If the request repeats an earlier one with the same key, return the earlier task.
 
         Raises:
-            QueueFull: too many tasks are pending (L5).
-            IdempotencyMismatch: its key belongs to a task with a different request (L6).
+            QueueFull: too many tasks are pending (`MAX_PENDING`, `MAX_TIDYING`).
+            IdempotencyMismatch: the task's key belongs to a task with a different request.
             ManagedMemoryUnavailable: the ledger cannot be written. The task was not accepted.
 
         Cost: one durable transaction.
@@ -162,7 +170,7 @@ class Lane:
             return SubmitResult(task, is_only_pending=not pending)
 
     def claim(self) -> QueuedTask | None:
-        """Begin the next task; return None if no task waits, or one is running.
+        """Begin the next task and return it. If no task waits, or one is running, return None.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. No task was begun.
@@ -176,7 +184,9 @@ class Lane:
         )
 
     def finish(self, begun: QueuedTask, ended: TaskOutcome) -> QueuedTask | None:
-        """Record the outcome of an attempt; return None, without a change, if it was abandoned before (L4).
+        """Record the outcome of an attempt, and return the finished task.
+
+        If the attempt was abandoned before, change nothing and return None.
 
         Args:
             begun: the task that `claim` returned.
@@ -195,12 +205,17 @@ class Lane:
             )
 
     def requeue(self, begun: QueuedTask) -> QueuedTask | None:
-        """Queue an attempt again that ended without effect; it does not count. Return None as `finish`.
+        """Queue a task again whose attempt ended without effect, and return the task.
 
+        The attempt does not count. If it was abandoned before, change nothing and return None.
         If the task was cancelled in the meantime, it is over, unless it has committed: then it will complete.
 
+        Args:
+            begun: the task that `claim` returned.
+
         Raises:
-            ManagedMemoryUnavailable: as `finish`.
+            ManagedMemoryUnavailable: the ledger cannot be written. The ledger still shows the attempt as
+                running.
         """
         with self._state.ledger.transaction():
             current = self._find_current(begun)
@@ -211,7 +226,9 @@ class Lane:
             return self._set_status(begun, "queued", attempt=begun.attempt - 1)
 
     def add_event(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
-        """Add an event about a running attempt, for its originator and the owner; ignored later (L4).
+        """Add an event about a running attempt, for its originator and the owner.
+
+        If the attempt is over or was abandoned, no event is added.
 
         Args:
             begun: the task that `claim` returned.
@@ -227,8 +244,15 @@ class Lane:
     def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task: a waiting one immediately; for a running one, record the request for its runner.
 
-        A finished task stays unchanged; a repeated cancellation has no effect. A committed task that only
-        waits to find out its result also records the request, and will complete.
+        A finished task stays unchanged; a repeated cancellation has no effect. If the task has committed and
+        only waits to find out its result, the request is recorded, but the task will complete.
+
+        Args:
+            task_id: id of the task.
+            by: the originator of the cancellation.
+
+        Returns:
+            The task after the cancellation.
 
         Raises:
             NotFound: the task does not exist.
@@ -250,7 +274,8 @@ class Lane:
     def recover(self) -> tuple[QueuedTask, ...]:
         """Abandon the attempts that were running when their process ended; return their tasks.
 
-        The tasks wait again, unless they were begun `MAX_ATTEMPTS` times. A cancelled task is over.
+        The tasks are queued again. A task that was begun `MAX_ATTEMPTS` times fails instead; a cancelled task
+        is over.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was abandoned.
@@ -259,7 +284,7 @@ class Lane:
             return tuple(map(self._recover_task, list_running(self._state.ledger, self.workspace)))
 
     def try_truncate_log(self) -> bool:
-        """Remove finished tasks from the ledger's log (L8); return False if a reader prevents it."""
+        """Remove the data of finished tasks from the ledger's log; return False if a reader prevents this."""
         try:
             return self._state.ledger.try_truncate_log()
         except ManagedMemoryUnavailable:
@@ -267,11 +292,11 @@ class Lane:
 
     @property
     def failures(self) -> int:
-        """Return the number of failures of the ledger."""
+        """Return the number of failed reads and writes of the ledger; 0 if the ledger is a local file."""
         return self._state.ledger.failures
 
     def get(self, task_id: str) -> QueuedTask:
-        """Return a task of this lane.
+        """Return the task of this lane with the id `task_id`.
 
         Raises:
             NotFound: the task does not exist.
@@ -280,13 +305,13 @@ class Lane:
         return read_task(self._state.ledger, self.workspace, task_id)
 
     def _find_current(self, begun: QueuedTask) -> QueuedTask | None:
-        """Return the current task of an attempt, or None if that attempt no longer runs."""
+        """Return the current state of the task of an attempt, or None if that attempt no longer runs."""
         task = find_task(self._state.ledger, self.workspace, begun.id)
         is_current = task is not None and task.status == "running" and task.claim == begun.claim
         return task if is_current else None
 
     def _set_status(self, task: QueuedTask, status: Status, **columns: object) -> QueuedTask:
-        """Change the status of a task, and add the event."""
+        """Change the status and other columns of a task, add the event for it, and return the task."""
         updated = self._update_matching("id = ?", (task.id,), status, columns)
         if updated is None:
             raise NotFound("task not found")
@@ -300,7 +325,18 @@ class Lane:
         columns: Mapping[str, object],
         *assignments: str,
     ) -> QueuedTask | None:
-        """Change the status of the task that matches, and add the event; return None if none matches."""
+        """Change the status of the task that matches a condition, add the event, and return the task.
+
+        Args:
+            condition: SQL condition for the task.
+            values: values of the placeholders in the condition.
+            status: the new status.
+            columns: new values of other columns.
+            *assignments: further assignments, as SQL.
+
+        Returns:
+            The changed task; None if no task matches.
+        """
         columns_changed = {"status": status, "updated": timestamp(self._now()), **columns}
         sets = ", ".join([*(f"{name} = ?" for name in columns_changed), *assignments])
         statement = f"UPDATE task SET {sets} WHERE {condition}"  # noqa: S608  constants
@@ -319,11 +355,11 @@ class Lane:
         return self._set_status(task, "queued")
 
     def _has_committed(self, task: QueuedTask) -> bool:
-        """Return whether an attempt has committed; another attempt then only finds out its result."""
+        """Return whether an attempt of the task has committed; later ones then only find out its result."""
         return find_commit(self._state, task.id) is not None
 
     def _count_tasks(self) -> tuple[dict[str, int], int]:
-        """Return the number of tasks that wait or run, by kind, and the number of stored tasks."""
+        """Return the number of pending tasks by kind, and the number of stored tasks."""
         query = (
             f"SELECT kind, count(*) FROM task {PENDING} GROUP BY kind "  # noqa: S608  constants
             "UNION ALL SELECT '', count(*) FROM task WHERE workspace = ?"
@@ -333,14 +369,19 @@ class Lane:
         return counts, stored_count
 
     def _evict(self, stored_count: int) -> None:
-        """Delete tasks that are over (L5), except those that a key still identifies (L6)."""
+        """Delete finished tasks above `MAX_RECORDS` or `MAX_KEYED`, but none that a key still identifies."""
         if stored_count > MAX_RECORDS:
             self._delete_finished(MAX_RECORDS, self._compute_time(REPEAT_HOURS))
         if stored_count > MAX_KEYED:
             self._delete_finished(MAX_KEYED, _LATEST)
 
     def _delete_finished(self, most: int, created_before: str) -> None:
-        """Delete finished tasks until at most `most` remain of those without key, unfinished, or old."""
+        """Delete finished tasks until at most `most` tasks remain, but no task whose key is still valid.
+
+        Args:
+            most: maximum number of remaining tasks, not counting finished tasks with a valid key.
+            created_before: a key is valid if its task was created after this time.
+        """
         with self._state.ledger.transaction() as connection:
             ((stored_count,),) = self._state.ledger.rows(
                 "SELECT count(*) FROM task "  # noqa: S608  constants
@@ -358,7 +399,7 @@ class Lane:
                 )
 
     def _digest_request(self, new_task: NewTask) -> tuple[str | None, str | None]:
-        """Return the digests of the idempotency key and of the request."""
+        """Return the digests of the idempotency key and of the request; without a key, both are None."""
         if new_task.idempotency_key is None:
             return None, None
         key_parts = [
@@ -377,7 +418,7 @@ class Lane:
         return timestamp(self._now() - timedelta(hours=hours))
 
     def _add_transition_event(self, task: QueuedTask) -> None:
-        """Add the event of a transition."""
+        """Add the event that reports the new status of a task."""
         data: dict[str, Any] = {"status": task.status, "attempt": task.attempt}
         if task.error is not None:
             data["code"] = task.error["code"]
@@ -394,7 +435,11 @@ def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
 
 
 def _redact_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments as the ledger may store them (L8); `secret` is `left` if none could be removed."""
+    """Return the arguments as the ledger may store them: without secrets in `content`.
+
+    If a secret was found, `secret` is `taken`; if it could not be removed alone, `secret` is `left` and the
+    content is empty.
+    """
     content = arguments.get("content")
     if not isinstance(content, str) or (redacted_content := _redact_text(content)) == content:
         return dict(arguments)
@@ -404,7 +449,7 @@ def _redact_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _redact_text(text: str | None) -> str | None:
     """Return a text without secrets; empty if a secret remains after redaction.
 
-    A secret that is split by invisible characters is detected without them, as the job will read it.
+    A secret may be split by invisible characters. It is detected, because the job also removes them.
     """
     if text is None:
         return None

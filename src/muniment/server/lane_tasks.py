@@ -1,6 +1,6 @@
-"""Tasks of a lane: how a new one is described, and how tasks are read from the ledger with any connection.
+"""Tasks of a lane: the description of a new task, and functions that read tasks from the ledger.
 
-A reader with a separate connection does not wait for a writer.
+The functions accept any connection. A reader with a separate connection does not wait for a writer.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task as it is submitted.
+    """A task to submit.
 
     Attributes:
-        arguments: arguments of the job; JSON. Deleted once the task is over.
+        kind: kind of the task: `remember`, `forget` or `dream`.
+        arguments: arguments of the job; JSON. Deleted when the task is over.
+        originator: the token and the client that submit the task.
         public_arguments: the part of the arguments that everyone who sees the task may see; JSON of fixed
-            words and scopes only, since an erasure does not change it.
+            words and scopes only, because an erasure does not change it.
         trust: trust of the originator.
         ref: origin of the fact, as the originator describes it.
-        idempotency_key: idempotency key; the same request, sent twice with it, is one task.
+        idempotency_key: if a client sends the same request twice with the same key, it creates one task.
     """
 
     kind: Kind
@@ -44,11 +46,12 @@ class TaskOutcome:
     """The outcome of a task.
 
     Attributes:
-        result: JSON; set exactly if the task completed.
-        error: JSON with a stable `code`; set exactly if the task failed.
+        result: JSON; set if the task completed, otherwise None.
+        error: JSON with a stable `code`; set if the task failed, otherwise None.
 
     Raises:
-        TypeError, ValueError: these rules are violated. The job fails here, and not its lane later.
+        TypeError, ValueError: `result` or `error` does not match `status`, or is not JSON. The error is
+            raised when the job ends, not later in its lane.
     """
 
     status: Literal["completed", "failed", "cancelled"]
@@ -66,21 +69,22 @@ class TaskOutcome:
 
 
 MAX_LISTED: Final = 1_000
-"""Maximum tasks in one list."""
+"""Maximum tasks that `list_tasks` returns."""
 
 PENDING: Final = "INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
-"""Selects tasks that wait or run. Without the hint, SQLite would also scan all tasks that are over."""
+"""Selects pending tasks: those that wait or run. Without the hint, SQLite would also scan all finished tasks.
+"""
 
 NEXT_FIRST: Final = f"{PENDING} ORDER BY status = 'queued', seq"
 """Selects the running task first, then the one that has waited longest."""
 
 
 def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
-    """Return a task of a workspace.
+    """Return a task of a workspace by its id.
 
     Raises:
         NotFound: the task does not exist.
-        ManagedMemoryUnavailable: the ledger cannot be read; the other functions here raise this too.
+        ManagedMemoryUnavailable: the ledger cannot be read.
     """
     found = find_task(ledger, workspace, task_id)
     if found is None:
@@ -89,17 +93,27 @@ def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
 
 
 def list_running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
-    """Return the running tasks, or those that ran when their process ended; normally at most one."""
+    """Return the tasks with the status `running`; normally at most one.
+
+    After a crash, these are the tasks that were running when their process ended.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
     return TASKS.read(ledger, f"{PENDING} AND status = 'running' ORDER BY seq", (workspace,))
 
 
 def find_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
-    """Return a task of a workspace, or None if the id is unknown."""
+    """Return a task of a workspace by its id, or None if the id is unknown.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
     return TASKS.read_first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
 
 
 def find_by_key(ledger: Ledger, key_digest: str) -> QueuedTask | None:
-    """Return the task with this digest of an idempotency key, or None."""
+    """Return the task whose idempotency key has this digest, or None if it does not exist."""
     return TASKS.read_first(ledger, "WHERE repeat = ?", (key_digest,))
 
 
@@ -111,7 +125,7 @@ def list_tasks(
     Args:
         ledger: the ledger to read.
         workspace: key of the workspace.
-        before: only tasks with a smaller `seq`.
+        before: return only tasks with a smaller `seq`; None: no limit.
         limit: maximum number of tasks.
     """
     older = "WHERE workspace = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
@@ -119,5 +133,5 @@ def list_tasks(
 
 
 def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
-    """Return the number of tasks that wait or run, by kind."""
+    """Return the number of pending tasks of a workspace by kind. Pending tasks wait or run."""
     return dict(ledger.rows(f"SELECT kind, count(*) FROM task {PENDING} GROUP BY kind", (workspace,)))  # noqa: S608  constants

@@ -1,4 +1,4 @@
-"""The routes of the owner: reviews, undo, erase, the audit head, and the decisions of the policy."""
+"""The routes for the owner: reviews, undo, erase, the audit head, and the decisions of the policy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def show_review(call: Call) -> Response:
     is_owner_only=True,
 )
 async def approve(call: Call) -> Response:
-    """Commit exactly the changes that were shown."""
+    """Approve a pending review: commit exactly the changes that were shown."""
     body = await call.body(ApproveBody)
     review_id = call.request.path_params["reviewId"]
     decision = await run_in_context(
@@ -127,7 +127,7 @@ async def undo_task(call: Call) -> Response:
     is_owner_only=True,
 )
 async def erase(call: Call) -> Response:
-    """Erase an entry or the changes of a task permanently, or only list what would be erased."""
+    """Erase an entry or the changes of a task permanently; with `dryRun`, only list what would be erased."""
     request = await call.body(EraseBody)
 
     def body(context: JobContext, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
@@ -185,9 +185,15 @@ async def run_in_context(
 
     See `ServedCore.run_in_context`.
 
+    Args:
+        call: the request; it is counted as waiting.
+        operation: the operation to run.
+        not_found: error code if `operation` raises `NotFound`.
+        writes: whether the operation may change the memory.
+
     Raises:
-        MunimentError: raised by `operation`.
-        HttpProblem: the object was not found, or the daemon is not available.
+        MunimentError: raised by `operation`, except `NotFound`; or the memory is not available.
+        HttpProblem: `operation` raised `NotFound`, the daemon stops, or too many operations are running.
     """
     workspace = call.workspace
     call.wait()

@@ -1,6 +1,7 @@
 """Parse requests of clients into the form that the jobs accept.
 
-Separate from `http`, so that `muniment acp` parses in the same way without loading an HTTP server.
+This module is separate from `http`, so that `muniment acp` parses requests in the same way without loading an
+HTTP server.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ _FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
 
 
 UNSET_ORIGINATOR: Final = Originator("")
-"""Originator of a new task until the component that accepts it sets the real one."""
+"""Placeholder originator of a new task. The component that accepts the task replaces it."""
 
 
 def parse_remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
-    """Return the task for a request to remember.
+    """Return the task for a request to remember a fact.
+
+    Args:
+        document: body of the request.
+        workspace: the workspace of the request; its scopes are valid.
 
     Raises:
         HttpProblem: invalid body.
@@ -72,7 +77,11 @@ def parse_remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewT
 
 
 def parse_forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
-    """Return the task for a request to forget.
+    """Return the task for a request to forget entries.
+
+    Args:
+        document: body of the request.
+        workspace: the workspace of the request; its scopes are valid.
 
     Raises:
         HttpProblem: invalid body.
@@ -88,7 +97,11 @@ def parse_forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTas
 
 
 def parse_dream(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
-    """Return the task for a request to tidy.
+    """Return the task for a request to tidy the memory.
+
+    Args:
+        document: body of the request.
+        workspace: the workspace of the request; its scopes are valid.
 
     Raises:
         HttpProblem: invalid body.
@@ -100,14 +113,14 @@ def parse_dream(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask
 
 
 def parse_query(model: type[M], sent: QueryParams, workspace: ServedWorkspace) -> M:
-    """Return the query of a request as `model`; reject repeated and unknown parameters.
+    """Return the query parameters of a request, parsed as `model`; reject repeated and unknown ones.
 
     Raises:
         HttpProblem: invalid query, or unknown scope.
     """
     values = dict(sent)
     if len(values) != len(sent.multi_items()):
-        raise HttpProblem("invalid_request", detail="a parameter is sent twice")
+        raise HttpProblem("invalid_request", detail="a parameter is sent twice; send it once")
     body = validate_document(model, values, {"scope": "invalid_scope"})
     if "scope" in values:
         _check_scope(values["scope"], {"scope"}, workspace)
@@ -115,7 +128,7 @@ def parse_query(model: type[M], sent: QueryParams, workspace: ServedWorkspace) -
 
 
 def parse_recall(document: dict[str, Any], workspace: ServedWorkspace) -> contract.RecallBody:
-    """Return the parsed body of a recall, its query trimmed.
+    """Return the parsed body of a request to recall entries. Its query is trimmed.
 
     Raises:
         HttpProblem: invalid body, or unknown scope.
@@ -127,12 +140,13 @@ def parse_recall(document: dict[str, Any], workspace: ServedWorkspace) -> contra
 
 
 def validate_document(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | None = None) -> M:
-    """Validate a document as `model`.
+    """Validate a document and return it as an instance of `model`.
 
     Args:
         model: the expected model.
-        document: the document as it was sent, see `normalize_arguments`.
-        codes: the error code of each field, in order of precedence.
+        document: the document as it was sent.
+        codes: error code for each field. If several fields are invalid, the first one listed here is
+            reported.
 
     Raises:
         HttpProblem: the document is invalid.
@@ -158,12 +172,12 @@ def validate_document(model: type[M], document: dict[str, Any], codes: Mapping[s
 
 
 def _build_field_problem(code: str, name: str, reason: str) -> HttpProblem:
-    """Return the error for an invalid field of a request."""
+    """Return the error for an invalid field of a request; `reason` describes the problem."""
     return HttpProblem(code, field=name, detail=f"{name}: {reason}")
 
 
 def _select_known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the fields of a document that `model` knows, and whether these are all its fields.
+    """Return the fields of a document that `model` defines, and whether the document has only such fields.
 
     Validation with the model would also reject unknown fields, but would create one error for each of tens of
     thousands.
@@ -190,11 +204,11 @@ def _parse_text(document: Mapping[str, Any], name: str, code: str, purpose: str 
 
 
 def _check_scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> str | None:
-    """Return the scope of a request if it exists.
+    """Return the scope of a request, or None if the request contains no scope.
 
     Raises:
-        HttpProblem: unknown scope. If the roots cannot be opened, every name passes: no task is accepted
-            then.
+        HttpProblem: unknown scope. While the roots are not open, every name is accepted here, because no task
+            is accepted then.
     """
     if "scope" not in fields:
         return None
@@ -203,7 +217,7 @@ def _check_scope(sent: str | None, fields: set[str], workspace: ServedWorkspace)
         raise _build_field_problem(
             "invalid_scope",
             "scope",
-            "unknown scope; use a scope of the policy, or leave it out",
+            "unknown scope; use a scope that the policy declares, or omit this field",
         )
     return sent
 

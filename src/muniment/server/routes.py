@@ -1,9 +1,9 @@
 """The routes of tasks, of recalls and of the daemon itself; other routes are in `owner` and `entries`.
 
-Separate from `service.py`, which serves them.
+This module is separate from `service`, which serves the routes.
 
-`/mcp` is in `integrations.mcp.http`, above this package. The first request imports that module by name, so
-that every `Daemon` of a program serves it without an option.
+The code for `/mcp` is in `integrations.mcp.http`, above this package. The first request imports that module
+by name, so that every `Daemon` of a program serves `/mcp` without an option.
 """
 
 from __future__ import annotations
@@ -95,15 +95,19 @@ def _build_pattern_schema(pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _choose_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
-    """Return the status for a viewer: `cancelled` only for its canceller; old clients do not know it."""
+    """Return the status of a task for a viewer.
+
+    A cancelled task is `cancelled` for its canceller, and `failed` for others. If the canceller uses the
+    original contract (`Call.is_original`), the task is `failed` for the canceller too.
+    """
     is_hidden = call.is_original or viewer != task.cancelled_by
     return "failed" if task.status == "cancelled" and is_hidden else task.status
 
 
 async def hide_paths(call: Call, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
-    """Return tasks whose results and errors contain only paths that the request's principal may see now.
+    """Return copies of `tasks` without paths that the request's principal may not see now.
 
-    If the memory is not available, paths that need a lookup are removed.
+    If the memory is not available, every path whose visibility is unknown is removed.
     """
     reader = Reader(call.principal.trust)
     if reader.is_owner:
@@ -123,7 +127,13 @@ async def hide_paths(call: Call, tasks: Sequence[QueuedTask]) -> list[QueuedTask
 
 
 def render_task(task: QueuedTask, call: Call, viewer: Originator) -> contract.PublicTask:
-    """Return a task of `hide_paths` as `viewer` may see it."""
+    """Return the response for a task.
+
+    Args:
+        task: a task as `hide_paths` returns it.
+        call: the request.
+        viewer: the originator of the request; it decides which status is shown.
+    """
     status = _choose_status(task, call, viewer)
     error = task.error if status == task.status else {"code": "cancelled"}
     document: dict[str, Any] = {
@@ -158,7 +168,7 @@ async def dream(call: Call) -> Response:
 
 
 async def show_task(call: Call) -> Response:
-    """Return a task; optionally wait for its end."""
+    """Return a task; with `Prefer: wait`, first wait for its end."""
     viewer = await call.find_originator()
     task = await _find_task(call, viewer)
     seconds = _parse_wait(call)
@@ -178,7 +188,7 @@ async def show_task(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel a task; a finished one stays unchanged."""
+    """Cancel a task; a finished task stays unchanged."""
     viewer = await call.find_originator()
     task = await _find_task(call, viewer)
     try:
@@ -227,12 +237,12 @@ async def list_tasks(call: Call) -> Response:
 async def accept(
     call: Call, new_task: NewTask, originator: Originator, key: str | None = None
 ) -> SubmitResult:
-    """Accept a task of a workspace.
+    """Accept a task of a workspace: store it durably, so that it will run.
 
     Args:
         call: the request.
-        new_task: the task; its trust is limited to that of the caller.
-        originator: who may see it.
+        new_task: the task. If its trust is higher than that of the caller, it is reduced.
+        originator: the originator of the task, who may see it.
         key: idempotency key; the same request with the same key is the same task.
 
     Raises:
@@ -245,7 +255,7 @@ async def accept(
 
 
 async def _accept_request(call: Call, new_task: NewTask) -> Response:
-    """Accept a task, and return its location."""
+    """Accept a task, and return the response with the task and its location."""
     originator = await call.find_originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
@@ -261,7 +271,12 @@ async def _accept_request(call: Call, new_task: NewTask) -> Response:
 
 
 async def _find_task(call: Call, viewer: Originator) -> QueuedTask:
-    """Return the requested task, if the viewer may see it; all other cases return the same error."""
+    """Return the task that the path of the request names, if the viewer may see it.
+
+    Raises:
+        HttpProblem: the task does not exist, has another kind, or is hidden from the viewer. The error is the
+            same in each case.
+    """
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)
     if task is None or task.kind != kind or not viewer.can_see(task.originator):
@@ -270,7 +285,7 @@ async def _find_task(call: Call, viewer: Originator) -> QueuedTask:
 
 
 def _parse_wait(call: Call) -> int:
-    """Return the seconds that a client prefers to wait."""
+    """Return the seconds that the client wants to wait (`Prefer: wait=20`), or 0."""
     for sent in call.request.headers.getlist("prefer"):
         if found := _WAIT.fullmatch(sent):
             return min(int(found[1]), MAX_WAIT_SECONDS)
@@ -280,7 +295,7 @@ def _parse_wait(call: Call) -> int:
 def _build_operations(
     kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str
 ) -> tuple[Operation, ...]:
-    """Return the three operations of a kind of task."""
+    """Return the three operations of a kind of task: create a task, show it, cancel it."""
     rejection_codes = (
         "invalid_client_id",
         "managed_memory_unavailable",
@@ -360,10 +375,10 @@ _NONCE: Final = re.compile("[0-9a-f]{64}")
 EVENT_STREAM: Final = "text/event-stream"
 
 EPOCH: Final = "X-Qwen-Event-Epoch"
-"""Header with the epoch that the number of an event belongs to."""
+"""Header with the epoch of an event stream. Numbers of events are unique within an epoch."""
 
 ORIGINAL_SCOPES: Final = ("user", "project")
-"""Scopes that a client of the original contract may use, if the capabilities list them."""
+"""Scopes that a client of the original contract (`qwen serve`) may use, if the capabilities list them."""
 
 _LISTEN: Final = "subscriptions/listen"
 
@@ -430,7 +445,7 @@ async def health(_: Call) -> Response:
     is_open=True,
 )
 async def hello(call: Call) -> Response:
-    """Prove the daemon's identity to a client. Needs no token, and reveals nothing else."""
+    """Prove the daemon's identity to a client. The route needs no token, and reveals nothing else."""
     query = call.request.query_params
     if _NONCE.fullmatch(query.get("nonce", "")) is None or _NAME.fullmatch(query.get("token", "")) is None:
         raise HttpProblem("invalid_request")
@@ -439,11 +454,11 @@ async def hello(call: Call) -> Response:
 
 
 def _find_dialled_address(call: Call) -> str:
-    """Return the address that a client dialled, if no other program can relay the connection (ADR 0026).
+    """Return the address that the client connected to.
 
     Raises:
-        HttpProblem: one could: there are several loopback addresses. Another program may listen on one that
-            this daemon does not use, and relay requests to it.
+        HttpProblem: the client used another loopback name than this listener. Another program may listen at
+            that name and relay the connection, so the daemon must not prove its identity (ADR 0026).
     """
     if getattr(call.request.state, PEER) is not None:
         return UNIX_ADDRESS
@@ -547,9 +562,11 @@ OPERATIONS: Final = (
     *ENTRY_OPERATIONS,
     *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
 )
-"""All operations of the daemon, except its description and the messages of `MCP_OPERATIONS`."""
+"""All operations of the daemon, except `describe_api` in `service` and those of `MCP_OPERATIONS`."""
 
 MCP_OPERATIONS: Final = tuple(
     Operation(method, MCP, EVENT_STREAM)(mcp) for method in ("POST", "GET", "DELETE")
 )
-"""Listed separately: the Model Context Protocol defines their messages."""
+"""The operations of the Model Context Protocol, which defines their messages; so OpenAPI does not describe
+them.
+"""

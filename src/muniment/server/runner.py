@@ -1,14 +1,17 @@
-"""Runs the tasks of a lane in one thread, one task at a time.
+"""Run the tasks of a lane in one thread, one task at a time.
 
-R1 The next task begins only after the call for the previous one has returned, and so after its worker has
-ended. R2 A task that takes longer than the backstop is cancelled; its deadline is slightly earlier. R3 A task
-that was cancelled to stop the daemon waits again, as if it had not been begun. R4 The outcome of a task is
-written to the ledger before the next begins, in the same transaction. If that write fails, it is retried
-until it succeeds or the daemon stops. If the next task cannot be begun, the outcome is still written. R5 If
-the system has no free file descriptor, the task waits as if it had not been begun and is retried; the lane
-continues.
-R6 Once no task waits, request data is removed from the ledger's log. R7 Changes of a task count: a task that
-completes although it was cancelled has completed.
+R1 The next task begins only after the call for the previous task has returned, and so after its worker has
+   ended.
+R2 A task that takes longer than a time limit, the backstop, is cancelled. Its own deadline is slightly
+   earlier.
+R3 A task that was cancelled to stop the daemon waits again, as if it had not been begun.
+R4 The outcome of a task is written to the ledger before the next task begins, in the same transaction. If
+   that write fails, it is retried until it succeeds or the daemon stops. If the next task cannot be begun,
+   the outcome is still written.
+R5 If the system has no free file descriptor, the task waits as if it had not been begun and is retried; the
+   lane continues.
+R6 When no task waits, request data is removed from the ledger's log.
+R7 Changes of a task count: a task that completes although it was cancelled has completed.
 """
 
 from __future__ import annotations
@@ -32,17 +35,20 @@ from muniment.server.writer import ChangeWriter
 from muniment.store.tasks import Originator, QueuedTask
 
 BACKSTOP_SECONDS: Final = 300.0
-"""Seconds after which a task that did not end is cancelled; a run has 295."""
+"""Seconds after which a task that did not end is cancelled (the backstop); the limit of a run itself is 295.
+"""
 
 RETRY_SECONDS: Final = 1.0
 """Seconds until a failed write of the ledger is retried."""
 
 Report = Callable[[Mapping[str, Any]], None]
 RunTask = Callable[[QueuedTask, Cancel, Report], TaskOutcome]
-"""Runs a task until it ends or is cancelled, and reports its turns; it leaves no process running."""
+"""Runs a task until it ends or is cancelled, and reports its turns. It leaves no process running."""
 
 _LAST_SECONDS: Final = 5.0
-"""Seconds that a task has to end after it is interrupted: its worker is killed, its socket closed."""
+"""Seconds that a task has to end after it is interrupted: its worker is killed, its connection to the model
+closed.
+"""
 
 _Reason = Literal["asked", "backstop", "stop"]
 _RecordOutcome = Callable[[], object]
@@ -54,8 +60,8 @@ class _Running:
     """The running task.
 
     Attributes:
-        backstop_at: deadline of its backstop, on `time.monotonic()`.
-        reason: why it was cancelled, if it was; the first reason counts.
+        backstop_at: time on `time.monotonic()` at which the task is cancelled.
+        reason: why the task was cancelled; None: it was not. The first reason counts.
     """
 
     task: QueuedTask
@@ -69,13 +75,15 @@ class _Running:
 
 
 class LaneRunner:
-    """The thread of one lane, or the thread that calls `drain`; and a thread that enforces the backstop.
+    """Runs the tasks of one lane, in its own thread or in the thread that calls `drain`.
+
+    A second thread cancels tasks that take too long.
 
     Args:
-        lane: its lane; `recover` was called.
-        writer: writes its ledger.
-        work: runs the tasks.
-        backstop: seconds, see R2.
+        lane: the lane; its `recover` was called.
+        writer: writes the ledger of the lane.
+        run_task: runs a task.
+        backstop: seconds after which a running task is cancelled.
     """
 
     def __init__(
@@ -94,20 +102,22 @@ class LaneRunner:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether its thread runs: it was started, and has neither stopped nor failed."""
+        """Return whether the thread of the lane runs: it was started, and has neither stopped nor failed."""
         return self._threads[0].is_alive()
 
     def start(self) -> None:
-        """Start to run tasks."""
+        """Start the threads, which run the tasks of the lane."""
         for thread in self._threads:
             thread.start()
 
     def wake(self) -> None:
-        """Notify the runner of an accepted task."""
+        """Notify the runner that a task was accepted."""
         self._wake.set()
 
     def cancel(self, task_id: str, by: Originator) -> QueuedTask:
-        """Cancel a task; if it runs, its worker is ended, and the task is over a moment later.
+        """Cancel a task, and return it.
+
+        If the task is running, its worker is ended, and the task is over a moment later.
 
         Raises:
             NotFound: the task does not exist.
@@ -120,7 +130,7 @@ class LaneRunner:
         return task
 
     def interrupt(self, task: QueuedTask) -> None:
-        """End the worker of a task that is cancelled while it runs."""
+        """Interrupt a task whose cancellation is already recorded in the ledger, if the task is running."""
         with self._lock:
             # The task may not have reached `_mark_running` yet. Tasks run in the order of `seq`: of two of
             # these, the later one may still run.
@@ -129,7 +139,7 @@ class LaneRunner:
                 self._running.interrupt("asked")
 
     def interrupt_and_stop(self) -> None:
-        """Begin no further task and end the running one, which is queued again if possible."""
+        """Begin no further task, and interrupt the running task. It is queued again, unless it completes."""
         with self._lock:
             self._stopping.set()
             if self._running is not None:
@@ -142,7 +152,7 @@ class LaneRunner:
             seconds: time after which no further task begins, so that other lanes get a turn.
 
         Raises:
-            LeaseLost: another node has the lane; changes made here since then are void.
+            LeaseLost: another node works on the lane now; changes made here after that are void.
         """
         self._claim_until = time.monotonic() + seconds
         self._threads[1].start()
@@ -155,10 +165,13 @@ class LaneRunner:
             raise LeaseLost(self._lane.workspace)
 
     def stop(self, grace: float) -> bool:
-        """Begin no further task; return whether the running one is over. Repeated calls have no effect.
+        """Begin no further task, and let the running task end. Repeated calls have no effect.
 
         Args:
-            grace: seconds that the running task has to end; then it is queued again.
+            grace: seconds that the running task has to end; after that it is interrupted and queued again.
+
+        Returns:
+            Whether the running task has ended.
         """
         with self._lock:
             self._stopping.set()
@@ -187,13 +200,13 @@ class LaneRunner:
             self._has_ended.set()
 
     def _run_all(self) -> None:
-        """Run all pending tasks, or until the runner stops."""
+        """Run tasks until no task is pending or the runner stops."""
         record_outcome: _RecordOutcome | None = None
         while (task := self._retry_until_recorded(record_outcome)) is not None:
             record_outcome = self._run_attempt(task)
 
     def _record_and_claim(self, record_outcome: _RecordOutcome | None) -> QueuedTask | None:
-        """Record the outcome of the ended attempt in the ledger, and begin the next task."""
+        """Record the outcome of the ended attempt, then begin the next task and return it, or None."""
         if record_outcome is not None:
             record_outcome()
         is_over = self._stopping.is_set() or time.monotonic() >= self._claim_until
@@ -252,7 +265,7 @@ class LaneRunner:
             seconds = self._cancel_overdue()
 
     def _cancel_overdue(self) -> float:
-        """Cancel a task that has run for too long (R2); return the seconds until the next check."""
+        """Cancel a task that has run longer than the backstop; return the seconds until the next check."""
         with self._lock:
             if self._running is None:
                 return self._backstop
@@ -263,7 +276,11 @@ class LaneRunner:
             return self._backstop
 
     def _retry_until_recorded(self, record_outcome: _RecordOutcome | None) -> QueuedTask | None:
-        """Record an outcome and begin the next task; retry until the change is durable (R4)."""
+        """Record an outcome and begin the next task; retry until the change is durable.
+
+        Returns:
+            The next task; None if no task waits, the runner stops, or another node works on the lane.
+        """
         logged: tuple[str, str] | None = None
         while True:
             try:
@@ -287,7 +304,7 @@ class LaneRunner:
 
 
 def _log_failed_event(future: Future[None]) -> None:
-    """Log that a turn could not be reported; the task continues."""
+    """Log that an event about a turn could not be stored; the task continues."""
     problem = future.exception()
     if problem is not None:
         events.emit("turn_event_failed", problem=type(problem).__name__)

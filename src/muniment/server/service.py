@@ -2,11 +2,12 @@
 
     async with Daemon(Options(settings, (Path("."),)), model) as daemon:
         print(daemon.url)
-        await daemon.stopped()
+        await daemon.wait_stopped()
 
 V1 It listens on loopback only, unless another host and the names for its Host header are configured.
 V2 `daemon.json` exists exactly while the daemon accepts tasks.
-V3 `stop` lets the running task end or queues it again, disconnects every follower, and removes its files.
+V3 `stop` lets the running task end or queues it again, disconnects every follower, and removes the files of
+   the daemon: `daemon.json` and its Unix socket.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ from muniment.store.state import try_lock, write_file
 
 # -- presence ----------------------------------------------------------------------------------------
 #
-# Makes the daemon of a state directory discoverable: one lock, one document, its sockets.
+# Makes the daemon of a state directory discoverable: one lock, one document with its address, its sockets.
 #
 # - N1 Only one daemon runs per state directory: a second one finds the lock taken and exits.
 # - N2 `state/daemon.json` (0600) contains the address while the daemon listens; it is written atomically.
 # - N3 A Unix socket has mode 0600 from the moment it has a name. A socket file without a listener is
 #   replaced; other files are not.
-# - N4 Connections are accepted a few at a time, so that surplus ones are closed before others arrive. If the
-#   system has no free descriptor, the daemon waits one second before it accepts again.
+# - N4 Connections are accepted a few at a time, so that surplus connections are closed before others arrive.
+#   If the system has no free descriptor, the daemon waits one second before it accepts again.
 
 LOCK_NAME: Final = "daemon.lock"
 ADDRESS_NAME: Final = "daemon.json"
@@ -74,16 +75,17 @@ BACKLOG: Final = 256
 """Maximum connections that wait to be accepted."""
 
 ACCEPTED_AT_ONCE: Final = 16
-"""Maximum connections accepted in one turn of the loop; asyncio would accept all that wait."""
+"""Maximum connections accepted in one turn of the event loop; asyncio would accept all waiting connections.
+"""
 
 _PRIVATE: Final = 0o600
 
 
 class Listener(socket.socket):
-    """A listening socket that accepts at most `ACCEPTED_AT_ONCE` connections in a row (N4).
+    """A listening socket that accepts at most `ACCEPTED_AT_ONCE` connections in a row.
 
-    asyncio accepts until no connection waits. If no descriptor is free, it continues anyway, and for each
-    connection logs the failure and schedules a retry.
+    asyncio calls `accept` until no connection waits. If no descriptor is free, asyncio still continues: it
+    logs each failure and schedules a retry for each connection. This class ends both series early.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,8 +96,8 @@ class Listener(socket.socket):
         """Accept the next connection.
 
         Raises:
-            BlockingIOError: no connection for now.
-            OSError: the system has no resources for one.
+            BlockingIOError: no connection waits, or `ACCEPTED_AT_ONCE` were accepted in a row.
+            OSError: the system has no resources for a connection.
         """
         if self._remaining == 0:
             self._remaining = ACCEPTED_AT_ONCE
@@ -113,10 +115,10 @@ class Listener(socket.socket):
 
 @contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Lock a state directory, so that only one daemon uses it (N1).
+    """Lock a state directory for the duration of the block, so that only one daemon uses it.
 
     Raises:
-        ManagedMemoryUnavailable: another daemon uses it, or the directory is not available.
+        ManagedMemoryUnavailable: another daemon uses the directory, or the directory is not available.
     """
     path = directory / LOCK_NAME
     with ExitStack() as stack:
@@ -129,7 +131,11 @@ def lock_directory(directory: Path) -> Iterator[None]:
 
 
 def announce(directory: Path, document: Mapping[str, Any]) -> None:
-    """Write the address of the daemon (N2).
+    """Write the address of the daemon to `daemon.json`.
+
+    Args:
+        directory: the state directory.
+        document: the content of the file.
 
     Raises:
         ManagedMemoryUnavailable: the file cannot be written.
@@ -140,11 +146,11 @@ def announce(directory: Path, document: Mapping[str, Any]) -> None:
 
 
 def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
-    """Remove the address of the daemon, unless another daemon has announced a new one since.
+    """Remove `daemon.json`, unless another daemon has replaced it in the meantime.
 
     Args:
         directory: the state directory.
-        document: the announced document; `pid` and `epoch` identify the daemon.
+        document: the document that was announced; its `pid` and `epoch` identify the daemon.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):  # The file is missing or invalid.
         found = _read_announcement(directory)
@@ -155,8 +161,12 @@ def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
 def listen_tcp(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address.
 
+    Args:
+        host: an IP address or a host name.
+        port: the port; 0: any free port.
+
     Raises:
-        ConfigInvalid: it cannot listen there, with the reason.
+        ConfigInvalid: the socket cannot listen there; the message contains the reason.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -164,22 +174,24 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         listener = Listener(family, kind, protocol)
     except (OSError, UnicodeError) as error:  # UnicodeError if the text cannot be a host name.
         reason = error.strerror if isinstance(error, OSError) else "invalid host name"
-        raise ConfigInvalid(f"cannot listen on {host}: {reason}") from None
+        raise ConfigInvalid(f"cannot listen on {host}: {reason}; use another --host") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigInvalid(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        raise ConfigInvalid(
+            f"cannot listen on {host} port {port}: {error.strerror}; use another --host or --port"
+        ) from None
     return listener
 
 
 def listen_unix(path: Path) -> socket.socket:
-    """Return a Unix socket that listens at a path (N3).
+    """Return a Unix socket that listens at a path. Replaces a socket file at the path that has no listener.
 
     Raises:
-        ConfigInvalid: it cannot listen there, with the reason.
+        ConfigInvalid: the socket cannot listen there; the message contains the reason.
     """
     listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -197,7 +209,12 @@ def listen_unix(path: Path) -> socket.socket:
 
 
 def remove_unix(path: Path, listener: os.stat_result) -> None:
-    """Remove the file of a socket, if it still belongs to the socket that was bound there."""
+    """Remove the file of a Unix socket, unless another socket has been bound at its path since.
+
+    Args:
+        path: the path of the file.
+        listener: status of the file, read after the socket was bound.
+    """
     with suppress(OSError):
         if os.path.samestat(path.lstat(), listener):
             path.unlink()
@@ -220,7 +237,7 @@ def _read_announcement(directory: Path) -> Any:
 
 
 def _describe_other(directory: Path) -> str:
-    """Return the error message for a second daemon, with the address of the first."""
+    """Return the error message for a second daemon, with the address of the first daemon."""
     try:
         found = _read_announcement(directory)
         location = f"process {int(found['pid'])} at {found['url']}"
@@ -240,7 +257,7 @@ _PACKAGE: Final = "muniment"
 
 
 def configure_logs(level: int = logging.INFO) -> None:
-    """Send the log of the whole process to standard error; for programs, not for libraries.
+    """Send the log of the whole process to standard error. Programs may call this; libraries must not.
 
     Args:
         level: the lowest level that is logged.
@@ -250,8 +267,8 @@ def configure_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # They warn of each invalid request, and anyone can send many; or of each attempt to reach a database that
-    # does not respond, which `node_problem` reports once.
+    # These loggers warn of each invalid request, and anyone can send many. Others log each attempt to reach a
+    # database that does not respond, which `node_problem` reports once.
     for name in ("uvicorn", "mcp", "psycopg.pool", "procrastinate"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logger = logging.getLogger(_PACKAGE)
@@ -261,7 +278,7 @@ def configure_logs(level: int = logging.INFO) -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """Formats a record as a line of JSON; records of this package already are one."""
+    """Formats a log record as a line of JSON. A record of this package already is such a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         if record.name == _PACKAGE:
@@ -295,16 +312,16 @@ def _build_document() -> bytes:
 
 
 OPERATIONS: Final = (*routes.OPERATIONS, describe_api)
-"""All operations of the daemon, except the messages of `MCP_OPERATIONS`."""
+"""All operations of the daemon, except those of `MCP_OPERATIONS`."""
 
 
 def create_application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
     """Return the daemon's ASGI application.
 
     Args:
-        core: the core that it serves.
+        core: the core that the application serves.
         hosts: allowed values of the Host header.
-        origins: origins of other pages that may call it.
+        origins: origins of other web pages that may call the daemon.
     """
     paths: dict[str, dict[str, Operation]] = {}
     for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
@@ -315,7 +332,7 @@ def create_application(core: ServingCore, hosts: frozenset[str], origins: frozen
 
 
 class _Dispatcher:
-    """Dispatches guarded requests: to the page if they use its name, otherwise to the operations."""
+    """Passes a guarded request on: to the page if it uses the page's host name, else to the operations."""
 
     def __init__(self, operations: ASGIApp, core: ServingCore) -> None:
         self._operations, self._core = operations, core
@@ -332,7 +349,7 @@ class _Dispatcher:
 
 
 class _Resource:
-    """A path with one operation for each of its methods."""
+    """A path of the API, with one operation for each of its methods."""
 
     def __init__(self, methods: Mapping[str, Operation], core: ServingCore) -> None:
         self._methods, self._core = methods, core
@@ -381,14 +398,15 @@ class Options:
 
     Attributes:
         settings: home, policy, roots and model.
-        workspaces: a directory in each workspace; a single one is also served as `/workspace/…`.
+        workspaces: a directory in each workspace. If there is only one, it is also served as `/workspace/…`.
         host: the address to listen on.
         port: its port; 0: any free port.
         socket: path of an additional Unix socket.
         allow_hosts: allowed values of the Host header in addition to the address.
-        allow_origins: origins of other pages that may call it, such as `https://memory.example.org`.
+        allow_origins: origins of other web pages that may call the daemon, such as
+            `https://memory.example.org`.
         in_process: run the tools in this process; the policy must contain `require = "none"`.
-        grace: seconds that a running task has to end.
+        grace: seconds that a running task has to end when the daemon stops.
     """
 
     settings: Settings
@@ -403,7 +421,7 @@ class Options:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without signal handlers; the owner of the event loop installs those."""
+    """uvicorn's server without signal handlers; the owner of the event loop installs them."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -414,16 +432,16 @@ class Daemon:
     """A daemon that runs as long as the context does.
 
     Args:
-        options: its options.
+        options: the options of the daemon.
         model: the model that files the facts; the caller closes it.
-        core: the core to serve; None: the memory of this machine.
+        core: the core to serve; None: a core for the memory of this machine.
 
     Raises:
-        ConfigInvalid: a host name or an origin is missing or invalid.
+        ConfigInvalid: a host name is missing, or an origin is invalid.
 
     Attributes:
-        url: its URL.
-        core: its core.
+        url: the URL of the daemon; empty until it listens.
+        core: the core of the daemon.
     """
 
     def __init__(self, options: Options, model: Model, core: ServingCore | None = None) -> None:
@@ -482,15 +500,17 @@ class Daemon:
         await self.stop()
 
     async def wait_stopped(self) -> None:
-        """Wait until `stop` was called and has ended."""
+        """Wait until the daemon has stopped."""
         await self._stopped.wait()
 
     async def stop(self, *, at_once: bool = False) -> None:
-        """Stop (V3); repeated calls wait for the same end.
+        """Stop the daemon; repeated calls wait until it has stopped.
+
+        The running tasks get a grace period to end; after that they are interrupted and queued again.
 
         Args:
-            at_once: interrupt and queue running tasks without a grace period, even if an earlier call gave
-                one.
+            at_once: interrupt the running tasks without a grace period, even if an earlier call of `stop`
+                gave one.
 
         Cost: less than a second if no task runs, otherwise at most the grace period and five seconds.
         """

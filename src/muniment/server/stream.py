@@ -1,14 +1,16 @@
 """The stream of events: delivers the events of the ledger's outbox to all followers.
 
-- E1 A follower has a separate cursor and reads from memory or, if it is further back, from the ledger. A slow
-  follower blocks nothing here.
+- E1 A follower has a separate cursor. It reads events from memory or, if they are no longer cached, from the
+  ledger. A slow follower blocks nothing here.
 - E2 A cursor is `<epoch>-<number>`. A follower with a valid cursor misses no stored event. If the cursor is
-  invalid, or the next event is no longer stored, it receives `resync`: read everything again, then follow.
+  invalid, or the next event is no longer stored, the follower receives `resync`: it must read everything
+  again, then follow.
 - E3 All followers of a workspace are notified of changes of its memory. Only the originator and the owner are
   notified of a task. A cancelled task is `cancelled` for its canceller, and `failed` for the others.
 - E4 An event is one line of JSON, so that text in it cannot end it and start another event.
-- E5 A client of the original contract receives `state_resync_required` instead of `resync`, then all stored
-  events again; `replay_complete` after the events that its cursor requested; and no `cancelled` task.
+- E5 A client of the original contract, the HTTP API of `qwen serve`, receives `state_resync_required` instead
+  of `resync`, then all stored events again. It receives `replay_complete` after the events that its cursor
+  requested, and no `cancelled` task.
 
 Commits of this process are delivered immediately, those of other processes within `POLL_SECONDS`.
 
@@ -46,16 +48,18 @@ RECONNECT_MS: Final = 1_000
 """Milliseconds that a browser waits before it reconnects."""
 
 CHECK_SECONDS: Final = 1.0
-"""Seconds for which a permission to follow is not checked again."""
+"""Seconds after which the permission of a follower is checked again."""
 
 CACHE_SIZE: Final = 2_048
-"""Events cached in memory, about 1 MB; a follower that is further back reads the ledger."""
+"""Events cached in memory, about 1 MB. A follower that needs older events reads the ledger."""
 
 BATCH: Final = 256
 """Maximum events in one write to a follower."""
 
 _CURSOR: Final = re.compile(r"(?:([A-Za-z0-9_-]{1,64})-)?([0-9]{1,18})", re.ASCII)
-"""An epoch, of this daemon or another one, and a number; a number alone has an unknown epoch."""
+"""A cursor: an epoch, of this daemon or another one, and a number. The epoch may be missing; then it is
+unknown.
+"""
 
 
 T = TypeVar("T")
@@ -71,11 +75,11 @@ class Subscription:
 
     Attributes:
         workspace: key of the workspace.
-        scopes: returns the current names of its scopes by the key of their root.
-        originator: the follower.
-        is_original: whether it uses the original contract (E5).
-        may_follow: returns whether it still may follow; called at most once per second, and only if events
-            arrive.
+        scopes: returns the current name of each scope by the key of its root.
+        originator: the token and the client of the follower.
+        is_original: whether the follower uses the original contract, the HTTP API of `qwen serve`.
+        may_follow: returns whether the follower still may follow; called at most once per second, and only if
+            events arrive.
     """
 
     workspace: str
@@ -87,14 +91,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class _RenderedEvent:
-    """An event and its rendered frames."""
+    """An event with its frames, each rendered once for all followers that receive the same frame."""
 
     event: tasks.OutboxEvent
     frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
 
 async def run_now(query: Callable[[], T]) -> T:
-    """Run `query` on the event loop: for a ledger that responds in microseconds."""
+    """Run `query` on the event loop and return its result; for a ledger that responds in microseconds."""
     return query()
 
 
@@ -103,8 +107,9 @@ class Stream:
 
     Args:
         reads: a connection to the ledger that only this stream uses.
-        span: the current range of numbers, see `tasks.span`.
-        ask: runs a read of the ledger; in a thread if the ledger is on another machine.
+        span: the epoch, and the lowest and highest number after which events can be read, see
+            `tasks.read_range`.
+        run_query: runs a read of the ledger; in a thread if the ledger is on another machine.
     """
 
     def __init__(
@@ -130,16 +135,16 @@ class Stream:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the ledger file was moved or deleted: the next daemon would not find new events."""
+        """Return whether the ledger file was moved or deleted, so that a later daemon finds no new events."""
         return self._reads.is_lost()
 
     def wake(self) -> None:
-        """Read new events soon; several calls in one turn of the loop cause one read."""
+        """Schedule a read of new events; several calls in one turn of the event loop cause one read."""
         if self._read_task is None and not self.is_closed:
             self._read_task = asyncio.create_task(self._read_new())
 
     async def watch(self) -> None:
-        """Check for commits of other processes, until cancelled."""
+        """Check for commits of other processes every `POLL_SECONDS`. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             if self.is_lost != self._was_lost:
@@ -152,7 +157,7 @@ class Stream:
                     await self._read_new()
 
     async def wait_for_change(self, seconds: float) -> bool:
-        """Wait for further events; return whether there are any, or the stream was closed."""
+        """Wait at most `seconds` for new events; return whether there are any, or the stream was closed."""
         if self.is_closed:
             return True
         self._waiting += 1
@@ -163,7 +168,10 @@ class Stream:
         return bool(done)
 
     async def read_since(self, number: int) -> tuple[int, list[tasks.OutboxEvent]]:
-        """Return the position after reading from `number` on, and the stored events since then.
+        """Read the stored events that follow the event `number`.
+
+        Returns:
+            The number after which to read next time, and the events.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
@@ -176,17 +184,17 @@ class Stream:
         return number, found
 
     def close(self) -> None:
-        """Disconnect every follower."""
+        """Close the stream, which disconnects every follower."""
         self.is_closed = True
         self._notify_waiters()
 
     async def cursor(self) -> str:
-        """Return the cursor of a follower that is about to read the memory."""
+        """Return the cursor for a follower that reads the memory now and later events afterwards."""
         await self._read_new()
         return f"{self.epoch}-{self.last}"
 
     def recheck_permissions(self) -> None:
-        """Check the permissions of all followers immediately."""
+        """Check immediately whether each follower still may follow."""
         self._recheck_count += 1
         self._notify_waiters()
 
@@ -195,7 +203,7 @@ class Stream:
 
         Args:
             subscription: the follower and the part of the stream that it may read.
-            cursor: the cursor as it was sent; None: start now.
+            cursor: the cursor as the follower sent it; None: yield only events from now on.
         """
         try:
             await self._read_new()
@@ -238,7 +246,7 @@ class Stream:
             events.emit("events_unavailable", code=error.code)  # The follower reconnects with its cursor.
 
     async def _read_new(self) -> None:
-        """Read new events and notify the waiting followers."""
+        """Read new events from the ledger, and notify the waiting followers."""
         async with self._read_lock:
             self._read_task = None
             before = self.last
@@ -261,7 +269,7 @@ class Stream:
             self._change_future = asyncio.get_running_loop().create_future()
 
     async def _read_after(self, number: int) -> list[_RenderedEvent]:
-        """Return the next events after a number."""
+        """Return the next events after `number`, at most `BATCH`, from the cache or the ledger."""
         if number >= self.last:
             return []
         if self._cache and self._cache[0].event.number <= number + 1:
@@ -275,7 +283,7 @@ class Stream:
         return list(map(_RenderedEvent, stored))
 
     async def _parse_cursor(self, cursor: str) -> int | None:
-        """Return the number of a cursor if no event after it is missing, otherwise None."""
+        """Return the number of a cursor; None if the cursor is invalid, or an event after it is missing."""
         found = _CURSOR.fullmatch(cursor)
         if found is None:
             return None
@@ -286,7 +294,7 @@ class Stream:
     def _render_frames(
         self, batch: list[_RenderedEvent], number: int, subscription: Subscription
     ) -> tuple[int, list[bytes]]:
-        """Return the position of a follower after some events, and their frames."""
+        """Return the position of a follower after a batch of events, and the frames for the follower."""
         frames = [frame for each in batch if (frame := self._render_frame(each, subscription)) is not None]
         if batch[-1].event.number != number + len(batch):  # Some events in between are no longer stored.
             if not subscription.is_original:
@@ -295,7 +303,7 @@ class Stream:
         return batch[-1].event.number, frames
 
     def _render_frame(self, rendered: _RenderedEvent, subscription: Subscription) -> bytes | None:
-        """Return the frame of an event for `subscription`, or None if it may not see the event."""
+        """Return the frame of an event for `subscription`, or None if the follower may not see the event."""
         event = rendered.event
         if event.type == "memory_changed":
             key = (subscription.workspace, False)
@@ -349,13 +357,13 @@ class Stream:
 
 
 def _format_resync_required(reason: str, delivered: int, earliest: int) -> bytes:
-    """Return the frame that replaces `resync` for a client of the original contract.
+    """Return the frame that replaces `resync` for a client of the original contract (`qwen serve`).
 
     Args:
-        reason: `epoch_reset`: the cursor is of another series; `ring_evicted`: the next event is no longer
-            stored.
-        delivered: the number of its cursor; 0: unknown.
-        earliest: the lowest number that is still stored, or the next one.
+        reason: `epoch_reset`: the cursor belongs to another epoch; `ring_evicted`: the next event was
+            already deleted.
+        delivered: the number in the follower's cursor; 0: unknown.
+        earliest: the lowest number that is still stored, or the next one if no event is stored.
     """
     return _format_control(
         "state_resync_required",
@@ -364,5 +372,5 @@ def _format_resync_required(reason: str, delivered: int, earliest: int) -> bytes
 
 
 def _format_control(kind: str, data: Mapping[str, Any]) -> bytes:
-    """Return a control frame, which is not an event and moves no cursor."""
+    """Return a control frame. It is not an event, and does not change the follower's cursor."""
     return f"event: {kind}\ndata: {json.dumps({'v': 1, 'type': kind, 'data': data})}\n\n".encode()

@@ -1,6 +1,6 @@
 """Bearer tokens: who may call, what each token allows, and its share of limited slots.
 
-Separate from `guard`, so that CLI commands do not load an HTTP server.
+This module is separate from `guard`, so that CLI commands do not load an HTTP server.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from muniment.store.tasks import OWNER
 # Divides a limited number of slots, so that one client's token cannot block other clients or the owner.
 
 RESERVE: Final = 16
-"""Slots that all clients together leave free for the owner, if the total is large."""
+"""Slots that all clients together leave free for the owner, if the total number of slots is large."""
 
 
 class SlotShares:
     """A limited number of slots; one client's token gets at most half. Belongs to one event loop.
 
-    In a fleet, one home gets at most half of the slots, and one client of a home at most half of that.
+    In a fleet, one home gets at most half of the slots, and one client of a home at most half of the home's
+    part.
 
     Args:
         cap: number of slots, more than `reserve`.
-        seconds: value of `Retry-After` when no slot is free.
+        seconds: value of the `Retry-After` header when no slot is free.
         reserve: slots that all clients together leave to the owner.
     """
 
@@ -56,7 +57,10 @@ class SlotShares:
         return self._used.total()
 
     def acquire(self, token: str) -> None:
-        """Acquire a slot for a share, see `Principal.share`.
+        """Acquire a slot.
+
+        Args:
+            token: share of the caller, see `Principal.share`.
 
         Raises:
             HttpProblem: no slot is free for this share.
@@ -74,7 +78,7 @@ class SlotShares:
         self._used_by_home[home] += 1
 
     def release(self, token: str) -> None:
-        """Release a slot that this share acquired."""
+        """Release a slot that was acquired with the same `token`."""
         for counter, key in ((self._used, token), (self._used_by_home, _split_share(token)[0])):
             counter[key] -= 1
             if not counter[key]:
@@ -82,7 +86,7 @@ class SlotShares:
 
 
 def _split_share(share: str) -> tuple[str, str]:
-    """Return the home and the name of a share; the home is empty outside a fleet."""
+    """Return the home and the name that a share contains; the home is empty outside a fleet."""
     home, _, name = share.rpartition("/")
     return home, name
 
@@ -117,8 +121,8 @@ class Principal:
 
     Attributes:
         name: `owner`, or the name of the client's token.
-        trust: trust of the facts that arrive with it.
-        clients: the client ids that may be sent with it; None: every registered one.
+        trust: maximum trust of the facts that are sent with the token.
+        clients: the client ids that may be sent with the token; None: every registered client id.
         digest: digest of a client's token, so that a new token with an old name is a different principal.
         home: the home in a fleet; empty outside a fleet.
     """
@@ -136,7 +140,10 @@ class Principal:
 
     @property
     def share(self) -> str:
-        """Return the key of its share of limited slots; only the owner of the whole daemon has priority."""
+        """Return the key of the principal's share of limited slots, see `SlotShares`.
+
+        Only the owner of the whole daemon has priority.
+        """
         return f"{self.home}/{self.name}" if self.home else self.name
 
 
@@ -144,13 +151,15 @@ OWNER_PRINCIPAL: Final = Principal(OWNER, Trust.OWNER, None)
 
 
 class Tokens:
-    """The tokens of a state directory. Each call queries the ledger: a revocation takes effect at once.
+    """The tokens of a state directory.
+
+    Each call queries the ledger, so a revocation takes effect immediately.
 
     Args:
         state: provides the key of the digests and the ledger for changes.
         reads: a separate connection to the ledger, so that lookups do not wait for a writer; None: the
             connection of `state`.
-        keyed: digests tokens; None: `LedgerState.compute_keyed_digest`.
+        compute_digest: computes the digest of a token; None: `LedgerState.compute_keyed_digest`.
     """
 
     def __init__(
@@ -168,13 +177,13 @@ class Tokens:
     def add(
         self, name: str, clients: Collection[str], trust: Trust, *, allow_owner_name: bool = False
     ) -> str:
-        """Create a token for a client and return it. It cannot be displayed again.
+        """Create a token for a client and return it. The token cannot be displayed again.
 
         Args:
             name: name of the token.
-            clients: client ids that may be sent with it.
-            trust: trust of the facts that arrive with it.
-            allow_owner_name: allow the name of the owner, if no file contains the owner's token.
+            clients: client ids that may be sent with the token.
+            trust: maximum trust of the facts that are sent with the token.
+            allow_owner_name: allow the name `owner`; for a home whose owner's token is not in a file.
 
         Raises:
             ConfigInvalid: the name or a client id is invalid or already in use.
@@ -192,7 +201,7 @@ class Tokens:
             for each in clients:
                 if each in token_by_client:
                     raise ConfigInvalid(
-                        f"the client id {each!r} belongs to the token {token_by_client[each]!r}"
+                        f"the client id {each!r} belongs to the token {token_by_client[each]!r}; use another"
                     )
             connection.execute(
                 "INSERT INTO token (name, digest, clients, trust, at, hello) VALUES (?, ?, ?, ?, ?, ?)",
@@ -208,7 +217,7 @@ class Tokens:
         return _load_principals(self._reads)
 
     def revoke(self, name: str) -> None:
-        """Revoke a client's token, effective from the next request.
+        """Revoke the client token `name`, effective from the next request.
 
         Raises:
             NotFound: no token has this name.
@@ -238,12 +247,12 @@ class Tokens:
         return None
 
     def create_proof(self, unsafe_name: str, nonce: str, address: str, owner_token: str) -> str:
-        """Return a proof that the token of this name is known (K4); for unknown names it looks the same.
+        """Return a proof that the daemon knows a token. For an unknown token, the result looks like a proof.
 
         Args:
-            unsafe_name: see `names.derive_hello_name`.
+            unsafe_name: public name of the token, see `names.derive_hello_name`.
             nonce: random value from the client.
-            address: the address that the client dialled.
+            address: the address that the client connected to.
             owner_token: the owner's token, see `load_owner_token`.
 
         Cost: one row and two digests for each client token.
@@ -260,7 +269,12 @@ class Tokens:
 
 
 def check_names(name: str, clients: Collection[str], *, allow_owner_name: bool = False) -> None:
-    """Check the name of a token and its client ids.
+    """Check that the name of a token and its client ids are valid.
+
+    Args:
+        name: name of the token.
+        clients: client ids that may be sent with the token.
+        allow_owner_name: allow the name `owner`.
 
     Raises:
         ConfigInvalid: the name or a client id is invalid.
@@ -289,13 +303,14 @@ def _load_principals(ledger: Ledger) -> tuple[Principal, ...]:
 
 
 def load_owner_token(directory: Path) -> str:
-    """Return the owner's token (K1); create it if the file is missing.
+    """Return the owner's token; if its file is missing, create the token and the file.
 
     Args:
         directory: the state directory.
 
     Raises:
-        ManagedMemoryUnavailable: the file cannot be created or trusted; the reason states what to do.
+        ManagedMemoryUnavailable: the file cannot be created, or others could have read it; the error contains
+            the reason.
     """
     path = directory / TOKEN_NAME
     if not os.path.lexists(path):
@@ -314,13 +329,13 @@ def _read_token(path: Path) -> str:
             if not stat.S_ISREG(status.st_mode) or not is_private(path, status):
                 raise ManagedMemoryUnavailable(
                     str(path),
-                    "is not a private file of this user (mode 0600); delete it: the next start creates it",
+                    "is not a private file of this user (mode 0600); delete it: the next start replaces it",
                 )
             text = read_up_to(fd, _MAX_TOKEN_FILE_BYTES).strip().decode("latin-1")
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
     if _TOKEN.fullmatch(text) is None:
         raise ManagedMemoryUnavailable(
-            str(path), "does not contain a token; delete it: the next start creates it"
+            str(path), "does not contain a token; delete it: the next start replaces it"
         )
     return text

@@ -1,6 +1,7 @@
-"""Run the tasks of one workspace of a daemon or host: its `JobContext`, its jobs and its metrics.
+"""Run the tasks of one workspace: its `JobContext`, its jobs and its metrics.
 
-Separate from `core`, so that `muniment acp` loads neither asyncio nor an HTTP server.
+The daemon and `muniment acp` use this module. It is separate from `core`, so that `muniment acp` loads
+neither asyncio nor an HTTP server.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ C = TypeVar("C", Counter, Gauge, Histogram)
 
 
 class Metrics:
-    """The counters of one daemon."""
+    """The metrics of one daemon, for Prometheus."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -97,20 +98,27 @@ class Metrics:
         self._recalls = create(Counter, "recalls", "Recalls that were answered", "outcome")
 
     def watch_pending(self, workspace: str, count: Callable[[], float]) -> None:
-        """Report the number of pending tasks of a workspace, counted at each scrape."""
+        """Register a workspace; each scrape reports `count()` as its number of pending tasks."""
         self._pending.labels(workspace).set_function(count)
 
     def record_start(self, kind: str, waited: timedelta) -> None:
-        """Record the start of a task."""
+        """Record the start of a task that waited for `waited`."""
         self._wait_seconds.labels(kind).observe(max(0.0, waited.total_seconds()))
 
     def record_end(self, kind: str, status: str, code: str, seconds: float) -> None:
-        """Record the end of a task."""
+        """Record the end of a task.
+
+        Args:
+            kind: kind of the task.
+            status: final status of the task.
+            code: error code; empty if the task did not fail.
+            seconds: time from start to end.
+        """
         self._tasks.labels(kind, status, code).inc()
         self._run_seconds.labels(kind).observe(seconds)
 
     def record_usage(self, error: MunimentError | None, timeline: Sequence[Turn]) -> None:
-        """Record the model tokens of a task, and whether a path escape ended it."""
+        """Record the model tokens of a task, and a path escape if `error` is one."""
         if isinstance(error, PathEscape):
             self._escapes.labels(error.tool if error.tool in TOOLS else "").inc()
         for turn in timeline:
@@ -118,7 +126,7 @@ class Metrics:
             self._tokens.labels("output").inc(turn.usage.output_tokens)
 
     def record_recall(self, outcome: Literal["found", "abstained", "failed"]) -> None:
-        """Record a recall and its outcome."""
+        """Record a recall: it found entries, found none (`abstained`), or failed."""
         self._recalls.labels(outcome).inc()
 
     def text(self) -> bytes:
@@ -132,16 +140,16 @@ class Metrics:
 
 
 class Workspace:
-    """One workspace. Close it when its lane has stopped.
+    """A workspace that is served. Close it when its lane has stopped.
 
     Args:
-        path: its real path.
+        path: the real path of the workspace.
         key: the key of its project, see `workspaces.projects.Binding.key`.
-        state: shared by all workspaces; the caller closes it.
-        find: finds its `JobContext`.
+        state: the state that all workspaces share; the caller closes it.
+        find_context: opens the policy and the roots, and returns the `JobContext`.
 
     Attributes:
-        lane: its tasks.
+        lane: the tasks of the workspace.
     """
 
     def __init__(self, path: Path, key: str, state: State, find_context: Callable[[], JobContext]) -> None:
@@ -160,11 +168,12 @@ class Workspace:
         """Return the policy and the bound roots; open them if they are not open.
 
         Raises:
-            ManagedMemoryUnavailable: also if a root was replaced; the next call binds the new root.
-            PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: they are not
-                available, with the reason.
+            ManagedMemoryUnavailable: the memory is not available, or a root was replaced; in the second case,
+                the next call binds the new root.
+            PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: the policy
+                or a root cannot be opened; the error contains the reason.
 
-        Cost: about 50 ms to open them, then one check of each root.
+        Cost: about 50 ms to open the policy and the roots, then one check of each root.
         """
         with self._lock:
             context = self._context
@@ -180,9 +189,10 @@ class Workspace:
         return context
 
     def get_recaller(self) -> Recaller:
-        """Return the recaller of the current `JobContext`, created once for each; the workspace closes it.
+        """Return the recaller of the current `JobContext`. The workspace creates it once, and closes it.
 
-        Raises as `open_context`.
+        Raises:
+            MunimentError: the memory is not available, see `open_context`.
 
         Cost: on the first call the cost of `open_context`, and about 30 ms to create the recaller.
         """
@@ -199,7 +209,14 @@ class Workspace:
 
     @contextmanager
     def open_recaller(self, deadline: Deadline) -> Iterator[Recaller]:
-        """Provide the recaller until the block ends; raises as `open_context`."""
+        """Provide the recaller for the duration of the block.
+
+        Args:
+            deadline: not used.
+
+        Raises:
+            MunimentError: the memory is not available, see `open_context`.
+        """
         del deadline
         yield self.get_recaller()
 
@@ -215,11 +232,11 @@ class Workspace:
 
     @property
     def is_open(self) -> bool:
-        """Return whether `scopes` lists roots that are currently bound."""
+        """Return whether the roots of the workspace are currently bound."""
         return self._context is not None
 
     def problem(self) -> MunimentError | None:
-        """Return why no task can be accepted, or None if tasks can be accepted."""
+        """Return the error that prevents new tasks, or None if tasks can be accepted."""
         try:
             self.open_context()
         except MunimentError as error:
@@ -228,15 +245,15 @@ class Workspace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes for the user about how the `JobContext` was found; empty if it is not open."""
+        """Return notes for the user from opening the `JobContext`; empty if it is not open."""
         return () if self._context is None else self._context.notes
 
     def scopes(self) -> Mapping[str, str]:
-        """Return the names of the scopes by the keys of their roots, as last opened; initially empty."""
+        """Return the name of each scope by the key of its root, as last opened; initially empty."""
         return self._scopes
 
     def close(self) -> None:
-        """Close the roots and their recallers."""
+        """Close the roots of the workspace and their recallers."""
         for _, recaller in self._recallers:
             recaller.close()
         for context in self._bound_contexts:
@@ -247,10 +264,10 @@ def create_workspace(directory: Path, settings: Settings, state: State, *, in_pr
     """Return the workspace that contains a directory.
 
     Args:
-        directory: a directory inside it, which the user specified.
-        settings: its policy and roots.
-        state: shared by all workspaces; the caller closes it.
-        in_process: as in `open`.
+        directory: a directory inside the workspace, which the user specified.
+        settings: policy and roots of the workspace.
+        state: the state that all workspaces share; the caller closes it.
+        in_process: run the tools in this process; the policy must contain `require = "none"`.
 
     Raises:
         ConfigInvalid: the directory does not exist, or `projects.json` is invalid.
@@ -263,17 +280,17 @@ def create_workspace(directory: Path, settings: Settings, state: State, *, in_pr
 
 # -- work --------------------------------------------------------------------------------------------
 #
-# Runs a task of a lane as the job of its kind, and translates the outcome into the terms of the contract.
+# Runs a task of a lane as the job of its kind, and converts the outcome to the form of the HTTP contract.
 
 
 class TaskExecutor:
-    """Runs the tasks of a workspace for its `Runner`.
+    """Runs the tasks of a workspace. A `LaneRunner` calls it for each task.
 
     Args:
         workspace: the workspace of the tasks.
         model: the model that files the facts.
         metrics: records each task.
-        parents: trace spans of callers that are parents of tasks.
+        parents: the trace span of the caller of each task, which becomes the parent of the task's span.
     """
 
     def __init__(
@@ -283,7 +300,13 @@ class TaskExecutor:
         self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: QueuedTask, cancel: Cancel, report: Report) -> TaskOutcome:
-        """Run a task of the lane."""
+        """Run a task of the lane, and return its outcome.
+
+        Args:
+            task: the task.
+            cancel: cancels the task.
+            report: receives an event for each turn.
+        """
         import structlog
 
         self._metrics.record_start(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))

@@ -1,11 +1,11 @@
 """Group commit: one thread writes the ledger changes of many threads in shared durable transactions.
 
-W1 Changes run in the order in which they were submitted, each inside a separate savepoint: one that raises
-   rolls back only itself.
+W1 Changes run in the order in which they were submitted, each inside a separate savepoint. A change that
+   raises rolls back only itself.
 W2 A future is done after the transaction of its change is durable or has failed; after a failure no change of
    the group remains. No future stays pending: changes submitted before `close` run, later ones are rejected.
 W3 Cancelling a future before its change begins cancels the change; later, `Future.cancel` has no effect.
-W4 No exception of a change ends the thread, not even `SystemExit`: its future raises it.
+W4 No exception of a change ends the thread, not even `SystemExit`: the future of the change raises it.
 
 Not supported: a change must not wait for another change, because both run in the same thread.
 
@@ -27,7 +27,7 @@ from muniment.store.database import Ledger, Transaction
 T = TypeVar("T")
 
 MAX_GROUP: Final = 128
-"""Maximum changes in one transaction: about 40 ms of work, for which other writers have to wait."""
+"""Maximum changes in one transaction: they take about 40 ms, during which other writers must wait."""
 
 _PendingChange = tuple[Callable[[], Any], "Future[Any]"]
 _Outcome = tuple[Any, BaseException | None]
@@ -37,19 +37,20 @@ class ChangeWriter(Protocol):
     """Runs changes of a ledger: a `Writer`, or a class that uses one transaction for each change."""
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
-        """See `Writer.submit`."""
+        """Schedule `change` to run inside a transaction, see `Writer.submit`."""
 
     def run(self, change: Callable[[], T]) -> T:
-        """Submit a change and wait for its result."""
+        """Submit a change, wait until it is durable, and return its result."""
         return self.submit(change).result()
 
 
 class Writer(ChangeWriter):
-    """One thread that changes a ledger for all others. Close it when done.
+    """One thread that changes a ledger for all other threads. Close it when it is no longer needed.
 
     Args:
-        ledger: its connection; other threads may use it too.
-        committed: called in that thread after every durable group, before its futures are done.
+        ledger: connection to the ledger; other threads may use the connection too.
+        on_commit: called in the writer's thread after every durable group, before the group's futures are
+            done.
     """
 
     def __init__(self, ledger: Ledger, *, on_commit: Callable[[], None] = lambda: None) -> None:
@@ -61,10 +62,10 @@ class Writer(ChangeWriter):
         self._thread.start()
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
-        """Schedule `change` to run inside a transaction. The future returns its result once that is durable.
+        """Schedule `change` to run inside a transaction, and return its future.
 
-        The future raises the exception of `change`, or `ManagedMemoryUnavailable`; the change is then rolled
-        back.
+        When the change is durable, the future returns the result of `change`. If the change was rolled back,
+        the future raises the exception of `change`, or `ManagedMemoryUnavailable`.
 
         Raises:
             LaneError: the writer is closed. The change will not run.
@@ -80,7 +81,7 @@ class Writer(ChangeWriter):
         return future
 
     def close(self) -> None:
-        """End the thread after all pending changes; repeated calls have no effect."""
+        """Let the thread end after all pending changes, and wait for it; repeated calls have no effect."""
         with self._lock:
             if not self._is_closed:
                 self._pending.put(None)
@@ -96,7 +97,7 @@ class Writer(ChangeWriter):
                 self._commit_group(active)
 
     def _collect_group(self) -> tuple[list[_PendingChange], bool]:
-        """Wait for the first change, then return all that are pending, and whether the queue has ended."""
+        """Wait for a change; return all pending ones up to `MAX_GROUP`, and whether the queue has ended."""
         group: list[_PendingChange] = []
         while len(group) < MAX_GROUP:
             try:
@@ -129,11 +130,15 @@ class Writer(ChangeWriter):
             events.emit("commit_callback_failed", problem=type(error).__name__)
 
     def _run_change(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
-        """Run a change and return its result or its exception; if it raised, it is rolled back.
+        """Run a change inside a savepoint.
+
+        Returns:
+            The result of the change and None. If the change raised and was rolled back: None and its
+            exception.
 
         Raises:
-            BaseException: raised by the change, if the whole transaction was rolled back, for example by a
-                full disk.
+            BaseException: raised by the change, if the whole transaction was rolled back, for example because
+                of a full disk.
         """
         connection.execute("SAVEPOINT one")
         try:

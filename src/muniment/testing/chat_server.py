@@ -14,13 +14,13 @@
 A `Response` is valid HTTP with any body; the other responders break HTTP or never end.
 
 S1. A request is stored completely before the response. No request gets two responses, on any path.
-S2. `ChatRequest.hung_up` is set as soon as the client closes its connection during the response, also while
-    that response stalls or drips.
+S2. `ChatRequest.hung_up` is set as soon as the client closes its connection during the response, even while
+    that response pauses.
 S3. On exit of the context every response, thread and socket of the server ends. A responder that waits for
-    anything but its `Connection` must end by itself.
+    anything except its `Connection` must end by itself.
 
 The server reads HTTP/1.1 as JSON clients write it: bodies with a Content-Length, no chunks. It listens on
-this machine only. Standard library only.
+this machine only. It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.kernel.cancel import Deadline
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""Limit of a request line with its headers, in bytes."""
+"""Maximum bytes of a request line with its headers."""
 
 MAX_REQUEST_BYTES: Final = 8 << 20
-"""Limit of the body of a request, in bytes: many times the size of a run of six turns."""
+"""Maximum bytes of a request body: many times the size of a run of six turns."""
 
 EXIT_SECONDS: Final = 5.0
-"""Time limit of running responders after the exit of the server, in seconds."""
+"""Seconds that a running responder has to end after the exit of the server."""
 
 _PIECE_BYTES: Final = 64 << 10
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: on, for no time
@@ -66,10 +66,10 @@ class ChatRequest:
     """A request of a client.
 
     Attributes:
-        headers: by lower-case name.
+        headers: the headers by lower-case name.
         raw: the body as received.
         body: the body as JSON; None if it is not JSON.
-        hung_up: set if the client closes the connection before the response is complete (S2).
+        hung_up: set if the client closes the connection before the response is complete.
     """
 
     method: str
@@ -81,10 +81,10 @@ class ChatRequest:
 
 
 class Connection:
-    """One client connection, as a responder writes to it.
+    """A connection from a client, for the responder that writes to it.
 
-    Every wait ends with `ConnectionAbortedError` when the client closes the connection, and with `Cancelled`
-    when the server exits. A responder need not catch either.
+    Every method that waits raises `ConnectionAbortedError` when the client closes the connection, and
+    `Cancelled` when the server exits. A responder need not catch either.
     """
 
     def __init__(self, client: socket.socket, stopping: Cancel) -> None:
@@ -98,7 +98,7 @@ class Connection:
         return self._client.fileno() >= 0
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`, as fast as the client reads."""
+        """Send all of `data`. Waits as long as the client does not read."""
         remaining = memoryview(data)
         while remaining:
             if self._is_closed_by_client():
@@ -107,7 +107,7 @@ class Connection:
             remaining = remaining[self._retry_until_ready(send, select.POLLOUT) :]
 
     def pause(self, seconds: float = math.inf) -> None:
-        """Pause without sending."""
+        """Wait for `seconds` without sending; by default until the client closes the connection."""
         with suppress(DeadlineExceeded):
             self._wait(0, seconds)
 
@@ -116,17 +116,17 @@ class Connection:
         self._client.close()
 
     def reset(self) -> None:
-        """Close the connection with a reset (RST), which may overtake the sent data."""
+        """Close the connection with a reset (RST). The client may lose data that was sent before."""
         self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._client.close()
 
     def start_tls(self) -> None:
-        """Start TLS if the server has a certificate."""
+        """Complete the TLS handshake if the server has a certificate."""
         if isinstance(self._client, ssl.SSLSocket):
             self._retry_until_ready(self._client.do_handshake, select.POLLIN)
 
     def read_request(self) -> ChatRequest | Response | None:
-        """Return the next request, an error response if it is invalid, or None at the end."""
+        """Return the next request; an error response if it is invalid; None if the client sends no more."""
         if not isinstance(head := self._read_head(), bytes):
             return head
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -147,7 +147,7 @@ class Connection:
                 return _reject_unread(400, "invalid HTTP request line")
 
     def reject(self, error: Response) -> None:
-        """Send the error response of an unread request, and wait until the client has read it."""
+        """Send an error response although the request was not read, and wait until the client has read it."""
         error(self)
         # Closing a connection with unread bytes resets it, and the client might not see the response.
         self._retry_until_ready(lambda: self._client.shutdown(socket.SHUT_WR), select.POLLOUT)
@@ -178,7 +178,7 @@ class Connection:
         return self._retry_until_ready(lambda: self._client.recv(_PIECE_BYTES), select.POLLIN)
 
     def _retry_until_ready(self, operation: Callable[[], _T], mask: int) -> _T:
-        """Run an operation on the socket as soon as it is possible."""
+        """Run an operation on the socket, as soon as the socket is ready for it, and return its result."""
         while True:
             try:
                 return operation()
@@ -192,7 +192,12 @@ class Connection:
                 raise ConnectionAbortedError from error
 
     def _wait(self, mask: int, seconds: float = math.inf) -> None:
-        """Wait for one of the poll(2) events of `mask`; unless it waits to read, a hang-up raises."""
+        """Wait for one of the poll(2) events of `mask`, at most `seconds`.
+
+        Raises:
+            ConnectionAbortedError: the client has closed the connection; not raised while waiting to read.
+            DeadlineExceeded: no event occurred within `seconds`.
+        """
         is_reading = mask & select.POLLIN
         deadline = Deadline(time.monotonic() + seconds, self._stopping)
         deadline.wait(self._client.fileno(), mask if is_reading else mask | select.POLLRDHUP)
@@ -213,10 +218,10 @@ class ChatServer:
     """A server that responds to requests at `base_url` as configured; a context manager.
 
     Args:
-        answer: a function from each request to its responder, or responders in the order of the requests.
-            After the last one, further requests get status 500. An exception of the function ends its
+        responder: a function that returns the responder for each request, or responders in the order of the
+            requests. If no responder is left, requests get status 500. An exception of the function ends its
             connection and thread, and is reported like any error of a thread.
-        certificate: a PEM file with a key and its certificate, for TLS.
+        certificate: a PEM file with a key and its certificate, for TLS; None: plain HTTP.
         port: the port to listen on; 0 for any free port.
     """
 
@@ -267,12 +272,12 @@ class ChatServer:
 
     @property
     def requests(self) -> list[ChatRequest]:
-        """Return the requests until now, in order of arrival."""
+        """Return the requests received so far, in order of arrival."""
         with self._request_arrived:
             return list(self._requests)
 
     def wait_for_requests(self, count: int = 1, seconds: float = 10.0) -> list[ChatRequest]:
-        """Wait for `count` requests and return all of them.
+        """Wait until `count` requests have arrived, and return all requests received so far.
 
         Raises:
             TimeoutError: fewer requests arrived within `seconds`.
@@ -301,7 +306,7 @@ class ChatServer:
                     self._start(self._serve_connection, Connection(client, self._stopping))
 
     def _serve_connection(self, connection: Connection) -> None:
-        """Read and answer the requests of one connection, until either side closes it."""
+        """Read the requests of one connection and respond to them, until either side closes it."""
         try:
             with suppress(ConnectionAbortedError, Cancelled):
                 connection.start_tls()
@@ -334,7 +339,13 @@ class ChatServer:
 
 
 def build_http_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
-    """Return the bytes of an HTTP response; `headers` (lower-case names) extend or replace the defaults."""
+    """Return the bytes of an HTTP response.
+
+    Args:
+        body: the body.
+        status: status of the response.
+        headers: headers by lower-case name; they extend or replace Content-Type and Content-Length.
+    """
     defaults = {"content-type": "application/json"}
     if "transfer-encoding" not in (headers or {}):
         defaults["content-length"] = str(len(body))
@@ -366,15 +377,17 @@ def _parse_or_none(raw: bytes) -> Any:
 _BLOCK: Final = 1 << 20
 RESPONSE_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED_HEAD: Final = RESPONSE_HEAD + b"transfer-encoding: chunked\r\n\r\n"
-"""The start of a response, to be continued with `send_raw`."""
+"""The start of a response; `send_raw` can send it, followed by the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete HTTP response, sent at once. The connection stays open for further requests.
+    """A complete HTTP response, sent without pauses. The connection stays open for further requests.
 
     Attributes:
-        headers: by lower-case name; they extend or replace Content-Type and Content-Length.
+        body: the body.
+        status: status of the response.
+        headers: headers by lower-case name; they extend or replace Content-Type and Content-Length.
     """
 
     body: bytes
@@ -386,7 +399,7 @@ class Response:
         return build_http_response(self.body, self.status, self.headers)
 
     def __call__(self, connection: Connection) -> None:
-        """Send the response."""
+        """Send the response to a client."""
         connection.send(self.encode())
 
 
@@ -404,8 +417,8 @@ def completion_response(
 
     Args:
         message: the keys of the message except its role.
-        finish_reason: why the model stopped, in OpenAI's terms: stop, tool_calls, length.
-        usage: tokens in and out; None: the server does not report it.
+        finish_reason: why the model stopped, in OpenAI's terms: `stop`, `tool_calls`, `length`.
+        usage: input and output tokens; None: the response does not report them.
     """
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
     response: dict[str, Any] = {
@@ -426,7 +439,7 @@ def completion_response(
 
 
 def text_response(text: str | None, finish_reason: str | None = "stop") -> Response:
-    """Return a completion with `text` and no calls."""
+    """Return a completion with `text` and no tool calls."""
     return completion_response({"content": text}, finish_reason)
 
 
@@ -437,7 +450,7 @@ def make_tool_call(tool: str, arguments: Any, call_id: str = "call-1") -> dict[s
 
 
 def tool_calls_response(*calls: Any) -> Response:
-    """Return a completion with calls, which need not come from `make_tool_call`."""
+    """Return a completion with tool calls. They may also be invalid; `make_tool_call` creates valid ones."""
     return completion_response({"content": None, "tool_calls": list(calls)}, "tool_calls")
 
 
@@ -449,7 +462,15 @@ def error_response(
     param: str | None = None,
     retry_after: float | str | None = None,
 ) -> Response:
-    """Return an error in OpenAI's format; `retry_after` is in seconds, or any text."""
+    """Return an error in OpenAI's format.
+
+    Args:
+        status: status of the response.
+        message: message of the error.
+        code: code of the error.
+        param: name of the invalid parameter.
+        retry_after: value of the `Retry-After` header: seconds, or any text.
+    """
     kind = "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004  the classes of HTTP
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     error = {"message": message, "type": kind, "param": param, "code": code}
@@ -457,12 +478,17 @@ def error_response(
 
 
 def repeat_responder(responder: Responder) -> Callable[[ChatRequest], Responder]:
-    """Return a function that gives every request of a `ChatServer` the same responder."""
+    """Return a function for `ChatServer` that gives every request the same responder."""
     return lambda _: responder
 
 
 def send_raw(*steps: bytes | float, reset: bool = False) -> Responder:
-    """Return a responder that sends bytes and pauses for seconds in order, then closes or resets."""
+    """Return a responder that executes `steps` in order, then closes the connection.
+
+    Args:
+        *steps: bytes to send, or seconds to pause.
+        reset: close the connection with a reset (RST).
+    """
 
     def respond(connection: Connection) -> None:
         for step in steps:
@@ -476,7 +502,7 @@ def send_raw(*steps: bytes | float, reset: bool = False) -> Responder:
 
 
 def delay_responder(seconds: float, responder: Responder) -> Responder:
-    """Return a responder that waits for some seconds before `responder`."""
+    """Return a responder that waits for `seconds`, then calls `responder`."""
 
     def respond(connection: Connection) -> None:
         connection.pause(seconds)
@@ -486,7 +512,7 @@ def delay_responder(seconds: float, responder: Responder) -> Responder:
 
 
 def drip_response(response: Response, *, size: int = 1, pause_seconds: float = 0.05) -> Responder:
-    """Return a responder that sends `size` bytes of `response` every `pause_seconds` seconds."""
+    """Return a responder that sends `response` in pieces of `size` bytes, with a pause after each piece."""
 
     def respond(connection: Connection) -> None:
         data = response.encode()
@@ -498,9 +524,9 @@ def drip_response(response: Response, *, size: int = 1, pause_seconds: float = 0
 
 
 def send_endless_body(block: bytes = b" " * (64 << 10), *, pause_seconds: float = 0.0) -> Responder:
-    """Return a responder that sends `block` every `pause_seconds` seconds forever.
+    """Return a responder that sends `block` repeatedly, with a pause after each block, and never ends.
 
-    Spaces may precede any JSON.
+    The default block consists of spaces, which may precede any JSON.
     """
 
     def respond(connection: Connection) -> None:
@@ -513,9 +539,11 @@ def send_endless_body(block: bytes = b" " * (64 << 10), *, pause_seconds: float 
 
 
 def send_gzip_bomb(response: Response, size: int = 64 << 20, filler: bytes = b" ") -> Responder:
-    """Return a responder that sends `size` bytes of `filler` before the body, compressed about 1000:1.
+    """Return a responder that sends a compressed body: `size` bytes of `filler`, then the body of `response`.
 
-    Cost: half a second for the first of its kind.
+    The body is compressed about 1000:1.
+
+    Cost: half a second for the first call with the same arguments.
     """
 
     def respond(connection: Connection) -> None:

@@ -8,11 +8,11 @@ r"""The attacker of a race: a second process that exchanges two names as fast as
 - R1 `renameat2(RENAME_EXCHANGE)` exchanges the names. At every instant each name exists, and two lookups of
   the same name may find two different files.
 - R2 `exchanges` is counted in shared memory, after each exchange.
-- R3 on exit, and also if this process dies, the attacker restores the names and ends. It lives as long as its
+- R3 On exit, and also if this process dies, the attacker restores the names and ends. It runs as long as its
   standard input is open.
-- R4 no code here sleeps. On a single processor both sides yield it after every round.
+- R4 No code here sleeps. On a single processor, each side lets the other run after every round.
 
-Not covered: R3 for a name that the attacked program replaced meanwhile; that file stays.
+Not covered: if the attacked program replaces an exchanged name, R3 does not restore it; the new file stays.
 Linux only. Run as a program, this file is the attacker. Therefore it imports only the standard library.
 """
 
@@ -31,15 +31,15 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 DecoyKind = Literal["symlink", "hardlink", "fifo"]
-"""The kind of a decoy."""
+"""The kind of the file that is exchanged with a name."""
 
 RESTORE_SECONDS: Final = 10.0
-"""Time limit for the attacker to restore the names, in seconds; it needs a millisecond."""
+"""Seconds that the attacker has to restore the names; it needs a millisecond."""
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 _TURNS_BETWEEN_CHECKS: Final = 64
-"""Exchanges between two checks for the end of the attack; a check costs a system call."""
+"""Exchanges between two checks whether the attack should end; a check costs a system call."""
 
 _COUNT, _PROBLEM = 0, 1
 _CELLS_BYTES: Final = 16
@@ -48,15 +48,15 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Swap:
-    """A context manager that exchanges `path` with `decoy` while it is active.
+    """A context manager that exchanges `path` with `decoy` repeatedly while it is active.
 
     Args:
         path: a file or a directory that the attacked program uses.
-        decoy: another file on the same file system, out of reach of that program; see `make_decoy`.
+        decoy: another file on the same file system, which the program cannot reach; see `make_decoy`.
 
     Attributes:
-        decoy: the path of the decoy before and after.
-        problem: why the attacker stopped early, or None.
+        decoy: path of the decoy before and after the attack.
+        problem: why the attacker stopped early; None: it did not.
     """
 
     def __init__(self, path: Path, decoy: Path) -> None:
@@ -67,7 +67,11 @@ class Swap:
         self._is_single_processor = _is_single_processor()
 
     def __enter__(self) -> Self:
-        """Start the attacker; it is running on return."""
+        """Start the attacker, and wait until it is ready.
+
+        Raises:
+            RuntimeError: the attacker did not start.
+        """
         shared = os.memfd_create("swap", os.MFD_CLOEXEC)
         try:
             os.ftruncate(shared, _CELLS_BYTES)
@@ -88,7 +92,7 @@ class Swap:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """End the attacker and restore the names."""
+        """Stop the attacker and restore the names."""
         try:
             self._process.communicate(timeout=RESTORE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -101,18 +105,19 @@ class Swap:
 
     @property
     def exchanges(self) -> int:
-        """Return the number of exchanges until now."""
+        """Return the number of exchanges so far."""
         return int(self._cells[_COUNT])
 
     def rounds(self, *, exchanges: int, enough: Callable[[], bool] = lambda: True) -> Iterator[int]:
-        """Yield numbered rounds until the requested number of further exchanges; at least one round.
+        """Yield the numbers of rounds until `exchanges` further exchanges have happened; at least one round.
 
         Args:
-            exchanges: the number. They need not overlap a call: on a busy machine both sides take turns.
+            exchanges: number of exchanges. They need not happen during a call: on a busy machine both sides
+                take turns.
             enough: called before each further round; returns whether the caller can stop.
 
         Raises:
-            RuntimeError: the attacker ended; no further exchanges will follow.
+            RuntimeError: the attacker ended; no further exchanges will happen.
         """
         done, target = 0, self.exchanges + exchanges
         while not done or self.exchanges < target or not enough():
@@ -136,8 +141,8 @@ def make_decoy(path: Path, kind: DecoyKind, target: Path | str) -> Path:
 
     Args:
         path: the path of the decoy; must not exist.
-        kind: a FIFO has no target.
-        target: the target of the link, or the file that gets a second name.
+        kind: the kind of the decoy.
+        target: the target of the symbolic link, or the file that gets a second name; unused for a FIFO.
 
     Raises:
         KeyError: unknown kind.
@@ -155,10 +160,10 @@ def make_decoy(path: Path, kind: DecoyKind, target: Path | str) -> Path:
 
 
 def exchange_names(first: str, second: str) -> None:
-    """Exchange two names atomically; they may be of any type.
+    """Exchange two names atomically; they may be files of any type.
 
     Raises:
-        OSError: as renameat2(2).
+        OSError: renameat2(2) failed.
     """
     names = os.fsencode(first), os.fsencode(second)
     if _LIBC.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) != 0:
@@ -166,14 +171,14 @@ def exchange_names(first: str, second: str) -> None:
 
 
 def attack(path: str, decoy: str, *, shared: int, ready: int, end: int) -> None:
-    """Run the attacker: exchange until the pipe is closed, then restore the names.
+    """Run the attacker: exchange two names until the pipe is closed, then restore the names.
 
     Args:
-        path: see `Swap`.
-        decoy: see `Swap`.
-        shared: descriptor of the memory with the count of exchanges.
-        ready: descriptor that receives a byte after the start.
-        end: descriptor of the pipe whose end stops the attack.
+        path: the name that the attacked program uses, see `Swap`.
+        decoy: the path of the decoy, see `Swap`.
+        shared: descriptor of the memory with the number of exchanges.
+        ready: descriptor that receives a byte when the attacker is ready.
+        end: descriptor of the pipe; the attack stops when the other side closes it.
     """
     cells = memoryview(mmap.mmap(shared, _CELLS_BYTES)).cast("Q")
     is_single_processor, decoy_identity = _is_single_processor(), _read_identity(decoy)

@@ -12,9 +12,9 @@ Use it only for directories that the test created, while no other process works 
 Detected: names that appear or vanish; changes of kind, mode, number of links, size, bytes (by digest), link
 targets and modification times; reads of files and listings of directories.
 
-Not detected: owners and extended attributes; a change that was undone, including its times; reads on a mount
-without access times (`noatime`); reads of metadata alone, which leave no trace. `find_text` searches for the
-exact text of the secret: choose one that no escaping or encoding changes.
+Not detected: owners and extended attributes; a change that was undone together with its times; reads on a
+mount without access times (`noatime`); reads of metadata alone, which leave no trace. `find_text` searches
+for the exact text of the secret: choose one that no escaping or encoding changes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any, Final
 
 HASHED_BYTES: Final = 16 << 20
-"""Larger files are compared by size, blocks, times and both ends: a sparse file may have 4 GiB."""
+"""Files with more bytes are compared by size, blocks, times and both ends only: a sparse file may have 4 GiB.
+"""
 
 _END_BYTES: Final = 1 << 16
 _OLD_ACCESS_NS: Final = 1_000_000_000_000_000_000
-"""An access time (2001) old enough that the next read updates it, on every mount that records access times.
-"""
+"""A time (2001) that is so old that the next read updates it, on every mount that records access times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class SnapshotEntry:
         kind: `directory`, `file`, or `other` with the type bits.
         mode: permission bits.
         links: number of hard links.
-        size: bytes.
+        size: size in bytes.
         content: digest of a file, target of a link; otherwise empty.
-        modified: nanoseconds.
-        read: whether it was read or listed since the previous photograph; without meaning in the first one.
+        modified: modification time in nanoseconds.
+        read: whether the file was read, or the directory listed, since the previous snapshot; without meaning
+            in the first snapshot.
     """
 
     kind: str
@@ -60,17 +61,17 @@ class SnapshotEntry:
 
 
 Snapshot = Mapping[str, SnapshotEntry]
-"""Entries by `TREE/path/in/it`; `TREE` itself is its directory."""
+"""The recorded states by path, such as `user/a.md`; `user` itself is the directory of the tree."""
 
 
 def take_snapshot(trees: Mapping[str, Path]) -> Snapshot:
-    """Record every name in some trees; links are not followed.
+    """Record the state of every name in some trees; links are not followed.
 
-    Resets the access time of every file, so that the next photograph shows the reads between the two. Files
-    that this user cannot read are recorded as unreadable.
+    Resets the access time of every file, so that the next snapshot shows which files were read in between.
+    Files that this user cannot read are recorded as unreadable.
 
     Args:
-        trees: directories by their names in the photograph; one name may be empty.
+        trees: the directory of each tree by its name in the snapshot; one name may be empty.
 
     Raises:
         OSError: a tree is missing, or another process is changing it.
@@ -82,11 +83,11 @@ def take_snapshot(trees: Mapping[str, Path]) -> Snapshot:
 
 
 def compare_snapshots(before: Snapshot, after: Snapshot, *, reads: bool = True) -> list[str]:
-    """Return the changes between two photographs, one line per name, in order.
+    """Return the changes between two snapshots, one line for each name, in order.
 
     Args:
-        before: an earlier photograph.
-        after: the next one of the same trees.
+        before: the earlier snapshot.
+        after: the next snapshot of the same trees.
         reads: whether reads and listings count as changes.
     """
     return [
@@ -97,12 +98,13 @@ def compare_snapshots(before: Snapshot, after: Snapshot, *, reads: bool = True) 
 
 
 def find_text(text: str, values: Mapping[str, object]) -> list[str]:
-    """Return where `text` occurs in some evidence, as paths such as `answer.text` or `events[3].path`.
+    """Return the places where `text` occurs in some values, such as `answer.text` or `events[3].path`.
 
     Args:
-        text: the secret; plain ASCII, since JSON or percent-encoding would change any other text.
-        values: the values to search, by name: texts, bytes, mappings (keys too), sequences, sets,
-            dataclasses, at any depth. For a `Path` its files are searched, for any other value its `repr`.
+        text: the secret; plain ASCII, because JSON or percent-encoding would change any other text.
+        values: the values to search, by name. Texts, bytes, mappings (with their keys), sequences, sets and
+            dataclasses are searched at any depth. For a `Path`, its files are searched; for any other value,
+            its `repr`.
     """
     return [location for name, value in values.items() for location in _search(text, name, value)]
 
@@ -182,14 +184,17 @@ def _search(text: str, location: str, value: object) -> Iterator[str]:
 
 
 def _read_visible(path: Path) -> bytes:
-    """Return the name and content that a reader of `path` sees; links are not followed, FIFOs not opened."""
+    """Return the name and the content of `path`; for a link, its target instead of the content.
+
+    FIFOs and other special files are not opened.
+    """
     if path.is_symlink():
         return os.fsencode(path.name) + b"\0" + os.fsencode(path.readlink())
     return os.fsencode(path.name) + b"\0" + (path.read_bytes() if path.is_file() else b"")
 
 
 def _list_members(value: Any) -> list[tuple[str, object]] | None:
-    """Return the members of a container with their path steps, or None if it is not a container."""
+    """Return the members of a container, each with its step in the location, or None for other values."""
     if isinstance(value, Mapping):
         keys = [(f"[key {number}]", key) for number, key in enumerate(value)]
         return keys + [(f"[{key!r}]", part) for key, part in value.items()]

@@ -59,7 +59,7 @@ def test_doctor_on_full_system_reports_every_layer(doctor):
     assert [line.split()[0] for line in lines[1:8]] == list(FenceLayer)
     assert all(line.endswith(" active") for line in lines[1:8] if "mdwe" not in line)
     attempts = lines[lines.index("tried in temporary workers:") + 1 :]
-    assert re.match(r"  stopped +EPERM +read a file outside by its absolute path$", attempts[0])
+    assert re.match(r"  stopped +EPERM +read a file outside the roots by its absolute path$", attempts[0])
     assert sum(line.startswith(("  stopped ", "  open ", "  not tried ")) for line in attempts) == len(
         ATTEMPTS
     )

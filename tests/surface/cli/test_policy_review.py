@@ -61,7 +61,7 @@ def test_lint_json_groups_findings_by_policy(write_own_policy, policy, home, tmp
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
     location = {"code": "E110", "where": f"{path} limits.turns", "line": 7}
-    bounds = {"problem": "should be less than or equal to 6", "fix": "choose a number within the bounds"}
+    bounds = {"problem": "should be less than or equal to 6", "fix": "use a number within the bounds"}
     assert found["findings"][path] == [location | bounds]
     assert [each["code"] for each in found["findings"]["nobody"]] == ["E120"]
     assert policy.run_for_document("lint", good) == {"status": "fit", "findings": {good: []}}

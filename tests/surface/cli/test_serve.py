@@ -137,7 +137,10 @@ def test_serve_rejects_invalid_options_with_reason(cli, work_directory, home, tm
             ("--workspace nowhere", "workspace nowhere not found"),
             ("--workspace . --workspace .", f"duplicate workspace {work_directory}: list it once"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
-            (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),
+            (
+                f"--port {port}",
+                f"cannot listen on 127.0.0.1 port {port}: Address already in use; use another",
+            ),
         ):
             done = cli("serve", *arguments.split(" "))
             assert (done.exit_code, done.stdout) == (1, ""), arguments

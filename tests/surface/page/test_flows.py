@@ -109,7 +109,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         fill(page, "#content", FACT)
         Select(wait_for_element(page, "#scope")).select_by_visible_text("user")
         press(page, "Remember")
-        assert re.fullmatch(r"Accepted as remember-\S+; Tasks shows the result\.", read_notice(page))
+        assert re.fullmatch(r"Accepted as remember-\S+; the view Tasks shows the result\.", read_notice(page))
         for window in first, second:
             page.switch_to.window(window)
             wait_for_element(page, "#lately li", "quince-jam")

@@ -205,9 +205,13 @@ WIDER_CHILDREN = [
     ("[scopes]\nuser = {}\nteam = {}\n", 6, "declares the scope 'team'"),
     ('[scopes]\nuser = { trust = "owner" }\n', 5, "sets trust = 'owner'; 'workspace' of a parent applies"),
     ('[scopes]\nuser = { commit = "auto" }\n', 5, "sets commit = 'auto'; 'review' of a parent applies"),
-    ("[limits]\nturns = 4\n", 5, "is looser than in a parent; 3 applies"),
-    ("[content]\nreject = ['bidi']\n", 5, "is looser than in a parent; ansi, bidi applies"),
-    (format_quota("q", "/user/a/**", max_files=8), 7, "max_files is looser than in a parent; 7 applies"),
+    ("[limits]\nturns = 4\n", 5, "is looser than in a parent policy; 3 applies"),
+    ("[content]\nreject = ['bidi']\n", 5, "is looser than in a parent policy; ansi, bidi applies"),
+    (
+        format_quota("q", "/user/a/**", max_files=8),
+        7,
+        "max_files is looser than in a parent policy; 7 applies",
+    ),
 ]
 EQUAL_CHILDREN = [
     *(format_allow("/user/*.md", "/*/a/*"), '[scopes]\nuser = { trust = "external" }\n'),

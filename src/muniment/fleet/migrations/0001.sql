@@ -1,20 +1,20 @@
--- The ledger of `store/migrations`, of every home at once. Statements of this file run as the owner of the
--- schema, which is no role of any node. {role} is the nodes' role.
+-- The ledger of `store/migrations`, for all homes in one database. The owner of the schema runs the statements
+-- of this file; nodes have another role. {role} is the nodes' role.
 
 CREATE TABLE home (
     home TEXT COLLATE "C" PRIMARY KEY CHECK (home <> ''),
     made TIMESTAMPTZ NOT NULL DEFAULT now(),
-    epoch BIGINT NOT NULL DEFAULT 0,     -- of its lease: another one with each that takes it
-    node TEXT,                           -- that has the lease; NULL: none
+    epoch BIGINT NOT NULL DEFAULT 0,     -- epoch of the lease; incremented whenever a node acquires it
+    node TEXT,                           -- node that has the lease; NULL: none
     until TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
-    number BIGINT NOT NULL DEFAULT 0,    -- of the last commit that is done
-    erased BIGINT NOT NULL DEFAULT 0     -- how often something was erased
+    number BIGINT NOT NULL DEFAULT 0,    -- number of the last commit that is done
+    erased BIGINT NOT NULL DEFAULT 0     -- number of erasures
 );
 CREATE TABLE root (
     home TEXT COLLATE "C" NOT NULL DEFAULT current_setting('muniment.home')
         REFERENCES home ON DELETE CASCADE,
     id TEXT COLLATE "C" NOT NULL,
-    path BYTEA NOT NULL,                 -- inside the working copy
+    path BYTEA NOT NULL,                 -- path inside the working copy
     PRIMARY KEY (home, id),
     UNIQUE (home, path)
 );
@@ -34,7 +34,7 @@ CREATE TABLE change_set (
     token TEXT COLLATE "C" NOT NULL,
     notes TEXT COLLATE "C" NOT NULL DEFAULT '[]',
     review TEXT COLLATE "C",
-    number BIGINT,                       -- in the order in which they were done; NULL: it is not
+    number BIGINT,                       -- position among the commits that are done; NULL: not done
     PRIMARY KEY (home, id),
     UNIQUE (home, task),
     UNIQUE (home, number)
@@ -42,7 +42,7 @@ CREATE TABLE change_set (
 CREATE INDEX unfinished ON change_set (home, id) WHERE done IS NULL;
 CREATE INDEX change_set_of_review ON change_set (home, review) WHERE review IS NOT NULL;
 CREATE INDEX change_set_undoing ON change_set (home, id) WHERE undoes IS NOT NULL;
-CREATE TABLE blob (                      -- the bytes of a file, once for each digest
+CREATE TABLE blob (                      -- the content of files, stored once for each digest
     home TEXT COLLATE "C" NOT NULL DEFAULT current_setting('muniment.home')
         REFERENCES home ON DELETE CASCADE,
     digest TEXT COLLATE "C" NOT NULL,
@@ -223,7 +223,7 @@ CREATE TABLE told (
     FOREIGN KEY (home, session) REFERENCES session (home, id) ON DELETE CASCADE
 );
 
--- Not of one home: which nodes there are, and to which home a token leads. The latter no node may read.
+-- Tables for all homes: the nodes, and the home of each token. Nodes may not read the table `door`.
 
 CREATE TABLE node (
     name TEXT COLLATE "C" PRIMARY KEY,
@@ -232,13 +232,13 @@ CREATE TABLE node (
     seen TIMESTAMPTZ NOT NULL DEFAULT now(),
     running INTEGER NOT NULL DEFAULT 0,
     slots INTEGER NOT NULL,
-    problem TEXT                         -- why it takes no work; NULL: it does
+    problem TEXT                         -- why the node accepts no work; NULL: it accepts work
 );
 CREATE TABLE door (
-    digest TEXT COLLATE "C" PRIMARY KEY, -- keyed, of a token
+    digest TEXT COLLATE "C" PRIMARY KEY, -- keyed digest of a token
     home TEXT COLLATE "C" NOT NULL,
-    name TEXT COLLATE "C" UNIQUE,        -- by which a client says which token it means
-    hello BYTEA                          -- by which a node proves to know it
+    name TEXT COLLATE "C" UNIQUE,        -- public name of the token, sent by clients
+    hello BYTEA                          -- key with which a node proves that it knows the token
 );
 
 CREATE FUNCTION home_of(sent TEXT) RETURNS TEXT
@@ -254,18 +254,18 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM door WHERE digest = OLD.digest;
-        PERFORM pg_notify('muniment_token', OLD.home); -- Whoever follows with it does so no longer.
+        PERFORM pg_notify('muniment_token', OLD.home); -- Disconnects followers with this token.
     END IF;
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO door (digest, home, hello) VALUES (NEW.digest, NEW.home, NEW.hello);
     END IF;
     RETURN NULL;
 END $$;
-REVOKE EXECUTE ON FUNCTION follow_token() FROM PUBLIC; -- Else a node could have a table of its own trigger it.
+REVOKE EXECUTE ON FUNCTION follow_token() FROM PUBLIC; -- Otherwise a node could use it for its own table.
 CREATE TRIGGER follow_token AFTER INSERT OR UPDATE OR DELETE ON token
     FOR EACH ROW EXECUTE FUNCTION follow_token();
 
--- What SQLite does by its schema.
+-- Functions, views and triggers with the same effect as in the SQLite schema.
 
 CREATE FUNCTION as_bytes(value TEXT) RETURNS BYTEA LANGUAGE sql IMMUTABLE AS
 $$ SELECT convert_to(value, 'UTF8') $$;
@@ -335,7 +335,7 @@ CREATE VIEW source WITH (security_invoker = true) AS
     SELECT root, rel, after_digest, trust, task, decided_by, policy, at, kind, fact
     FROM step WHERE done IS NULL AND undoes IS NULL;
 
--- Whoever follows a home on any node is told, once what happened is committed.
+-- Notify the nodes when a change of a home is committed, so that its followers receive the event.
 
 CREATE FUNCTION tell_node() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -352,7 +352,7 @@ CREATE TRIGGER tell_cancelled AFTER UPDATE OF cancelled_by ON task
     FOR EACH ROW WHEN (NEW.cancelled_by IS NOT NULL AND NEW.status = 'running')
     EXECUTE FUNCTION tell_cancelled();
 
--- A commit that is done is numbered, so that a working copy knows whether it is behind.
+-- Number each commit that is done, so that a node can detect an outdated working copy.
 
 CREATE FUNCTION number_commit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -377,8 +377,8 @@ BEGIN
 END $$;
 CREATE TRIGGER tell_removed AFTER DELETE ON home FOR EACH ROW EXECUTE FUNCTION tell_removed();
 
--- Homes are apart: each row belongs to one, and a transaction sees those of the home that it names. The owner
--- sees all as long as it names none: that is what the functions below count with.
+-- Separate the homes: each row belongs to one home, and a transaction sees only the rows of the home that it
+-- names. If the owner names no home, it sees all homes and tasks; the functions below need this.
 
 DO $$
 DECLARE
@@ -407,7 +407,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON node TO {role};
 GRANT SELECT ON migration TO {role};
 GRANT USAGE ON SCHEMA muniment TO {role};
 
--- For all homes together: ids and counts, nothing that anybody said.
+-- Functions over all homes. They return only ids and counts, no texts of a memory.
 
 CREATE FUNCTION waiting_homes(at_most INTEGER, queues TEXT[]) RETURNS SETOF TEXT
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
@@ -415,7 +415,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     WHERE status IN ('queued', 'running') AND (NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS job
         WHERE job.lock = task.home AND job.status IN ('doing', 'todo')
-    ) OR EXISTS ( -- One that waits for a node that is gone holds up those behind it.
+    ) OR EXISTS ( -- A job that waits for an ended node blocks the later ones.
         SELECT 1 FROM procrastinate_jobs AS job
         WHERE job.lock = task.home AND job.status = 'todo' AND NOT job.queue_name = ANY (queues)))
     LIMIT at_most
@@ -436,7 +436,7 @@ $$;
 CREATE INDEX job_of_home ON procrastinate_jobs (lock) WHERE status IN ('todo', 'doing');
 CREATE INDEX task_waiting ON task (home) WHERE status IN ('queued', 'running');
 
--- Without this a task that came while the one before it was ending would wait for the next poll.
+-- Without this notice, a task that is accepted while the previous one ends would wait for the next poll.
 
 CREATE FUNCTION tell_free_lock() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -450,8 +450,8 @@ CREATE TRIGGER tell_free_lock_ended AFTER UPDATE OF status ON procrastinate_jobs
 CREATE TRIGGER tell_free_lock_gone AFTER DELETE ON procrastinate_jobs
     FOR EACH ROW WHEN (OLD.status = 'doing') EXECUTE FUNCTION tell_free_lock();
 
--- What acts as the owner is for nodes alone; what acts as whoever calls it may be called by them whatever the
--- database's defaults are.
+-- Only nodes may call the functions that run as the owner. The grants also cover functions that run as their
+-- caller, in case the defaults of the database do not allow nodes to call them.
 
 REVOKE EXECUTE ON FUNCTION home_of(TEXT), hello_of(TEXT), waiting_homes(INTEGER, TEXT[]),
     stale_copies(TEXT[], BIGINT[]), count_tasks(), count_homes() FROM PUBLIC;

@@ -1,16 +1,18 @@
-"""The forbidden actions as rows of one table, the code of each, and the worker's end of a trial.
+"""The forbidden actions in one table, the code of each action, and the worker's part of a trial.
 
-- A1 an act makes its system calls by number, so that no C library rejects, replaces or retries them.
-- A2 an act that succeeds does no harm: it touches the targets, its own process or processes of the trial, and
-  has no effect that outlives them. If only privileged arguments would work, it passes arguments that the
-  kernel rejects after its check of privilege (`_expect_error`).
-- A3 an act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
+The code of an action is called an act.
+
+- A1 An act makes its system calls by number, so that no C library rejects, replaces or retries them.
+- A2 An act that succeeds does no harm: it touches only the targets, its own process or processes of the
+  trial, and has no lasting effect on anything else. If an action needs privileges, the act passes arguments
+  that the Linux kernel rejects after its check of privileges (`_expect_error`).
+- A3 An act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
   `NotImplementedError` with the reason if it cannot run here.
 
-Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. Separate from
-`trial.py`, which observes the worker from outside. This file is excluded from coverage, since acts run only
-in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the
-fence.
+Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. This module is
+separate from `trial`, which observes the worker from outside. This file is excluded from coverage, because
+acts run only in throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds
+without the fence.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ from muniment.sandbox.fence.wire import Channel
 # -- attempt -----------------------------------------------------------------------------------------
 
 DONE: Final = "done"
-"""The result of an act that succeeded; any other result is the name of an error."""
+"""The outcome of an act that succeeded; any other outcome is the name of an error, or `UNTRIED`."""
 
 UNTRIED: Final = "untried"
-"""The result of an act that cannot run here."""
+"""The outcome of an act that cannot run here."""
 
 MACHINE: Final = os.uname().machine
 
@@ -54,20 +56,22 @@ class Targets:
     Attributes:
         root: descriptor of the worker's only root, with the files that `trial.py` lists.
         connection: descriptor of the worker's socket; the broker has the other end.
-        outside: a directory next to that root; absolute.
-        canary: the content of the secret file outside.
+        outside: absolute path of a directory next to that root.
+        canary: a random text; the content of the secret file in `outside`.
         broker: id of the process that runs the trial.
         canary_address: address of the canary in the broker's memory.
         listener: descriptor of a socket in the broker.
         pipe: descriptor, in the broker, of the read end of a pipe that contains the canary.
-        zygote: process id.
+        zygote: process id of the zygote.
         sibling: process id of another worker of that zygote.
-        tcp: port on the loopback that accepts.
-        udp: port on the loopback that receives.
+        tcp: port on the loopback that accepts TCP connections.
+        udp: port on the loopback that receives UDP datagrams.
         abstract: name of a listening abstract socket, without its NUL.
-        handle: of the secret file, as name_to_handle_at(2) returns it, in hexadecimal; empty if it has none.
-        library: a shared object that no worker of the trial has loaded.
-        needle: part of a harmless environment variable of the broker, in hexadecimal; empty if it has none.
+        handle: handle of the secret file, as name_to_handle_at(2) returns it, in hexadecimal; empty if the
+            file has none.
+        library: path of a shared object that no worker of the trial has loaded.
+        needle: part of a harmless environment variable of the broker, in hexadecimal; empty if all harmless
+            variables are missing.
     """
 
     root: int
@@ -89,16 +93,16 @@ class Targets:
 
     @property
     def folder(self) -> bytes:
-        """Return the directory outside."""
+        """Return the path of the directory outside the root, as bytes."""
         return self.outside.encode()
 
     def outside_path(self, name: str) -> bytes:
-        """Return the path of a file outside."""
+        """Return the path of the file `name` in the directory outside the root."""
         return f"{self.outside}/{name}".encode()
 
     @property
     def secret(self) -> bytes:
-        """Return the path of the file outside whose content is secret."""
+        """Return the path of the secret file outside the root."""
         return self.outside_path("secret")
 
 
@@ -107,16 +111,16 @@ class Attempt:
     """One forbidden action.
 
     Attributes:
-        name: unique.
-        what: for users, after "tries to".
-        expected: the result with the full fence: an errno, a signal, another error's name, or `DONE` if the
-            fence does not stop it.
-        stopped_by: layers that each stop it alone, for any user. Empty: no layer does; a failure then depends
-            on the clean process of the worker.
-        act: the code (A1 to A3).
-        ordinary: further layers that stop it alone if the worker's user is not root.
-        landlock_abi: the first Landlock ABI that stops it, if Landlock is listed.
-        by_openat: it uses that call, which seccomp must allow on systems without `openat2`.
+        name: unique name of the attempt.
+        what: description for users, which follows "tries to".
+        expected: the outcome with the full fence: an errno, a signal, another error's name, or `DONE` if the
+            fence does not stop the action.
+        stopped_by: layers that each stop the action alone, for any user. If empty, no layer stops it: a
+            failure then depends on the clean process of the worker.
+        act: the code of the action (rules A1 to A3 in the module docstring).
+        ordinary: further layers that stop the action alone if the worker's user is not root.
+        landlock_abi: the first Landlock ABI that stops the action, if Landlock is in `stopped_by`.
+        by_openat: whether the act uses `openat`, which seccomp must allow on systems without `openat2`.
         consequence: for users, the effect of a success, if `what` does not state it.
     """
 
@@ -131,13 +135,18 @@ class Attempt:
     consequence: str = ""
 
     def find_stopping_layers(self, abi: int, *, has_openat2: bool) -> frozenset[FenceLayer]:
-        """Return the layers that stop it with this ABI of Landlock."""
+        """Return the layers that stop the action on a system.
+
+        Args:
+            abi: version of the Landlock ABI.
+            has_openat2: whether the system has the call `openat2`.
+        """
         stopped = self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
         return stopped if has_openat2 or not self.by_openat else stopped - {FenceLayer.SECCOMP}
 
     @property
     def is_residual(self) -> bool:
-        """Return whether the full fence does not stop it."""
+        """Return whether even the full fence does not stop the action."""
         return self.expected == DONE
 
 
@@ -147,7 +156,7 @@ class Attempt:
 
 AT_FDCWD: Final = -100
 _BUFFER_BYTES: Final = 1024
-"""Size of a buffer of an act in bytes."""
+"""Size in bytes of the buffers that acts use."""
 
 _READ, _WRITE = os.O_RDONLY, os.O_WRONLY
 _LIST: Final = _READ | os.O_DIRECTORY
@@ -161,19 +170,19 @@ _pthread_create, _pthread_join = LIBC["pthread_create"], LIBC["pthread_join"]
 
 
 def make_system_call(name: str, *arguments: Any) -> int:
-    """Make a system call.
+    """Make a system call and return its result.
 
     Args:
-        name: as in `sandbox.fence.calls.NUMBERS`.
+        name: name of the call, as in `sandbox.fence.calls.NUMBERS`.
         arguments: integers of any width, bytes, None for NULL, or ctypes pointers.
 
     Raises:
-        OSError: the kernel rejects it.
+        OSError: the Linux kernel rejects the call.
         NotImplementedError: this machine has no such call.
     """
     number = NUMBERS[MACHINE].get(name)
     if number is None:
-        raise NotImplementedError(f"{MACHINE} has no {name}")
+        raise NotImplementedError(f"{MACHINE} has no system call {name}")
     return _call_number(number, *arguments)
 
 
@@ -186,10 +195,10 @@ def _call_number(number: int, *arguments: Any) -> int:
 
 
 def _expect_error(number: int, name: str, *arguments: Any) -> None:
-    """Make a call that ends with the error `number` after it passed every check that could forbid it.
+    """Make a call that must end with the error `number`, after it passed every check that could forbid it.
 
     Raises:
-        OSError: it ended with another error.
+        OSError: the call ended with another error.
     """
     try:
         make_system_call(name, *arguments)
@@ -199,18 +208,18 @@ def _expect_error(number: int, name: str, *arguments: Any) -> None:
 
 
 def _openat(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open a file as a C library does."""
+    """Open a file with the call that a C library uses, `openat`."""
     return make_system_call("openat", dir_fd, path, flags | os.O_CLOEXEC, mode)
 
 
 def _openat2(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open a file with the call that seccomp allows, without restrictions on path resolution."""
+    """Open a file with `openat2`, which seccomp allows, without restrictions on path resolution."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, 0)
     return make_system_call("openat2", dir_fd, path, how, len(how))
 
 
 def _open_either(path: bytes, flags: int) -> int:
-    """Open a file with the call that the filter of this worker allows."""
+    """Open a file with `openat2` or, if it is missing or denied, with `openat`."""
     try:
         return _openat2(AT_FDCWD, path, flags)
     except OSError as error:
@@ -224,22 +233,22 @@ def _create_buffer() -> ctypes.Array[ctypes.c_char]:
 
 
 def _read_into_buffer(name: str, fd: int, *position: int) -> bytes:
-    """Return the bytes that a reading call puts into a buffer."""
+    """Return the bytes that a reading system call puts into a buffer."""
     buffer = _create_buffer()
     count = make_system_call(name, fd, buffer, _BUFFER_BYTES, *position)
     return buffer.raw[:count]
 
 
 def _read(fd: int, position: int = 0) -> bytes:
-    """Return the bytes of a file at a position."""
+    """Return the bytes of a file from a position on, at most one buffer."""
     return _read_into_buffer("pread64", fd, position)
 
 
 def _require_content(content: bytes, expected: bytes) -> None:
-    """Check that the content contains the canary; otherwise the act did not succeed.
+    """Check that `content` contains `expected`; otherwise the act did not succeed.
 
     Raises:
-        OSError: ENODATA if it does not.
+        OSError: the content does not contain it (ENODATA).
     """
     if expected not in content:
         raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
@@ -257,7 +266,7 @@ def read_handle(path: bytes) -> bytes:
     """Return the handle of a file for open_by_handle_at(2).
 
     Raises:
-        OSError: the kernel rejects it, or the file system has no handles.
+        OSError: the Linux kernel rejects the call, or the file system has no handles.
     """
     handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
     make_system_call("name_to_handle_at", AT_FDCWD, path, handle, ctypes.byref(ctypes.c_int()), 0)
@@ -286,7 +295,7 @@ def _connect(family: int, address: bytes) -> None:
 
 
 def _connect_unix(name: bytes) -> None:
-    """Connect to the `struct sockaddr_un` of a name."""
+    """Connect to a Unix socket; `name` is the name in its `struct sockaddr_un`."""
     _connect(socket.AF_UNIX, struct.pack("=H", socket.AF_UNIX) + name)
 
 
@@ -309,10 +318,12 @@ _TOO_MANY: Final = 200
 
 _MARKER_TEXT: Final = b"mark of every worker of one zygote"
 _MARKER: Final = ctypes.create_string_buffer(_MARKER_TEXT)
-"""Workers of one zygote share their memory layout: this has the same address in each of them."""
+"""A text in the memory of each worker. Workers of one zygote share their memory layout, so its address is the
+same in each of them.
+"""
 
 EXECUTED: Final = 42
-"""Exit code of the program that attempts execute; the program does nothing else."""
+"""Exit code of the program that attempts execute. The program does nothing except exit."""
 
 _CODES: Final = {
     # mov eax, 60 (exit); mov edi, EXECUTED; syscall
@@ -345,9 +356,9 @@ def build_program() -> bytes:
 
 @functools.cache
 def _locate_initial_stack() -> tuple[int, int] | None:
-    """Return address and size of the initial environment of this process, or None if they are unknown.
+    """Return address and size of the initial stack of this process, or None if they are unknown.
 
-    Computed before the fence, and cached.
+    The stack contains the initial environment. The result is computed before the fence, and cached.
     """
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123 - one word for it
@@ -359,7 +370,7 @@ def _locate_initial_stack() -> tuple[int, int] | None:
 
 
 def _find_environment(on: Targets) -> None:
-    """Search the initial stack, a copy by the kernel, for the broker's environment."""
+    """Search the initial stack, which the Linux kernel copied, for the broker's environment."""
     if not on.needle:
         raise NotImplementedError("the broker's environment contains none of PATH, HOME, PWD and LANG")
     stack = _locate_initial_stack()
@@ -517,31 +528,32 @@ _MDWE: Final = frozenset({FenceLayer.MDWE})
 _NO_LAYER: Final = frozenset[FenceLayer]()
 
 _NAMES_LEAK: Final = (
-    "a network, FUSE or automounted file system outside receives the names that are looked up, "
+    "a network, FUSE or automounted file system outside the roots receives the names that are looked up, "
     "so data can leave that way"
 )
 _DEVICES_REACT: Final = (
-    "a device outside that reacts to an open is triggered; nothing is read, written or mapped"
+    "a device outside the roots that reacts to an open is triggered; nothing is read, written or mapped"
 )
 
 # fmt: off
 _ATTEMPT_ROWS: Final = (
     # -- reading
-    Attempt("read-outside", "read a file outside by its absolute path", "EPERM", _EITHER,
+    Attempt("read-outside", "read a file outside the roots by its absolute path", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(AT_FDCWD, on.secret, _READ)), by_openat=True),
-    Attempt("read-outside-openat2", "read a file outside by its absolute path, with openat2",
+    Attempt("read-outside-openat2", "read a file outside the roots by its absolute path, with openat2",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(AT_FDCWD, on.secret, _READ))),
-    Attempt("read-dotdot", "read a file outside by .. from a root", "EPERM", _EITHER,
+    Attempt("read-dotdot", "read a file outside the roots by .. from a root", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(on.root, b"../outside/secret", _READ)), by_openat=True),
-    Attempt("read-dotdot-openat2", "read a file outside by .. from a root, with openat2", "EACCES", _LANDLOCK,
+    Attempt("read-dotdot-openat2", "read a file outside the roots by .. from a root, with openat2",
+            "EACCES", _LANDLOCK,
             lambda on: _read_secret(on, _openat2(on.root, b"../outside/secret", _READ))),
-    Attempt("read-link", "read a file outside through a link in a root", "EPERM", _EITHER,
+    Attempt("read-link", "read a file outside the roots through a link in a root", "EPERM", _EITHER,
             lambda on: _read_secret(on, _openat(on.root, b"link", _READ)), by_openat=True),
-    Attempt("read-link-openat2", "read a file outside through a link in a root, with openat2",
+    Attempt("read-link-openat2", "read a file outside the roots through a link in a root, with openat2",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"link", _READ))),
-    Attempt("read-linked-directory", "read a file outside through a linked directory in a root",
+    Attempt("read-linked-directory", "read a file outside the roots through a linked directory in a root",
             "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"linked/secret", _READ))),
-    Attempt("list-outside", "list a directory outside", "EACCES", _LANDLOCK,
+    Attempt("list-outside", "list a directory outside the roots", "EACCES", _LANDLOCK,
             lambda on: _require_content(
                 _read_into_buffer("getdents64", _openat2(AT_FDCWD, on.folder, _LIST)), b"secret")),
     Attempt("read-own-environment", "read its own environment in /proc", "EACCES", _LANDLOCK,
@@ -552,35 +564,37 @@ _ATTEMPT_ROWS: Final = (
             "EACCES", _LANDLOCK,
             lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.broker, _READ))),
     Attempt("read-broker-pipe", "read a pipe of the broker through /proc", "EACCES", _LANDLOCK, _read_pipe),
-    Attempt("metadata-outside", "read the size of a file outside through a path-only descriptor",
+    Attempt("metadata-outside", "read the size of a file outside the roots through a path-only descriptor",
             DONE, _NO_LAYER, _read_metadata, consequence=_NAMES_LEAK),
-    Attempt("open-outside-for-neither", "open a file outside for neither reading nor writing (access mode 3)",
+    Attempt("open-outside-for-neither",
+            "open a file outside the roots for neither reading nor writing (access mode 3)",
             DONE, _NO_LAYER, lambda on: _open_either(on.secret, os.O_ACCMODE), consequence=_DEVICES_REACT),
-    Attempt("stat-outside", "read the size of a file outside with stat", "EPERM", _SECCOMP,
+    Attempt("stat-outside", "read the size of a file outside the roots with stat", "EPERM", _SECCOMP,
             lambda on: make_system_call("newfstatat", AT_FDCWD, on.secret, _create_buffer(), 0)),
-    Attempt("access-outside", "check with access whether a file outside is readable", "EPERM", _SECCOMP,
+    Attempt("access-outside", "check with access whether a file outside the roots is readable",
+            "EPERM", _SECCOMP,
             lambda on: make_system_call("faccessat", AT_FDCWD, on.secret, os.R_OK)),
     Attempt("read-a-link", "read the target of a link", "EPERM", _SECCOMP,
             lambda on: make_system_call("readlinkat", on.root, b"link", _create_buffer(), _BUFFER_BYTES)),
-    Attempt("change-directory", "change its working directory to one outside", "EPERM", _SECCOMP,
+    Attempt("change-directory", "change its working directory to one outside the roots", "EPERM", _SECCOMP,
             lambda on: make_system_call("chdir", on.folder)),
     # -- writing
     Attempt("write", "write into a file of a root", "EPERM", _EITHER | _LIMITS,
             lambda on: _write(_openat(on.root, b"written.md", _WRITE)), by_openat=True),
     Attempt("write-openat2", "write into a file of a root, with openat2", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(on.root, b"written.md", _WRITE))),
-    Attempt("write-outside", "write into a file outside", "EACCES", _EITHER | _LIMITS,
+    Attempt("write-outside", "write into a file outside the roots", "EACCES", _EITHER | _LIMITS,
             lambda on: _write(_openat2(AT_FDCWD, on.outside_path("written"), _WRITE))),
     Attempt("empty-openat2", "empty a file of a root by opening it for reading, with openat2",
             "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"emptied.md", _READ | os.O_TRUNC), landlock_abi=3),
-    Attempt("truncate", "shorten a file outside", "SIGSYS", _EITHER,
+    Attempt("truncate", "shorten a file outside the roots", "SIGSYS", _EITHER,
             lambda on: make_system_call("truncate", on.outside_path("shortened"), 1), landlock_abi=3),
     Attempt("create", "create a file in a root", "EPERM", _EITHER,
             lambda on: _openat(on.root, b"new.md", _NEW, _PRIVATE), by_openat=True),
     Attempt("create-openat2", "create a file in a root, with openat2", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b"newer.md", _NEW, _PRIVATE)),
-    Attempt("create-outside", "create a file outside", "EACCES", _LANDLOCK,
+    Attempt("create-outside", "create a file outside the roots", "EACCES", _LANDLOCK,
             lambda on: _openat2(AT_FDCWD, on.outside_path("new"), _NEW, _PRIVATE)),
     Attempt("create-nameless", "create a file without a name in a root", "EACCES", _LANDLOCK,
             lambda on: _openat2(on.root, b".", _WRITE | os.O_TMPFILE, _PRIVATE)),
@@ -588,7 +602,7 @@ _ATTEMPT_ROWS: Final = (
             lambda on: make_system_call("unlinkat", on.root, b"deleted.md", 0)),
     Attempt("rename", "rename a file of a root", "SIGSYS", _EITHER,
             lambda on: make_system_call("renameat2", on.root, b"old.md", on.root, b"renamed.md", 0)),
-    Attempt("hard-link", "link a file outside into a root", "SIGSYS", _EITHER,
+    Attempt("hard-link", "link a file outside the roots into a root", "SIGSYS", _EITHER,
             lambda on: make_system_call("linkat", AT_FDCWD, on.secret, on.root, b"hard.md", 0)),
     Attempt("symbolic-link", "make a symbolic link in a root", "SIGSYS", _EITHER,
             lambda on: make_system_call("symlinkat", b"/", on.root, b"soft.md")),
@@ -598,11 +612,11 @@ _ATTEMPT_ROWS: Final = (
             lambda on: make_system_call("mknodat", on.root, b"fifo.md", stat.S_IFIFO | _PRIVATE, 0)),
     Attempt("change-mode", "change the mode of a file of a root", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("fchmodat", on.root, b"moded.md", 0o640)),
-    Attempt("change-mode-outside", "change the mode of a file outside", "SIGSYS", _SECCOMP,
+    Attempt("change-mode-outside", "change the mode of a file outside the roots", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("fchmodat", AT_FDCWD, on.secret, 0o640)),
-    Attempt("change-times", "change the times of a file outside", "SIGSYS", _SECCOMP,
+    Attempt("change-times", "change the times of a file outside the roots", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("utimensat", AT_FDCWD, on.secret, None, 0)),
-    Attempt("set-attribute", "set an extended attribute of a file outside", "SIGSYS", _SECCOMP,
+    Attempt("set-attribute", "set an extended attribute of a file outside the roots", "SIGSYS", _SECCOMP,
             lambda on: make_system_call("setxattr", on.secret, b"user.muniment", b"x", 1, 0)),
     # -- memory: of other processes, executable, too much of it, and remains in its own
     Attempt("read-broker-memory", "read the broker's memory in /proc", "EACCES", _LANDLOCK,
@@ -672,15 +686,15 @@ _ATTEMPT_ROWS: Final = (
     # -- the kernel: privileges, namespaces, mounts, and calls with a history of vulnerabilities
     Attempt("mount", "change a mount", "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE,
             lambda on: _expect_error(errno.EINVAL, "mount", None, on.folder, None, _REMOUNT_BIND, None)),
-    Attempt("change-root", "change its root to a directory outside",
+    Attempt("change-root", "change its root to a directory outside the roots",
             "SIGSYS", _SECCOMP | _PRIVILEGE, lambda on: make_system_call("chroot", on.folder)),
     Attempt("new-user-namespace", "enter a new user namespace", "SIGSYS", _SECCOMP,
             lambda _: make_system_call("unshare", _CLONE_NEWUSER)),
     Attempt("join-namespace", "join the broker's network namespace",
             "SIGSYS", _SECCOMP | _PRIVILEGE, _join_namespace),
-    Attempt("name-to-handle", "get a handle of a file outside",
+    Attempt("name-to-handle", "get a handle of a file outside the roots",
             "SIGSYS", _SECCOMP, lambda on: read_handle(on.secret)),
-    Attempt("open-by-handle", "open a file outside by its handle",
+    Attempt("open-by-handle", "open a file outside the roots by its handle",
             "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE, _open_handle),
     Attempt("gain-capability", "regain a capability", "SIGSYS", _SECCOMP | _PRIVILEGE, _gain_capability),
     Attempt("set-user", "set its user", "SIGSYS", _SECCOMP,
@@ -714,24 +728,24 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {attempt.name: attempt for attempt in _
 
 # -- service -----------------------------------------------------------------------------------------
 #
-# The worker's end of a trial: one attempt, and the response if the worker survives.
+# The worker's part of a trial: one attempt, and the response if the worker survives.
 #
 #     worker → broker  hello{missing}
 #     broker → worker  attempt{name, targets}    → outcome{outcome, why}
 #
-# The imports of all acts happen before the fence. `trial.py` is the other end.
+# The imports of all acts happen before the fence is active. `trial.py` contains the broker's part.
 
 ROOT = "root"
 """The scope of the only root of a worker in a trial."""
 
 
 def warm() -> None:
-    """Compute the values that the fence makes unreadable."""
+    """Compute the values that cannot be read after the fence is active."""
     _locate_initial_stack()
 
 
 def serve_attempt(sock: socket.socket, roots: Mapping[str, int], missing: MissingLayers) -> None:
-    """Report the missing layers, then make the attempt that the broker requests.
+    """Report the missing layers, then make the attempt that the broker requests, and send its outcome.
 
     Raises:
         EOFError: the broker sends no request.
@@ -746,7 +760,7 @@ def serve_attempt(sock: socket.socket, roots: Mapping[str, int], missing: Missin
 
 
 def _make_attempt(attempt: Attempt, targets: Targets) -> tuple[str, str]:
-    """Make an attempt; return its result, and why it could not run if so."""
+    """Make an attempt and return its outcome, and the reason if it could not run (otherwise empty)."""
     try:
         attempt.act(targets)
     except NotImplementedError as reason:

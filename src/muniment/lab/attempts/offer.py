@@ -1,6 +1,6 @@
-"""Report which fence layers this system supports, and how to get the missing ones.
+"""Report which layers of the fence this system supports, and how to get the missing layers.
 
-The check changes nothing. A supported layer need not be effective: only the failed attempts of a fenced
+The check changes nothing. A supported layer need not be effective: only the failed attempts of a confined
 worker show that (`attempt`).
 """
 
@@ -29,7 +29,9 @@ _LANDLOCK_FEATURES: Final = (
     (5, "device controls"),
     (6, "signals and abstract sockets"),
 )
-"""The features that Landlock gained with each ABI. Seccomp stops all except the first anyway."""
+"""The actions that Landlock can forbid since each ABI version. Seccomp stops all of them except the first
+anyway.
+"""
 
 _CALLS: Final[Mapping[FenceLayer, str]] = {
     FenceLayer.LIMITS: "prlimit64",
@@ -40,7 +42,7 @@ _CALLS: Final[Mapping[FenceLayer, str]] = {
     FenceLayer.LANDLOCK: "landlock_create_ruleset, landlock_add_rule and landlock_restrict_self",
     FenceLayer.SECCOMP: "prctl",
 }
-"""The system calls that create a layer."""
+"""The system calls that create each layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,15 @@ class SystemSupport:
     """The properties of a system that the fence depends on.
 
     Attributes:
-        kernel: its release.
-        machine: as `os.uname` reports it.
-        resolver: how files are opened: `openat2`, or `walk` if that is not available.
-        landlock_abi: 0 without Landlock.
-        landlock_errno: why Landlock is missing; 0 if it is available.
+        kernel: release of the Linux kernel.
+        machine: name of the hardware, as `os.uname` reports it.
+        resolver: how files are opened: `openat2`, or `walk` if that system call is not available.
+        landlock_abi: version of the Landlock ABI; 0 if Landlock is not available.
+        landlock_errno: errno that shows why Landlock is missing; 0 if it is available.
         seccomp: whether filters can kill a process.
         mdwe: whether memory can be prevented from becoming executable.
-        is_root: whether this process is user 0; limits on processes do not apply to it.
-        has_proc: whether the kernel reports the confinement of a process.
+        is_root: whether this process is user 0; limits on processes do not apply to user 0.
+        has_proc: whether the Linux kernel reports the confinement of a process.
     """
 
     kernel: str
@@ -71,11 +73,11 @@ class SystemSupport:
 
     @property
     def missing_landlock_features(self) -> tuple[str, ...]:
-        """Return the actions that this Landlock cannot forbid."""
+        """Return the actions that the Landlock version of this system cannot forbid."""
         return tuple(what for since, what in _LANDLOCK_FEATURES if 0 < self.landlock_abi < since)
 
     def supports(self, layer: FenceLayer) -> bool:
-        """Return whether a layer is available here, as far as this is known without creating it."""
+        """Return whether a layer is available here, as far as this is known without creating the layer."""
         match layer:
             case FenceLayer.LANDLOCK:
                 return self.landlock_abi >= MIN_ABI
@@ -88,7 +90,7 @@ class SystemSupport:
 
 
 def inspect_system() -> SystemSupport:
-    """Return the properties of this system.
+    """Return the properties of this system that the fence depends on.
 
     Raises:
         PlatformUnsupported: the system calls of this machine are unknown.
@@ -114,25 +116,25 @@ def inspect_system() -> SystemSupport:
 
 
 def suggest_remedy(layer: FenceLayer, number: int | None, system: SystemSupport) -> str:
-    """Return how to fix a missing layer.
+    """Return a text that explains how to fix a missing layer.
 
     Args:
         layer: the missing layer.
-        number: the errno in the worker; None: no error, but the kernel does not confirm the layer.
+        number: the errno in the worker; None: no error, but the Linux kernel does not confirm the layer.
         system: the system of that worker.
     """
     if number is None:
-        return "the kernel does not confirm it; check that /proc is mounted and shows processes of this user"
+        return "the kernel does not confirm it; mount /proc so that it shows processes of this user"
     if layer is FenceLayer.LIMITS and number == errno.ENOENT:
         return f"{_describe_errno(number)}; mount /proc, which reports the size of a process"
     if layer is FenceLayer.LANDLOCK and 0 < system.landlock_abi < MIN_ABI:
-        return f"ABI {system.landlock_abi} cannot forbid truncation; Linux 6.2 has ABI {MIN_ABI}"
+        return f"ABI {system.landlock_abi} cannot forbid truncation; use Linux 6.2 or later (ABI {MIN_ABI})"
     if layer is FenceLayer.LANDLOCK and not system.landlock_abi:
         number = system.landlock_errno
         if number == errno.EOPNOTSUPP:
             return "it is built in but disabled; add landlock to the list in the boot parameter lsm="
     elif number == errno.EOPNOTSUPP:
-        return "the system accepted it without effect, as a container runtime that emulates the kernel may do"
+        return "the system accepted it without effect; use a system whose kernel is not emulated"
     return f"{_describe_errno(number)}; {_describe_remedy(layer)}"
 
 
@@ -141,7 +143,7 @@ def _describe_errno(number: int) -> str:
 
 
 def _describe_remedy(layer: FenceLayer) -> str:
-    allow = f"in a container, have its seccomp profile allow {_CALLS[layer]}"
+    allow = f"in a container, let its seccomp profile allow {_CALLS[layer]}"
     match layer:
         case FenceLayer.LANDLOCK:
             return f"it requires Linux 6.2 built with CONFIG_SECURITY_LANDLOCK; {allow}"

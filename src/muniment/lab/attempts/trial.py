@@ -1,12 +1,13 @@
 """Run every attempt in a separate worker with the fence of this system, and judge its outcome.
 
-- R1 an attempt that succeeds although an active layer should stop it is `NOT_STOPPED`, for any reason.
-- R2 an attempt that cannot run here, or that fails although no active layer is known to stop it, is reported
-  with the reason; it counts neither as stopped nor as a failure.
-- R3 a trial leaves no files or processes, however it ends.
+- R1 If an attempt succeeds although an active layer should stop it, the verdict is `NOT_STOPPED`, for any
+  reason.
+- R2 If an attempt cannot run here, or fails although no active layer is known to stop it, it is reported with
+  the reason. It counts neither as stopped nor as a failure.
+- R3 A trial leaves no files or processes, even if it fails.
 
-The workers come from a separate zygote, since most of them die by a signal, after which the pool would
-replace it. Attacked by `tests/units/lab/test_attempts.py`, with each layer removed.
+The workers come from a separate zygote, because most of them die by a signal, after which the pool would
+replace its zygote. Attacked by `tests/units/lab/test_attempts.py`, with each layer removed.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ IN_OUTSIDE: Final = ("written", "shortened")
 
 _NEEDLE_BYTES: Final = 64
 _HARMLESS_VARIABLES: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
-"""Variables that a worker of a trial may know; the others may contain keys."""
+"""Environment variables that a worker of a trial may know; other variables may contain keys."""
 
 
 @contextlib.contextmanager
 def create_targets(parent: Path | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Create the targets, and remove them at the end.
+    """Create the targets of a trial, and remove them at the end of the block.
 
     Args:
-        parent: parent of the directory; None: the directory for temporary files of this system.
+        parent: parent of the directory of the targets; None: the system's directory for temporary files.
 
     Yields:
-        The root of the workers, a descriptor; and the fields of `Targets` by name, except the processes of
-        the trial, `root` and `connection`.
+        The descriptor of the workers' root, and a dictionary with the other fields of `Targets`, except
+        `connection` and the process ids `zygote` and `sibling`.
 
     Raises:
         OSError: the targets cannot be created.
@@ -141,7 +142,7 @@ def _create_pipe(stack: contextlib.ExitStack, canary: str) -> int:
 
 
 def _read_handle(path: Path) -> str:
-    """Return the handle of a file in hexadecimal; empty if it has none or a filter denies the call."""
+    """Return the handle of a file in hexadecimal; empty if the file has none or a filter denies the call."""
     try:
         return read_handle(os.fsencode(path)).hex()
     except OSError:
@@ -149,7 +150,7 @@ def _read_handle(path: Path) -> str:
 
 
 def _find_library() -> str:
-    """Return the path of a library that workers of a trial do not need, or an empty string."""
+    """Return the path of a library that workers of a trial do not load, or an empty string."""
     (directory,) = find_import_directories(("pydantic_core",))
     return str(next(Path(directory, "pydantic_core").glob("*.so"), ""))
 
@@ -157,7 +158,7 @@ def _find_library() -> str:
 def _choose_needle() -> bytes:
     """Return the start of the longest harmless variable of this environment; empty if all are missing.
 
-    A process can read its whole environment or nothing, so one variable is enough.
+    A process can read either its whole environment or nothing, so one variable is enough.
     """
     variables = (b"%s=%s" % (name, value) for name in _HARMLESS_VARIABLES if (value := os.environb.get(name)))
     return max(variables, key=len, default=b"")[:_NEEDLE_BYTES]
@@ -168,22 +169,22 @@ def _choose_needle() -> bytes:
 SERVICE: Final = "muniment.lab.attempts.attempt:serve_attempt"
 
 ATTEMPT_SECONDS: Final = 5.0
-"""Time limit of one attempt in seconds, after its worker is ready; it needs milliseconds."""
+"""Time limit of one attempt in seconds, after its worker is ready; an attempt needs milliseconds."""
 
 DENIALS: Final = frozenset({"EACCES", "EPERM", "SIGSYS", "EAGAIN", "EFBIG", "EMFILE", "ENOMEM"})
-"""The results by which the layers deny an attempt."""
+"""The outcomes that show that a layer has denied an attempt."""
 
 
 class Verdict(StrEnum):
-    """The meaning of an outcome."""
+    """The meaning of an attempt's outcome."""
 
     STOPPED = "held"
     NOT_STOPPED = "not held"
-    """It succeeded although an active layer should stop it."""
+    """The attempt succeeded although an active layer should stop it."""
     OPEN = "open"
-    """It succeeded, and no active layer is known to stop it."""
+    """The attempt succeeded, and no active layer is known to stop it."""
     UNTRIED = "not tried"
-    """Nothing here shows which layer would stop it."""
+    """The attempt could not run, or it failed and nothing shows which layer stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,9 @@ class AttemptFinding:
     """The result of one attempt.
 
     Attributes:
-        outcome: `DONE`, an errno, a signal, or the name of another error; empty without one.
+        attempt: the attempt.
+        outcome: `DONE`, `UNTRIED`, an errno, a signal, or the name of another error.
+        verdict: the meaning of the outcome.
         why: the reason for any verdict except `STOPPED`.
     """
 
@@ -208,7 +211,7 @@ class Trial:
     Attributes:
         confinement: the confinement of a worker, as a run would report it.
         reported: layers that a worker reports as missing, each with the errno.
-        findings: in the order of the table.
+        findings: the results of the attempts, in the order in which they ran.
     """
 
     confinement: Confinement
@@ -225,7 +228,16 @@ def judge_outcome(
     *,
     has_openat2: bool = True,
 ) -> AttemptFinding:
-    """Return the meaning of an outcome with these active layers and this ABI of Landlock (R1, R2)."""
+    """Judge the outcome of an attempt.
+
+    Args:
+        attempt: the attempt.
+        outcome: its outcome.
+        active_layers: layers that are active in the worker.
+        abi: version of the Landlock ABI.
+        why: why the attempt could not run; otherwise empty.
+        has_openat2: whether the system has the call `openat2`.
+    """
     stopped_by = attempt.find_stopping_layers(abi, has_openat2=has_openat2)
     verdict = Verdict.UNTRIED
     if outcome == DONE:
@@ -244,13 +256,19 @@ def judge_outcome(
 def _judge_success(
     attempt: Attempt, expected_layers: Collection[FenceLayer], *, has_openat2: bool
 ) -> tuple[Verdict, str]:
-    """Return the verdict on a success, and why; `expected_layers`: the active ones that should stop it."""
+    """Return the verdict on an attempt that succeeded, and the reason.
+
+    Args:
+        attempt: the attempt.
+        expected_layers: the active layers that should stop it.
+        has_openat2: whether the system has the call `openat2`.
+    """
     if expected_layers:
         return Verdict.NOT_STOPPED, f"{' and '.join(sorted(expected_layers))} should stop it"
     if attempt.is_residual:
         return Verdict.OPEN, "; ".join(filter(None, ("the full fence does not stop it", attempt.consequence)))
     if not attempt.stopped_by:
-        return Verdict.NOT_STOPPED, "a clean process should not contain it"
+        return Verdict.NOT_STOPPED, "the clean process of a worker should not contain it"
     sufficient_layers = attempt.find_stopping_layers(attempt.landlock_abi, has_openat2=has_openat2)
     return Verdict.OPEN, f"only {' or '.join(sorted(sufficient_layers))} stops it"
 
@@ -263,14 +281,14 @@ def run_trial(
     attempts: Iterable[Attempt] = ATTEMPTS.values(),
     parent: Path | None = None,
 ) -> Trial:
-    """Make attempts, each in a throwaway worker.
+    """Run attempts, each in a throwaway worker.
 
     Args:
-        deadline: second on `time.monotonic()`, for the whole trial.
-        service: the service of the workers.
-        directories: further directories that the zygote imports from.
-        attempts: in this order.
-        parent: as `create_targets`.
+        deadline: time limit of the whole trial, on `time.monotonic()`.
+        service: the function that each worker runs, as `module:function`.
+        directories: further directories from which the zygote imports modules.
+        attempts: the attempts, in the order in which they run.
+        parent: parent of the directory of the targets, as for `create_targets`.
 
     Raises:
         WorkerLost: no worker can be started.
@@ -278,7 +296,7 @@ def run_trial(
         ConfinementUnavailable: this package is in a directory that any user may write.
         OSError: the targets cannot be created.
 
-    Cost: 80 ms, and 5 ms an attempt.
+    Cost: 80 ms, and 5 ms for each attempt.
     """
     with create_targets(parent) as (root, targets):
         process = ZygoteProcess(service, [*find_import_directories(("muniment",)), *directories])
@@ -289,7 +307,7 @@ def run_trial(
 
 
 class _Trial:
-    """One trial, during the life of its zygote."""
+    """Runs one trial, while its zygote lives."""
 
     def __init__(
         self, process: ZygoteProcess, root: int, targets: Mapping[str, object], deadline: float
@@ -333,11 +351,15 @@ class _Trial:
 
 
 def _ignore_end(by_signal: bool) -> None:  # noqa: FBT001
-    """Keep the zygote, however a worker ends."""
+    """Do nothing when a worker ends, so that the zygote is not replaced."""
 
 
 def _read_missing_layers(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
-    """Return the layers that a worker reports as missing."""
+    """Return the layers that a worker reports as missing, each with the errno.
+
+    Raises:
+        WorkerLost: the worker sent an invalid report.
+    """
     header, _ = worker.receive(max_body=0, deadline=Deadline(deadline))
     missing = header.get("missing")
     if isinstance(missing, dict) and set(missing) <= set(FenceLayer):
@@ -345,11 +367,11 @@ def _read_missing_layers(worker: Worker, deadline: float) -> Mapping[FenceLayer,
         if len(numbers) == len(missing):
             return numbers
     worker.kill()
-    raise WorkerLost("the worker sent no valid hello")
+    raise WorkerLost("the worker did not report its layers")
 
 
 def _describe_end(status: int | None) -> str:
-    """Return the outcome that the exit status of a worker means."""
+    """Return the outcome that the exit status of a worker shows."""
     if status is not None and os.waitstatus_to_exitcode(status) == EXECUTED:
         return DONE
     return describe(status).removeprefix("signal ")

@@ -2,12 +2,12 @@
 
 D1 The page has a separate host name, `m-<128 random bits>.localhost`, created when the page is first opened.
    No other part of the daemon is served there, and no token is accepted. So the cookie of the page is sent to
-   no other server of this machine, and a page that does not know the name cannot request it. Browsers look up
-   such a name at both loopback addresses, `::1` first. If the daemon does not listen at one of them, the same
-   port is bound there, so that another user's server cannot pretend to be the page.
+   no other server of this machine, and a web page that does not know the name cannot request it. Browsers
+   look up such a name at both loopback addresses, `::1` first. If the daemon does not listen at one of them,
+   the same port is bound there, so that another user's server cannot pretend to be the page.
 D2 A browser reports the source of a request (`Sec-Fetch-Site`). A cookie counts only if the request comes
-   from the page or was typed in. Any other navigation counts as signed out and can only reach the sign-in.
-   Other foreign requests are rejected (403), also if the header is missing.
+   from the page or its address was typed in. Any other navigation counts as signed out and can only reach the
+   sign-in. Other foreign requests are rejected (403), and also requests without the header.
 D3 A POST must come from the page: `Sec-Fetch-Site: same-origin`, and exactly its `Origin`.
 D4 A code opens one session, within `CODE_SECONDS`. Only digests of codes and cookies are stored, in memory. A
    session ends when the user signs out, after `SESSION_SECONDS`, or with the daemon.
@@ -39,17 +39,19 @@ PAGE_PACKAGES: Final = ("jinja2", "markdown_it")
 """Packages that the page needs in addition to the base install."""
 
 CODE_SECONDS: Final = 60.0
-"""Seconds in which a code opens a session."""
+"""Seconds during which a sign-in code opens a session."""
 
 SESSION_SECONDS: Final = 12 * 3600.0
 """Seconds after which a session ends: a working day."""
 
 MAX_CODES: Final = 8
 MAX_SESSIONS: Final = 16
-"""Maximum codes and sessions; beyond that, the oldest are removed."""
+"""Maximum number of codes, and of sessions. If there are more, the oldest are removed."""
 
 MAX_NOTICES: Final = 8
-"""Maximum notices of a session; if forms are sent without opening a view, the oldest notices are removed."""
+"""Maximum notices that a session stores until a view displays them; if there are more, the oldest are
+removed.
+"""
 
 COOKIE: Final = "muniment"
 
@@ -71,15 +73,15 @@ PAGE_HEADERS: Final = (
     # With `no-referrer`, browsers would send `Origin: null` with the page's forms.
     (b"referrer-policy", b"same-origin"),
 )
-"""Headers of every response of the page (D5)."""
+"""Headers of every response of the page (rule D5 in the module docstring)."""
 
 
 @dataclass(slots=True)
 class Session:
-    """A signed-in browser.
+    """The session of a signed-in browser.
 
     Attributes:
-        until: when it ends, by the door's clock.
+        until: time at which the session ends, by the clock of `PageAccess`.
         notices: messages that the next view displays once, oldest first.
     """
 
@@ -88,13 +90,15 @@ class Session:
 
 
 class PageAccess:
-    """Access to the page. Belongs to one event loop.
+    """Access to the daemon's web page: creates sign-in codes and sessions, and finds a request's session.
+
+    Belongs to one event loop.
 
     Args:
         clock: returns monotonic seconds that include the time in which the machine slept.
 
     Attributes:
-        listener: the daemon's listener, once it listens.
+        listener: the daemon's listener; set once the daemon listens.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) -> None:
@@ -106,10 +110,10 @@ class PageAccess:
         self._sessions: dict[str, Session] = {}
 
     def create_code(self) -> tuple[str, str]:
-        """Return the page's URL and a new sign-in code; the first call creates the page.
+        """Return the URL of the daemon's web page and a new sign-in code; the first call creates the page.
 
         Raises:
-            HttpProblem: a browser would reach another server there (D1), or none.
+            HttpProblem: a browser would not reach the page at this URL, or could reach another server.
         """
         port = 0 if self.listener is None else self.listener.getsockname()[1]
         if not self._name:
@@ -123,16 +127,16 @@ class PageAccess:
         return f"http://{self._name}:{port}", code
 
     def close(self) -> None:
-        """Close the bound ports."""
+        """Close the sockets that reserve the port at other loopback addresses."""
         for each in self._reserved:
             each.close()
 
     def is_page_host(self, host: str) -> bool:
-        """Return whether a Host header contains the page's name (D1), with any port."""
+        """Return whether a Host header contains the name of the page, with any port."""
         return bool(self._name) and host.partition(":")[0] == self._name
 
     def admit(self, method: str, headers: dict[str, list[str]]) -> Session | None:
-        """Return the session of a request, or None if it is not signed in (D2, D3).
+        """Return the session of a request, or None if the browser is not signed in.
 
         Args:
             method: method of the request.
@@ -152,7 +156,7 @@ class PageAccess:
         return self._find_session(headers.get("cookie", []))
 
     def sign_in(self, unsafe_code: str) -> str | None:
-        """Return the cookie of a new session (D4), or None if the code is invalid or expired."""
+        """Open a session and return its cookie, or None if the code is invalid or expired."""
         until = self._codes.pop(digest(unsafe_code.encode()), 0.0)
         now = self._clock()
         if until <= now:
@@ -168,7 +172,7 @@ class PageAccess:
         self._sessions = {each: other for each, other in self._sessions.items() if other is not session}
 
     def is_valid(self, session: Session) -> bool:
-        """Return whether a session is valid."""
+        """Return whether a session is still signed in and has not expired."""
         return session.until > self._clock() and any(each is session for each in self._sessions.values())
 
     def _find_session(self, cookies: list[str]) -> Session | None:
@@ -182,16 +186,18 @@ class PageAccess:
 
 
 def _drop_oldest(items: dict[str, float] | dict[str, Session], limit: int) -> None:
-    """Remove the oldest items until one more fits."""
+    """Remove the oldest items until there is space for one more."""
     while len(items) >= limit:
         del items[next(iter(items))]
 
 
 def _reserve_other_addresses(listener: socket.socket) -> list[socket.socket]:
-    """Bind the port of a listener at the other loopback addresses, without listening there.
+    """Bind the port of a listener at the other loopback addresses, so that no other program can use it.
+
+    The returned sockets do not listen.
 
     Raises:
-        HttpProblem: another program uses one of them, or the listener is at neither.
+        HttpProblem: another program uses the port there, or the listener does not use a loopback address.
     """
     family, (host, port, *_) = listener.family, listener.getsockname()
     if host == "::" and not listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):

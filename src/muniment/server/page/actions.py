@@ -1,6 +1,6 @@
 """The forms of the page: one function for each, which calls the same jobs as the API and the command line.
 
-Separate from `views`, which change nothing.
+This module is separate from `views`, whose functions change nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ENDS: Final = re.compile(r"\r\n?")
 
 
 async def remember(call: PageCall, form: Form) -> Response:
-    """Accept a fact or, if the user requested a preview, preview the changes."""
+    """Accept a fact that the user wants remembered. If the user chose "Preview", only show the changes."""
     # Browsers send only this line end in forms.
     document = {"content": form.get("content", "").replace("\r\n", "\n")}
     if form.get("scope"):
@@ -45,7 +45,7 @@ async def remember(call: PageCall, form: Form) -> Response:
     if form.get("try"):
         return await _preview_fact(call, new_task.arguments)
     task = (await accept(call, new_task, OWNER_ORIGINATOR)).task
-    return call.redirect("memory", f"Accepted as {task.id}; Tasks shows the result.")
+    return call.redirect("memory", f"Accepted as {task.id}; the view Tasks shows the result.")
 
 
 async def _preview_fact(call: PageCall, fact: Mapping[str, Any]) -> Response:
@@ -61,10 +61,10 @@ async def _preview_fact(call: PageCall, fact: Mapping[str, Any]) -> Response:
 
 
 async def forget(call: PageCall, form: Form) -> Response:
-    """Forget one entry, given by its path; other texts are rejected, since they could match any entry."""
+    """Forget one entry. The form must contain its path, because a description could match other entries."""
     path = await call.run_in_context(lambda context, _: _read_entry(context, form.get("path", ""))[0])
     if not path.rel.endswith(FILE_SUFFIX):
-        raise NotFound(f"{path.text} is not an entry")
+        raise NotFound(f"{path.text} is not an entry; use a path such as user/editor.md")
     task = (
         await accept(call, requests.parse_forget({"query": path.text}, call.workspace), OWNER_ORIGINATOR)
     ).task
@@ -96,7 +96,7 @@ async def edit(call: PageCall, form: Form) -> Response:
     try:
         task, now = await call.run_in_context(save)
     except PendingReview as waits:
-        notice = f"Not saved yet, it needs your review: {'; '.join(waits.reasons)}."
+        notice = f"Not saved yet: it needs your approval, because {'; '.join(waits.reasons)}."
         return call.redirect("review", notice, id=waits.review_id)
     except MunimentError as error:
         problem = f"Not saved: {error} [{error.code}]"
@@ -110,7 +110,7 @@ async def edit(call: PageCall, form: Form) -> Response:
 
 
 def _restore_line_ends(before: str, sent: str) -> str | None:
-    """Return the text of a browser with the line ends of the original; None if the text is unchanged."""
+    """Return the sent text with the line ends of the original text; None if the text is unchanged."""
     text, was = (_ENDS.sub("\n", each) for each in (sent, before))
     if was.endswith("\n") and not text.endswith("\n"):
         text += "\n"  # Users often omit the last line end in a form.
@@ -174,7 +174,7 @@ async def cancel_task(call: PageCall, form: Form) -> Response:
 
 
 def _read_entry(context: JobContext, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
-    """Return a path and the bytes of its file."""
+    """Return the path of an entry in canonical form, and the bytes of its file."""
     path = context.resolve_path(unsafe_path)
     return path, context.read_file(path)
 
@@ -190,4 +190,4 @@ ACTIONS: Final[Mapping[str, tuple[Callable[[PageCall, Form], Awaitable[Response]
     "/reject": (reject, "review"),
     "/cancel": (cancel_task, "task"),
 }
-"""The function of each form by its path, and the view to return to if it fails."""
+"""For each path of a form: the function that processes the form, and the view to return to if it fails."""

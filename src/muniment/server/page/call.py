@@ -24,7 +24,7 @@ from muniment.server.page.rendering import render
 from muniment.server.work import Workspace
 
 MAX_FIELDS: Final = 16
-"""Maximum fields of a form; the largest has five."""
+"""Maximum fields of a submitted form; the largest form has five."""
 
 FORM: Final = "application/x-www-form-urlencoded"
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PageCall(Call):
-    """A request to the page.
+    """A request to the daemon's web page.
 
     Attributes:
         session: session of the browser; None: not signed in.
@@ -50,18 +50,18 @@ class PageCall(Call):
 
     @property
     def is_without_workspace(self) -> bool:
-        """Return whether its path contains no workspace."""
+        """Return whether the path of the request names no workspace."""
         return getattr(self.request.state, WORKSPACE) is None
 
     def query(self, name: str) -> str:
-        """Return a field of the query; empty if it is missing."""
+        """Return the value of a query parameter; empty if the parameter is missing."""
         return self.request.query_params.get(name, "")
 
     async def form(self) -> dict[str, str]:
         """Return the fields of a submitted form, and store the user's text in `entered_text`.
 
         Raises:
-            HttpProblem: the body is not a form, or too large.
+            HttpProblem: the body is not a form, or is too large.
         """
         if self.request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
             raise HttpProblem("unsupported_media_type")
@@ -75,23 +75,32 @@ class PageCall(Call):
         return form
 
     def build_url(self, view: str, **query: str | None) -> str:
-        """Return the URL of a view of the workspace; fields that are None are omitted."""
+        """Return the URL of a view of the workspace; parameters that are None are omitted."""
         fields = {name: value for name, value in query.items() if value is not None}
         return f"/w/{self.workspace.key}/{view}" + (f"?{urlencode(fields)}" if fields else "")
 
     def redirect(self, view: str, notice: str = "", **query: str | None) -> Response:
-        """Redirect the browser to a view, which displays `notice` once."""
+        """Return a redirect to a view, which displays `notice` once.
+
+        Args:
+            view: name of the view.
+            notice: a message for the user; empty: none.
+            **query: parameters of the view; those that are None are omitted.
+        """
         if notice and self.session is not None:
             self.session.notices.append(notice)
         return RedirectResponse(self.build_url(view, **query), 303)
 
     async def run_in_context(self, operation: Callable[[JobContext, Cancel], T]) -> T:
-        """Run `operation` in a thread, as `DaemonCore.run_in_context`."""
+        """Run `operation` in a thread, with the `JobContext` of the workspace, and return its result.
+
+        See `DaemonCore.run_in_context`.
+        """
         self.wait()
         return await self.core.run_in_context(self.workspace, operation)
 
     async def run_while_connected(self, operation: Callable[[JobContext, Cancel], T]) -> T:
-        """Run `operation`, which may take minutes, in a thread; cancel it if the browser disconnects."""
+        """Run `operation`, which may query a model for minutes; if the browser disconnects, cancel it."""
         self.wait()
         work = asyncio.ensure_future(
             self.core.run_in_context(self.workspace, operation, can_query_model=True)
@@ -113,14 +122,14 @@ class PageCall(Call):
         build_values: Callable[[JobContext, PageCall], Mapping[str, Any]],
         status: int = 200,
     ) -> Response:
-        """Return a view of the memory.
+        """Return the HTML of a view of the memory.
 
         Args:
-            template: its file.
-            build_values: returns its values; runs in a thread.
-            status: status of the response.
+            template: file name of the template.
+            build_values: returns the values for the template; runs in a thread.
+            status: HTTP status of the response.
         """
-        # Later events may be missing in the view, so the script follows from this cursor.
+        # The view may not contain changes after this cursor, so its script follows the events from here.
         notices, cursor = self.pop_notices(), await self.core.stream.cursor()
 
         def page(context: JobContext, _: Cancel) -> str:
@@ -137,7 +146,7 @@ class PageCall(Call):
             raise
 
     def pop_notices(self) -> list[str]:
-        """Return the notices for the next view; none for its script, which reloads the view."""
+        """Remove and return the notices that the next view displays. The script of a view gets none."""
         if self.session is None or self.request.headers.get("sec-fetch-mode") != "navigate":
             return []
         notices = list(self.session.notices)
@@ -145,7 +154,7 @@ class PageCall(Call):
         return notices
 
     def _build_layout_values(self, context: JobContext) -> dict[str, Any]:
-        """Return the values that every view needs."""
+        """Return the values that the template of every view needs."""
         return {
             "to": self.build_url,
             "current_view": self.request.scope["path"].removeprefix("/"),

@@ -1,6 +1,6 @@
 """The page as an ASGI application: its files, the sign-in, its views, its forms and its events.
 
-Imported after the first request to the page.
+This module is imported at the first request to the page.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from muniment.server.stream import Subscription
 _MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 _VIEW: Final = re.compile(r"/w/[a-z0-9-]{1,80}/[a-z]{1,20}(?:\?[A-Za-z0-9%&=._+-]{0,2000})?", re.ASCII)
-"""Allowed targets after a sign-in: views of this page."""
+"""URLs that a browser may open after a sign-in: views of this page."""
 
 FILES: Final = {
     f"/static/{each.name}": (each.read_bytes(), _MEDIA_TYPES[each.name.rpartition(".")[2]])
     for each in files("muniment.server.page").joinpath("static").iterdir()
 }
-"""Static files by path: content and media type."""
+"""The static files by URL path: content and media type."""
 
 
 def create_application(core: DaemonCore) -> ASGIApp:
-    """Return the application of a daemon's page."""
+    """Return the ASGI application for the web page of a daemon."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         call = PageCall(Request(scope, receive), core)
@@ -87,7 +87,7 @@ async def _respond_for_workspace(call: PageCall, method: str, path: str) -> Resp
 
 
 def _stream_events(call: PageCall) -> Response:
-    """Stream the events of the workspace for as long as the session is valid."""
+    """Return a stream of the workspace's events, which ends when the session is no longer valid."""
     session, door, workspace = call.session, call.core.page_access, call.workspace
 
     async def may_follow() -> bool:
@@ -100,7 +100,11 @@ def _stream_events(call: PageCall) -> Response:
 
 
 async def _respond_signed_out(call: PageCall) -> Response:
-    """Return the sign-in form, with the requested view as its target, or with the text of a form."""
+    """Return the sign-in form, for a browser that is not signed in.
+
+    After the sign-in, the browser opens the view that it requested. If it sent a form, its text is shown
+    again.
+    """
     scope = call.request.scope
     if call.request.method == "POST" and scope["path"] in ACTIONS:
         await call.form()
@@ -138,7 +142,7 @@ def _delete_cookie(response: Response) -> Response:
 
 
 def _render_problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
-    """Return the error page."""
+    """Return the HTML page that displays an error."""
     if isinstance(error, HttpProblem):
         problem, message = error, error.sentence
     else:

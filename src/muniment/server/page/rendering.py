@@ -4,8 +4,8 @@ W1 Every value in a template is escaped, and invisible characters are made visib
    HTML are `render_markdown` and `build_timeline`, with the same guarantees.
 W2 A text of the memory renders no link, picture or HTML, and its headings are not headings of the page.
    Addresses in it are displayed as text.
-W3 Markdown cannot hide text: if rendering would omit more than markup characters, as for extra table cells or
-   text that is nested too deeply, the text is displayed unrendered.
+W3 Markdown cannot hide text. If rendering would omit more than markup characters, for example extra table
+   cells or deeply nested text, the text is displayed unrendered.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ from muniment.content.gates import escape_invisible
 from muniment.operations.review import CHANGE_TEXTS
 
 MAX_RENDERED_CHARS: Final = 32_768
-"""Maximum characters of a text that is rendered; a longer one is displayed unrendered, which is faster."""
+"""Maximum characters of a text that is rendered. A longer text is displayed unrendered, which is faster."""
 
 DAYS: Final = 60
-"""Days of the timeline."""
+"""Number of days that the timeline shows."""
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
-    """Render a template (W1); raises if the template uses an undefined value."""
+    """Render a template with the values in `context`. Every value is escaped.
+
+    Raises:
+        jinja2.UndefinedError: the template uses a value that `context` does not contain.
+    """
     return _create_environment().get_template(template).render(context)
 
 
@@ -63,21 +67,21 @@ def _create_environment() -> Environment:
 
 
 def _make_visible(value: object) -> object:
-    """Return the text to insert for a value, with invisible characters made visible; markup is unchanged."""
+    """Return the text to insert for a value; invisible characters are made visible, except in `Markup`."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else escape_invisible(str(value))
 
 
 def _format_time(timestamp: str) -> Markup:
-    """Return a readable time, with the exact one as its title."""
+    """Return HTML with a readable form of a timestamp; the exact time is its title."""
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
         timestamp, f"{timestamp[:10]} {timestamp[11:16]}".strip()
     )
 
 
 def _format_age(timestamp: str) -> Markup:
-    """Return the age of a time, with the exact time as its title."""
+    """Return HTML with the age of a timestamp, such as `5 min ago`; the exact time is its title."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()
     for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
@@ -92,16 +96,20 @@ def _format_age(timestamp: str) -> Markup:
 
 
 _MARKUP_CHARACTERS: Final = re.compile(r"[\s!-/:-@\[-`{-~]+")
-"""White space and the characters of markup."""
+"""White space and characters that markup uses."""
 
 _TAG: Final = re.compile(r'<(?:li value="(\d+)")?[^>]*>')
-"""A tag of the generated HTML: the only attribute value that is text of the entry is a number."""
+"""A tag of the generated HTML. The only attribute value that is text of the entry is the number of a list
+item.
+"""
 
 
 def render_markdown(text: str) -> Markup:
-    """Return an entry's body as HTML (W2, W3).
+    """Return the body of an entry as HTML, without links, pictures and headings.
 
-    Cost: a few ms per KiB, at most 40.
+    If rendering would omit text, or the body is long, it is returned unrendered.
+
+    Cost: a few ms per KiB, at most 40 ms per KiB.
     """
     visible_text = escape_invisible(text)
     if len(visible_text) <= MAX_RENDERED_CHARS:
@@ -116,7 +124,7 @@ def _strip_markup(text: str) -> str:
 
 
 class _Renderer(RendererHTML):
-    """markdown-it's renderer without links, and without omissions."""
+    """markdown-it's renderer, changed so that it creates no links and omits no text."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
         """Open a paragraph instead of a heading, so that the text adds no headings to the page."""
@@ -127,11 +135,11 @@ class _Renderer(RendererHTML):
         return "</p>"
 
     def link_open(self, *_: object) -> str:
-        """Open the text of a link."""
+        """Open the text of a link, without the link itself."""
         return '<span class="link">'
 
     def link_close(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """Close the text of a link; add its address as text, unless the text is the address."""
+        """Close the text of a link, and add its address as text, unless the text already is the address."""
         depth, index = 1, idx
         while depth and index:
             index -= 1
@@ -146,18 +154,18 @@ class _Renderer(RendererHTML):
         return f'<span class="link picture">{escape(token.content)}</span>{_render_address(token, "src")}'
 
     def fence(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """Return a code block, with its info string above it."""
+        """Return a code block, with the info string (such as its language) above the code."""
         token = tokens[idx]
         info = f'<p class="info">{escape(token.info.strip())}</p>' if token.info.strip() else ""
         return f"{info}<pre><code>{escape(token.content)}</code></pre>\n"
 
     def list_item_open(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
-        """Open a list item, with its number in the text."""
+        """Open a list item, with the number from the text if the list is numbered."""
         number = tokens[idx].info
         return f'<li value="{escape(number)}">' if number else "<li>"
 
     def ordered_list_open(self, *_: object) -> str:
-        """Open a list whose items have explicit numbers."""
+        """Open a numbered list, whose items have explicit numbers."""
         return "<ol>\n"
 
     def th_open(self, *_: object) -> str:
@@ -165,7 +173,7 @@ class _Renderer(RendererHTML):
         return "<th>"
 
     def td_open(self, *_: object) -> str:
-        """Open a cell without markdown-it's style attribute."""
+        """Open a table cell without markdown-it's style attribute, which the page's policy forbids."""
         return "<td>"
 
 
@@ -180,7 +188,7 @@ def _render_address(token: Token, name: str) -> Markup:
 
 
 class _Parser(MarkdownIt):
-    """markdown-it's parser, with addresses left as written."""
+    """markdown-it's parser, changed so that addresses stay as they were written."""
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802  markdown-it's name
         """Return the address unchanged."""
@@ -194,7 +202,8 @@ class _Parser(MarkdownIt):
 @cache
 def _create_parser() -> MarkdownIt:
     parser = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
-    # These rules would remove text: link definitions and the spelling of entities. Displayed instead.
+    # The disabled rules would remove text: link definitions and the spelling of entities. Both are displayed
+    # instead.
     return parser.disable(["reference", "entity"])
 
 
@@ -206,12 +215,17 @@ _WIDTH, _HEIGHT, _BAR = 720, 160, 9
 def build_timeline(
     counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], today: date
 ) -> Mapping[str, object]:
-    """Prepare a chart of the counts by day and scope up to today; counts of other days are ignored.
+    """Return the values for a chart of changes by day and scope, for the last `DAYS` days.
+
+    Args:
+        counts: day, scope and number of changes; other days are ignored.
+        scopes: names of the scopes.
+        today: the last day of the chart.
 
     Returns:
         `bars`, one for each scope and day, with the number that selects colour and pattern of the scope;
         `most`, the changes of the busiest day; `labels`, one every two weeks, with its position; `days` with
-        changes, newest first, with the changes of each scope; and measures.
+        changes, newest first, with the changes of each scope; and the measures of the chart.
     """
     days = [(today - timedelta(days=DAYS - 1 - each)).isoformat() for each in range(DAYS)]
     found = {day: [0] * len(scopes) for day in days}

@@ -49,31 +49,31 @@ from muniment.store.upkeep import open_view
 from muniment.types import CommittedStep
 
 PAGE_SIZE: Final = 100
-"""Entries, tasks or records in one view."""
+"""Maximum number of entries, tasks or records in one view."""
 
 MAX_RECENT_CHANGES: Final = 8
-"""Recent changes in the first view."""
+"""Maximum number of recent changes in the first view."""
 
 MAX_HISTORY_STEPS: Final = 20
-"""Changes of an entry that are displayed with their diff."""
+"""Maximum number of changes in the history of an entry; each is displayed with its diff."""
 
 MAX_DIFF_CHARS: Final = 20_000
-"""Characters of one diff, rounded up to the end of a line."""
+"""Maximum characters of one diff, rounded up to the end of a line."""
 
 MAX_TOPICS: Final = 200
-"""Folders in the list."""
+"""Maximum number of folders in the list of folders."""
 
 MAX_SKIPPED: Final = 50
-"""Skipped names in the list."""
+"""Maximum number of skipped names in the list."""
 
 MAX_RESULTS: Final = 20
-"""Entries in the results of a search."""
+"""Maximum number of entries in the results of a search."""
 
 MAX_RESULT_TOKENS: Final = 4_000
-"""Tokens of all their texts together."""
+"""Maximum number of tokens of all texts in the results of a search together."""
 
 ATTEMPT_SECONDS: Final = 60.0
-"""Seconds for all attempts against the fence; they take half a second."""
+"""Time limit in seconds for all attempts to break the confinement together; they take half a second."""
 
 TemplateValues = Mapping[str, Any]
 BuildValues = Callable[[JobContext, PageCall], TemplateValues]
@@ -83,7 +83,7 @@ BuildValues = Callable[[JobContext, PageCall], TemplateValues]
 
 
 def memory(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the entries, by scope and folder."""
+    """Return the values for the list of entries of a scope, with its folders and the recent changes."""
     scope = call.query("scope") or next(iter(context.roots), "")
     views = {each: open_view(context.state, bound, context.policy) for each, bound in context.roots.items()}
     selected = next((view for each, view in views.items() if each == scope), None)
@@ -111,7 +111,7 @@ def memory(context: JobContext, call: PageCall) -> TemplateValues:
 
 
 def entry(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return one entry: its text, its origin and its history."""
+    """Return the values for one entry: its text, its origin and its history."""
     path, data = _read_entry(context, call.query("path"))
     steps = load_history(context, path.text, MAX_HISTORY_STEPS)
     if data is None and not steps:
@@ -134,7 +134,7 @@ def entry(context: JobContext, call: PageCall) -> TemplateValues:
 
 
 def edit(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the form for the body of an entry."""
+    """Return the values for the form that edits the body of an entry."""
     path, data = _read_entry(context, call.query("path"))
     if data is None:
         raise NotFound(f"entry {path.text} not found")
@@ -147,10 +147,16 @@ def edit(context: JobContext, call: PageCall) -> TemplateValues:
 def build_edit_form(
     context: JobContext, path: str, body: str, read_digest: str, problem: str = ""
 ) -> TemplateValues:
-    """Return the values of the form: a body, the digest of the original file, and why it was not saved.
+    """Return the values for the form that edits the body of an entry.
 
-    The user who saves it is responsible for the whole file, so the front matter above the body is displayed
-    too.
+    The form displays the front matter too, because the user who saves is responsible for the whole file.
+
+    Args:
+        context: the policy and the roots.
+        path: path of the entry, as the user sent it.
+        body: the text in the form.
+        read_digest: digest of the file from which the user started.
+        problem: why the text was not saved; empty for a new form.
     """
     front_matter: list[str] = []
     with suppress(MunimentError):  # If the entry was deleted or the path is invalid, `problem` explains it.
@@ -167,7 +173,7 @@ def build_edit_form(
 
 
 def _read_entry(context: JobContext, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
-    """Return a path and the bytes of its file, or None if the file is missing."""
+    """Return the path of an entry and the bytes of its file; the bytes are None if the file is missing."""
     path = context.resolve_path(unsafe_path)
     try:
         return path, context.read_file(path)
@@ -199,14 +205,14 @@ def _is_editable(context: JobContext, path: CanonicalPath, data: bytes) -> bool:
 
 
 def _fits_form(data: bytes) -> bool:
-    """Return whether a browser can send it back; each byte may be encoded as three."""
+    """Return whether a browser can send `data` back in a form, which may encode each byte as three."""
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
 def _describe_step(context: JobContext, path: CanonicalPath, step: CommittedStep) -> TemplateValues:
-    """Return a change of an entry: the first lines of the diff, and the number of remaining lines.
+    """Return the values for a change of an entry: the first lines of its diff, and how many remain.
 
-    If the lines are no longer known, they are None, which differs from no lines.
+    If the diff is no longer available, the lines are None, not empty.
     """
     if not step.is_erased:
         with suppress(Erased, NotFound):
@@ -221,7 +227,10 @@ def _describe_step(context: JobContext, path: CanonicalPath, step: CommittedStep
 
 
 def search(_: JobContext, call: PageCall) -> TemplateValues:
-    """Return the entries that match a query. A search by a user is not recorded, unlike an agent's recall."""
+    """Return the values for a search: the matching entries.
+
+    Unlike a recall of an agent, the search is not recorded in the ledger.
+    """
     query = call.query("q").strip()
     deadline = Deadline(time.monotonic() + ATTEMPT_SECONDS)
     recaller = call.workspace.get_recaller()
@@ -239,12 +248,12 @@ def search(_: JobContext, call: PageCall) -> TemplateValues:
 
 
 def reviews(context: JobContext, _: PageCall) -> TemplateValues:
-    """Return the pending reviews."""
+    """Return the values for the list of pending reviews."""
     return {"reviews": list_pending(context)}
 
 
 def review(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return one pending review, as it would be approved."""
+    """Return the values for one pending review, with the changes that an approval would commit."""
     preview = show_review(call.query("id"), context)
     return {"id": preview.review_id, "lines": preview.text.splitlines(), "digest": preview.digest}
 
@@ -253,7 +262,7 @@ def review(context: JobContext, call: PageCall) -> TemplateValues:
 
 
 def tasks(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the tasks, newest first."""
+    """Return the values for the list of tasks, newest first."""
     before = call.query("before")
     if before and not before.isdecimal():
         raise HttpProblem("invalid_request")
@@ -268,7 +277,7 @@ def tasks(context: JobContext, call: PageCall) -> TemplateValues:
 
 
 def task(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return one task and its turns."""
+    """Return the values for one task and its turns."""
     task_id = call.query("id")
     found = lane_tasks.find_task(context.state.ledger, call.workspace.key, task_id)
     done = find_commit(context.state, task_id)
@@ -290,12 +299,12 @@ def task(context: JobContext, call: PageCall) -> TemplateValues:
 
 
 def _is_in_workspace(context: JobContext, done: CommitRow) -> bool:
-    """Return whether a commit belongs to this workspace; only tasks of a lane record their workspace."""
+    """Return whether all scopes of a commit belong to this workspace; a commit records no workspace."""
     return context.map_keys_to_scopes().keys() >= {each.root for each in done.changes}
 
 
 def _describe_task(found: QueuedTask) -> TemplateValues:
-    """Return a task with its request, as long as that is stored, and its result, for its owner."""
+    """Return the values for a task: its request, if it is still stored, and its result or error."""
     arguments, error = found.arguments or {}, found.error
     problem = f"{get_sentence(error['code'])} [{error['code']}]" if error else ""
     return {
@@ -309,7 +318,7 @@ def _describe_task(found: QueuedTask) -> TemplateValues:
 
 
 def show_timeline(context: JobContext, _: PageCall) -> TemplateValues:
-    """Return the changes of the memory by day."""
+    """Return the values for the timeline: the changes of the memory by day."""
     today = datetime.now(UTC).date()
     counts = count_by_day(
         context.state, context.map_keys_to_scopes(), (today - timedelta(days=DAYS)).isoformat()
@@ -322,7 +331,7 @@ def show_timeline(context: JobContext, _: PageCall) -> TemplateValues:
 
 
 def audit(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the newest audit records and, if requested, the result of verifying the chain."""
+    """Return the values for the newest audit records; if requested, verify the chain and add the result."""
     found = read_records(context.state, latest=PAGE_SIZE)
     rows = [
         (each, "(erased)" if each.body is None else json.dumps(each.body, ensure_ascii=False))
@@ -343,7 +352,9 @@ _ATTEMPT_LOCK: Final = threading.Lock()
 
 @cache
 def _run_attempts() -> tuple[str, Trial]:
-    """Return the results of the attempts against the fence, and their time; cached until repeated.
+    """Run the attempts to break the confinement, and return the current time and the results.
+
+    The return value is cached until the user requests another check.
 
     Raises:
         MunimentError, OSError: the attempts could not run.
@@ -353,7 +364,7 @@ def _run_attempts() -> tuple[str, Trial]:
 
 
 def health(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the state of the daemon and the confinement of a worker."""
+    """Return the values for the state of the daemon and the confinement of a worker."""
     problem, checked_at, layers, findings = (
         "",
         "",
@@ -404,7 +415,7 @@ def _read_usage(context: JobContext, bound: BoundRoot) -> tuple[int, int, bool]:
 
 
 def policy(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the policy, and its decision for a verb on a path."""
+    """Return the values for the policy and, if a path was sent, for the policy's decision about it."""
     act, path = call.query("verb") or Verb.READ, call.query("path")
     if act not in ACTS:
         raise HttpProblem("invalid_request")
@@ -435,4 +446,4 @@ VIEWS: Final[Mapping[str, BuildValues]] = {
     "health": health,
     "policy": policy,
 }
-"""The functions that return the values of each template, by the name of the view."""
+"""For each view, the function that returns the values for its template."""

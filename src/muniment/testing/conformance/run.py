@@ -1,8 +1,8 @@
 """Run the corpus against targets: many cases, a few drivers at a time, in throwaway directories.
 
-Each target first gets one ordinary call. A target that does not start, does not respond or cannot read a file
-is reported as `unusable` and not tested further: it would pass every attack. The other targets are not
-affected.
+A driver is a process that runs cases. Each target first gets one ordinary call. A target that does not start,
+does not respond or cannot read a file is reported as `unusable` and not tested further: it would pass every
+attack. The other targets are not affected.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from muniment.testing.corpus.running import (
 from muniment.testing.corpus.stage import BAD, CaseOutcome
 
 PROBE: Final = "ok-read-relative"
-"""The ordinary call that is made first."""
+"""The id of the case with the ordinary call that each target gets first."""
 
 PROBE_SECONDS: Final = 60.0
-"""Time limit of the first call in seconds: `npx` may have to download the server."""
+"""Seconds that the first call may take: `npx` may have to download the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Finding:
 
     Attributes:
         case: the case, run or skipped.
-        outcome: its outcome.
-        failures: its failures; for a skipped case the reason.
-        is_beyond_claims: whether these are outside the claims of the target's authors.
+        outcome: the outcome of the case.
+        failures: the failures of the case; for a skipped case, the reason.
+        is_beyond_claims: whether the failures are outside the claims of the target's authors.
     """
 
     case: Case
@@ -57,9 +57,9 @@ class Result:
 
     Attributes:
         target: the tested tool.
-        about: the name that it reports.
-        findings: one per case, in the order of the cases; empty if it is unusable.
-        unusable: why it was not tested, or None.
+        about: the name that the target reports.
+        findings: one finding for each case, in the order of the cases; empty if the target is unusable.
+        unusable: why the target was not tested; None: it was tested.
     """
 
     target: Target
@@ -68,7 +68,7 @@ class Result:
     unusable: str | None = None
 
     def count_outcomes(self, of_class: str | None = None) -> Counter[CaseOutcome]:
-        """Return the number of cases per outcome, for one class or all."""
+        """Return the number of cases for each outcome, for the class `of_class` or all classes."""
         findings = (each for each in self.findings if of_class in {None, each.case["class"]})
         return Counter(each.outcome for each in findings)
 
@@ -76,7 +76,7 @@ class Result:
     def is_passed(self) -> bool:
         """Return whether the target fulfils its promises and at least one case ran.
 
-        Muniment must pass every case. Another tool must not have an outcome in `BAD`.
+        Muniment must pass every case. For another tool, no outcome may be in `BAD`.
         """
         outcomes = set(self.count_outcomes())
         if self.target.promises.is_exact:
@@ -87,10 +87,10 @@ class Result:
 def select_cases(
     corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str] = ()
 ) -> Mapping[str, Case]:
-    """Return the cases of the given classes and ids; all cases if both are empty.
+    """Return the cases of the given classes and the cases with the given ids; all cases if both are empty.
 
     Raises:
-        KeyError: unknown class or case.
+        KeyError: unknown class or id.
     """
     known = {case["class"] for case in corpus.cases.values()}
     for name, choices in (
@@ -114,18 +114,18 @@ def run_cases(
     jobs: int,
     on_case_ended: Callable[[], None] = lambda: None,
 ) -> list[Result]:
-    """Run the cases against every target.
+    """Run the cases against every target, and return one result for each target.
 
     Args:
-        targets: in the order of the results.
+        targets: the targets, in the order of the results.
         corpus: the corpus of the cases, with the canary.
-        cases: by id, as `select_cases` returns them.
+        cases: the cases by id, as `select_cases` returns them.
         jobs: number of concurrent drivers, for all targets together.
         on_case_ended: called after each case, from any thread.
 
     Raises:
         OSError: the temporary directory cannot be used.
-        KeyboardInterrupt: from outside; all drivers are stopped and the directory is removed.
+        KeyboardInterrupt: the user interrupted the run; all drivers are stopped and the directory is removed.
     """
     drivers = DriverGroup()
     with TemporaryDirectory(prefix="muniment-conformance-") as directory, ThreadPoolExecutor(jobs) as pool:
@@ -172,7 +172,7 @@ def _build_findings(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The state that all drivers share."""
+    """The state that all drivers of a run share."""
 
     directory: Path
     corpus: Corpus
@@ -180,7 +180,11 @@ class _Run:
     on_case_ended: Callable[[], None]
 
     def probe(self, target: Target) -> tuple[str, str | None]:
-        """Return the name that a target reports, and why it is unusable or None."""
+        """Make the ordinary call to a target.
+
+        Returns:
+            The name that the target reports, and why the target is unusable (None: it is usable).
+        """
         directory, failures = self._drive(target, [PROBE], PROBE_SECONDS)
         found = failures.get(PROBE, [])
         outcome = judge_outcome(self.corpus.cases[PROBE], found, target.promises)
@@ -190,7 +194,7 @@ class _Run:
         return name, _last_line(found[0]) if unusable else None
 
     def run_part(self, target: Target, ids: Sequence[str]) -> tuple[Target, Failures]:
-        """Run some cases, one after the other."""
+        """Run some cases of a target, one after the other, and return their failures."""
         _, failures = self._drive(target, ids, HANG_SECONDS)
         return target, failures
 
@@ -208,5 +212,5 @@ class _Run:
 
 
 def _last_line(failure: Failure) -> str:
-    """Return the last line of a failure: the useful part of a traceback or an error output."""
+    """Return the last line of a failure, which is the useful part of a traceback or an error output."""
     return (failure.text.strip().splitlines() or [""])[-1].strip()

@@ -1,14 +1,14 @@
-"""The targets of the kit, and how to select them.
+"""The targets of the attack kit, which are memory tools, and how to select them.
 
     muniment           a `Sandbox` with a worker
     anthropic          the local memory tool of the `anthropic` SDK, if that is installed
     mcp=COMMAND        a filesystem server of the Model Context Protocol over stdio
     command=COMMAND    any program that reads and writes the JSON lines of `muniment tool`
 
-In a COMMAND `{user}`, `{project}` and `{state}` are replaced by directories of the case. For programs that
-read Muniment policies, `{policy}` is replaced by a file with the required policy, `{symlinks}` by `refuse` or
-`beneath`. A command is split like in a shell and started without one, in a throwaway directory. A word that
-is a file in the current directory is made absolute.
+In a COMMAND, `{user}`, `{project}` and `{state}` are replaced by directories of the case. For programs that
+read Muniment policies, `{policy}` is replaced by a file with the required policy, and `{symlinks}` by
+`refuse` or `beneath`. A command is split as in a shell but started without a shell, in a throwaway directory.
+If a word of it is a file in the current directory, the word is replaced by the absolute path.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject, c
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The threat model of a tool.
+    """The threat model of a tool, as its authors claim it.
 
     Attributes:
-        covers: its claims, in a sentence or two.
-        exclusions: its exclusions, in a sentence; empty without exclusions.
-        excluded: classes and single cases of the corpus outside its claims.
-        hides_paths: whether it claims that its output contains no host paths.
+        covers: the claims of the authors, in a sentence or two.
+        exclusions: the authors' exclusions, in a sentence; empty without exclusions.
+        excluded: classes and ids of cases that are outside the claims.
+        hides_paths: whether the authors claim that the output contains no host paths.
         sources: documents with the claims.
     """
 
@@ -72,7 +72,7 @@ class Claims:
 
         Args:
             case: the case.
-            bad: the kinds of failure that made its outcome a bad one.
+            bad: the kinds of failure that made the outcome of the case a bad one.
         """
         if set(bad) == {FailureKind.PATH} and not self.hides_paths:
             return True
@@ -143,12 +143,13 @@ UNKNOWN: Final = Claims(covers="The claims of its authors, which the kit does no
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """The requirements for a tool beyond staying inside its roots.
+    """The promises of a tool in addition to staying inside its roots.
 
     Attributes:
-        is_exact: every detail of the corpus: its verdicts, its codes, and no reads outside at startup.
+        is_exact: the tool does exactly what the corpus requires, including verdicts and codes, and reads
+            nothing outside its roots at the start.
         separates_scopes: a call on one scope does not change the other.
-        hides_paths: its output contains no host paths.
+        hides_paths: the output of the tool contains no host paths.
         keeps_index: each scope has an index of its entries.
     """
 
@@ -167,7 +168,7 @@ def judge_outcome(case: Case, failures: Iterable[Failure], promises: Promises = 
     Args:
         case: the case.
         failures: the failures that `run_case` or a driver reported.
-        promises: the promises of the tool.
+        promises: the promises of the tool; a failure against another requirement counts less.
     """
     found = {_map_failure(case, failure.kind, promises) for failure in failures}
     return next(outcome for outcome in CaseOutcome if outcome in {*found, CaseOutcome.PASSED})
@@ -196,14 +197,14 @@ def _map_failure(case: Case, kind: FailureKind, promises: Promises) -> CaseOutco
 PROTOCOL: Final = "2025-06-18"
 
 RESPONSE_SECONDS: Final = 60.0
-"""Time limit for one response in seconds: `npx` may have to download the server first."""
+"""Seconds to wait for one response: `npx` may have to download the server first."""
 
 EXIT_SECONDS: Final = 10.0
-"""Time limit for a server to exit after the end of its input, in seconds."""
+"""Seconds that a server has to exit after the end of its input."""
 
 
 class ServerError(RuntimeError):
-    """The server answered a request with an error."""
+    """The server responded to a request with an error."""
 
 
 class ServerLost(RuntimeError):
@@ -211,22 +212,22 @@ class ServerLost(RuntimeError):
 
 
 class Server:
-    """A running server.
+    """A running MCP server, used over its standard input and output.
 
     Args:
-        command: the command that starts it.
+        command: the command that starts the server.
         environment: variables in addition to those of this process.
-        own_session: whether it gets a separate session, which is killed with it. Within a driver of the
-            corpus it stays in the driver's session, which is killed when a case hangs.
+        own_session: whether the server gets a separate session, all of whose processes are killed with it.
+            Within a driver of the corpus it stays in the driver's session, which is killed when a case hangs.
 
     Attributes:
-        pid: of the started process.
-        name: the name and version that it reports.
+        pid: id of the started process.
+        name: the name and version that the server reports.
 
     Raises:
-        OSError: it cannot be started.
-        ServerLost: it does not use the protocol.
-        ServerError: it uses another version.
+        OSError: the server cannot be started.
+        ServerLost: the server does not use the protocol.
+        ServerError: the server uses another version of the protocol.
     """
 
     def __init__(
@@ -254,11 +255,11 @@ class Server:
         self.name = f"{info.get('name', 'unnamed server')} {info.get('version', '')}".strip()
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool and wait for its result.
+        """Call a tool of the server and wait for its result.
 
         Raises:
             ServerError: the tool failed.
-            ServerLost: see the class.
+            ServerLost: the server ended, did not respond, or sent an invalid message.
         """
         result = self.request("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
@@ -270,7 +271,7 @@ class Server:
 
         Raises:
             ServerError: the response is an error.
-            ServerLost: see the class.
+            ServerLost: the server ended, did not respond, or sent an invalid message.
         """
         self._request_id += 1
         self._send({"id": self._request_id, "method": method, "params": params})
@@ -312,7 +313,7 @@ class Server:
         return line
 
     def close(self) -> None:
-        """Stop the server, and all processes of its session if it has a separate one."""
+        """Stop the server. If it does not exit and has a separate session, kill that whole session."""
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         self._process.stdin.close()
@@ -346,11 +347,14 @@ MCP_NAMES: Final[Mapping[str, Sequence[str]]] = {
     "write_file": ("write_file",),
     "edit": ("edit_file",),
 }
-"""The name of each tool in such a server, the preferred name first. It has no search in contents."""
+"""For each tool of the corpus, the names of the equivalent tool in MCP servers; the preferred name is first.
+
+Such servers have no search in the contents of files.
+"""
 
 
 class _DirectWriter:
-    """The common part of the adapters of other tools."""
+    """The common part of the adapters of tools that write files immediately."""
 
     commits_often = True
 
@@ -358,19 +362,19 @@ class _DirectWriter:
         self._stage = stage
 
     def commit(self) -> CommitOutcome:
-        """Do nothing: the tool writes at once."""
+        """Do nothing, because the tool writes immediately."""
         return CommitOutcome(None, "")
 
     def close(self) -> str:
-        """Return the output of this process on its standard streams."""
+        """Return the output on this process's standard streams, if a driver recorded it."""
         return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
 
     @staticmethod
     def _require_named(tool: str, arguments: Any) -> dict[str, Any]:
-        """Return the arguments of a call, which must be named and for one scope.
+        """Return the arguments of a call. They must be an object and concern one scope.
 
         Raises:
-            Inexpressible: they are not.
+            UnsupportedCall: the arguments are not an object, or request a listing of all scopes.
         """
         if not isinstance(arguments, dict):
             raise UnsupportedCall("arguments that are not an object")
@@ -380,7 +384,7 @@ class _DirectWriter:
 
 
 class McpSubject(_DirectWriter):
-    """An MCP server over the roots of a stage.
+    """The adapter for an MCP server, over the roots of a stage.
 
     Attributes:
         about: name and version that the server reports.
@@ -398,7 +402,11 @@ class McpSubject(_DirectWriter):
         self._offered = {tool["name"] for tool in listed}
 
     def call(self, tool: str, arguments: Any) -> CallResult:
-        """Call the equivalent tool of the server."""
+        """Call the equivalent tool of the server.
+
+        Raises:
+            UnsupportedCall: the server has no such tool.
+        """
         name = next((name for name in MCP_NAMES.get(tool, ()) if name in self._offered), None)
         if name is None:
             raise UnsupportedCall(f"no {tool}")
@@ -423,7 +431,7 @@ class McpSubject(_DirectWriter):
         return translated
 
     def close(self) -> str:
-        """Stop the server; return its output on standard error, within a driver."""
+        """Stop the server; return the output on this process's standard streams, if a driver recorded it."""
         self._server.close()
         return super().close()
 
@@ -442,7 +450,7 @@ _LINE_NUMBER_COLUMNS = 7
 
 
 class AnthropicSubject(_DirectWriter):
-    """Two tools over the roots of a stage.
+    """The adapter for the memory tool of the `anthropic` SDK: one tool for each root of a stage.
 
     Attributes:
         about: the version of the SDK.
@@ -461,7 +469,11 @@ class AnthropicSubject(_DirectWriter):
             each.memory_root = stage.get_scope_path(scope)
 
     def call(self, tool: str, arguments: Any) -> CallResult:
-        """Run the equivalent command."""
+        """Run the equivalent command of the memory tool.
+
+        Raises:
+            UnsupportedCall: the memory tool has no such command.
+        """
         path = self._require_named(tool, arguments).get("path")
         scope, unsafe_path = _split_path(path) if isinstance(path, str) else (ROOTS[0], path)
         command = _build_command(tool, unsafe_path, arguments)
@@ -478,7 +490,7 @@ class AnthropicSubject(_DirectWriter):
 
 
 def _split_path(path: str) -> tuple[str, str]:
-    """Return the scope of a path (the first one if it has none) and the path for the tool."""
+    """Return the scope in a path (the first scope if it is missing), and the path for the memory tool."""
     logical = path.removeprefix("/").removeprefix("memories/")
     for scope in ROOTS:
         if logical.startswith(scope):
@@ -500,7 +512,10 @@ def _build_command(tool: str, path: object, arguments: dict[str, Any]) -> dict[s
 
 
 def _extract_content(output: str) -> str:
-    """Return the content of a file without heading and line numbers; a listing unchanged."""
+    """Return the content of a file from the output of `view`, without heading and line numbers.
+
+    A listing is returned unchanged.
+    """
     head, _, lines = output.partition("\n")
     if not head.endswith("with line numbers:"):
         return output
@@ -512,10 +527,10 @@ def _extract_content(output: str) -> str:
 TargetKind = Literal["muniment", "anthropic", "mcp", "command"]
 
 COMMON_VARIANTS: Final = frozenset({"outside_changes", "dotfiles"})
-"""Policy variants that a tool without policies fulfils anyway."""
+"""Variants of the corpus policy that a tool without policies fulfils anyway."""
 
 INDEX_CLASS: Final = "index-forgery"
-"""The class whose cases are not attacks on a tool without an index."""
+"""The class of cases that are not attacks on a tool without an index."""
 
 POLICIES: Final = frozenset({"readonly", "limits", "quota"})
 
@@ -525,13 +540,13 @@ class Target:
     """A memory tool to be tested.
 
     Attributes:
-        name: short, for the head of a column.
-        spec: its name on the command line.
-        kind: the kind of its interface.
-        command: the command that starts it, split, with placeholders; empty if no process is started.
-        claims: its threat model.
-        tools: the tools of the corpus that it has.
-        variants: the policy variants that it supports.
+        name: a short name, for the heading of a column.
+        spec: name of the tool on the command line.
+        kind: kind of the tool's interface.
+        command: the command that starts the tool, split, with placeholders; empty if no process is started.
+        claims: threat model of the tool.
+        tools: the tools of the corpus that it supports.
+        variants: the variants of the corpus policy that it supports.
     """
 
     name: str
@@ -544,7 +559,7 @@ class Target:
 
     @property
     def promises(self) -> Promises:
-        """Return its promises. An MCP server gets both roots as one, and host paths."""
+        """Return the promises of the tool. An MCP server does not separate the roots and shows host paths."""
         return Promises(
             is_exact=self.kind == "muniment",
             separates_scopes=self.kind != "mcp",
@@ -553,7 +568,7 @@ class Target:
         )
 
     def find_missing(self, case: Case) -> str | None:
-        """Return a requirement of a case that the tool does not meet, or None."""
+        """Return a requirement of a case that the tool does not meet, or None if it meets all."""
         for call in (*case.get("first", ()), case["call"]):
             if call["tool"] in ALL_TOOLS - self.tools:
                 return f"no {call['tool']}"
@@ -563,7 +578,7 @@ class Target:
         return f"no policy for {missing[0]}" if missing else None
 
     def open(self, stage: Stage, case: Case) -> Subject:
-        """Bind the tool to the roots of a stage; an `OpenSubject`."""
+        """Bind the tool to the roots of a stage, and return its adapter."""
         match self.kind:
             case "muniment":
                 return SandboxSubject(stage, case, in_process=False)
@@ -583,7 +598,7 @@ ALL_TOOLS: Final = frozenset({"read_file", "grep", "ls", "write_file", "edit"})
 
 
 def parse_target(spec: str) -> Target:
-    """Return the target of a specification.
+    """Return the target that a text on the command line specifies.
 
     Raises:
         ValueError: unknown target; the message lists the known ones.
@@ -610,7 +625,10 @@ def parse_target(spec: str) -> Target:
 
 
 def fill_placeholders(command: Sequence[str], stage: Stage, case: Case) -> tuple[str, ...]:
-    """Return a command with its placeholders replaced; the policy is written only if the command uses it."""
+    """Return a command with its placeholders replaced.
+
+    The policy of the case is written to a file only if the command contains `{policy}`.
+    """
     values = {scope: str(stage.get_scope_path(scope)) for scope in ROOTS}
     values |= {"state": str(stage.state), "symlinks": choose_symlinks(case)}
     if any("{policy}" in word for word in command):

@@ -9,10 +9,10 @@
 
 `open_subject` binds the tool under test to the directories of a `Stage` and returns a `Subject` with three
 methods: `call`, `commit` and `close`. To test another tool, write only this adapter; `subjects` contains the
-one for Muniment. `README.md` in this directory describes the format.
+adapter for Muniment. `README.md` in this directory describes the format of a case.
 
-A case runs in this process, in throwaway directories. To detect hangs, crashes and reads of the environment,
-run the cases in separate processes: `driver` and `running`.
+`run_case` runs a case in this process, in throwaway directories. To detect hangs, crashes and reads of the
+environment, run the cases in separate processes, with `driver` and `running`.
 
 The checks of generated indexes need `markdown-it-py` (`pip install 'muniment[testing]'`). Everything else,
 except `subjects`, needs only the standard library.

@@ -2,15 +2,14 @@
 
     python -m muniment.testing.corpus.driver TARGET DIRECTORY ID…      TARGET: as for `muniment conformance`
 
-Standard input, current directory and HOME of each case point into its `outside`, and the environment contains
-the canary. So `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` all lead to a secret. As root, the
-driver drops the capabilities that override file modes before it starts anything, so that the zygote also
-lacks them.
+Standard input, current directory and HOME of each case are in its directory `outside`, and the environment
+contains the canary. So `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` all lead to a secret. As
+root, the driver drops the capabilities that override file modes before it starts anything, so that the zygote
+lacks them too.
 
-A line of JSON on standard output before and after each case: `{"start": ID}`, and
-`{"id": ID, "failures": [{"kind", "text"}…]}`.
-The log of a case contains the output on the standard streams meanwhile. The driver writes the name and
-version that the target reports to `DIRECTORY/about`.
+The driver writes a line of JSON to standard output before and after each case: `{"start": ID}`, and
+`{"id": ID, "failures": [{"kind", "text"}…]}`. The output on the standard streams during a case goes to the
+log of the case. The driver writes the name and version that the target reports to `DIRECTORY/about`.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from muniment.testing.corpus.stage import (
 )
 
 MEMORY_BYTES: Final = 1 << 32
-"""Address space of a driver that runs another tool in its process: one case has a file of 4 GiB."""
+"""Maximum address space of a driver that runs another tool in its process; one case has a file of 4 GiB."""
 
 
 def main(spec: str, directory: Path, ids: Sequence[str]) -> None:
-    """Run the cases in order against a target.
+    """Run the cases `ids` in order against the target `spec`.
 
     Raises:
         ValueError: unknown target.
@@ -70,14 +69,14 @@ def main(spec: str, directory: Path, ids: Sequence[str]) -> None:
 
 
 def drive(open_subject: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
-    """Run the cases in order against any subject. A driver of another tool is a call of this function.
+    """Run cases in order against any subject. To write a driver for another tool, call this function.
 
-    Afterwards this process is of little use: its standard streams point into the last case.
+    Do not use this process for other work afterwards: its standard streams are files of the last case.
 
     Args:
-        open_subject: as for `run_case`.
-        directory: gets a directory for each case.
-        ids: of the cases.
+        open_subject: binds a new subject to the roots of a stage, as for `run_case`.
+        directory: directory in which each case gets its own directory.
+        ids: ids of the cases.
 
     Raises:
         KeyError: unknown case.

@@ -1,4 +1,4 @@
-"""Check an index with a CommonMark parser. The oracle does not know how indexes are written.
+"""Check an index with a CommonMark parser. The checks do not depend on the code that writes indexes.
 
 A safe index is one heading, paragraphs of plain text, and one list. Each list item is one physical line and
 starts with the only link of the item, whose target decodes to a file. Any other markup that markdown or a
@@ -41,11 +41,11 @@ INDEX: Final = "MEMORY.md"
 PAGES: Final = "index/"
 
 _AUTOLINK: Final = re.compile(r"\w://\S|www\.\S|\S@\S+\.\S", re.IGNORECASE)
-"""Text that GitHub's extensions turn into a link."""
+"""Text that the markdown extensions of GitHub turn into a link."""
 
 
 def list_targets(data: bytes) -> list[str]:
-    """Return the percent-decoded targets of all links, in order."""
+    """Return the percent-decoded targets of all links in a markdown text, in order."""
     return [
         unquote(str(child.attrs["href"]))
         for token in _parse(data.decode())
@@ -55,11 +55,11 @@ def list_targets(data: bytes) -> list[str]:
 
 
 def find_memory_problems(root: Path, files: set[str]) -> Iterator[str]:
-    """Yield the problems of the index of a root: `MEMORY.md` and the pages that it links to.
+    """Yield the problems of the index in a root: of `MEMORY.md` and the pages that it links to.
 
     Args:
         root: the directory with the index.
-        files: the existing entries, relative to the root.
+        files: paths of the existing entries, relative to the root.
     """
     data = (root / INDEX).read_bytes()
     targets = list_targets(data)
@@ -87,11 +87,11 @@ def find_memory_problems(root: Path, files: set[str]) -> Iterator[str]:
 
 
 def find_index_problems(data: bytes, files: set[str]) -> Iterator[str]:
-    """Yield the problems of an index.
+    """Yield the problems of one file of an index.
 
     Args:
-        data: the index.
-        files: the existing entries, relative to the root.
+        data: content of the file.
+        files: the paths that the file must link to, relative to its directory.
     """
     try:
         text = data.decode()

@@ -1,15 +1,17 @@
-"""Judge every case: rules that apply in addition to its own checks.
+"""Run one case and find its failures, by rules that apply to every case and by the case's own checks.
 
-- J1 every call of `first` was allowed. The case accepts the verdict of the call, and the code belongs to the
-  verdict. A commit of an allowed change succeeds, unless the roots were tampered with.
-- J2 the forbidden trees are unchanged, including the access times that reveal a read, and no new file exists
+The rules for every case:
+
+- J1 Every call of `first` was allowed. The case accepts the verdict of the call, and the code belongs to the
+  verdict. A commit of an allowed change succeeds, unless the case changed the roots after the start.
+- J2 The forbidden trees are unchanged, including the access times that reveal a read, and no new file exists
   next to the roots.
-- J3 if no write was allowed, both roots are unchanged. Otherwise only the requested files, their parent
-  folders and the index of their scopes changed. In a race a file may also have a second name, since it may
+- J3 If no write was allowed, both roots are unchanged. Otherwise only the requested files, their parent
+  folders and the index of their scopes changed. In a race a file may also have a second name, because it may
   have been exchanged during its replacement.
-- J4 the canary is not in any answer, change set, log, state or written file, and the output contains no host
-  path that was not in the input.
-- J5 a race was real: the attacker was running.
+- J4 The canary is not in any response, change set, log, state or written file, and the output contains no
+  host path that was not in the input.
+- J5 In a race, the attacker was running.
 """
 
 from __future__ import annotations
@@ -46,19 +48,19 @@ from muniment.testing.snapshots import Snapshot, SnapshotEntry, compare_snapshot
 INDEX: Final = "MEMORY.md"
 PAGES: Final = "index"
 PURPOSE_CHECKS: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
-"""The checks that require the purpose of a call. The others forbid side effects."""
+"""The checks that require the purpose of a call. The other checks forbid side effects."""
 INDEX_CHECKS: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a case.
+    """The observed effect of a case, which its checks examine.
 
     Attributes:
-        stage: its directories.
-        is_allowed: whether a call was allowed.
-        outputs: the text of every answer.
-        seconds: wall clock of all calls and commits.
+        stage: the directories of the case.
+        is_allowed: whether the judged call was allowed.
+        outputs: the text of every response.
+        seconds: elapsed time of all calls and commits.
     """
 
     stage: Stage
@@ -68,14 +70,14 @@ class Effect:
 
     @property
     def output(self) -> str:
-        """Return all answers."""
+        """Return the text of all responses, joined by line breaks."""
         return "\n".join(self.outputs)
 
 
 Parameters = Mapping[str, Any]
 Check = Callable[[Effect, Parameters], Iterator[str]]
 CHECKS: Final = dict[str, Check]()
-"""All checks by name, which is the name of the function."""
+"""All checks by name. The name of a check is the name of its function without the underscore."""
 
 
 def _check(check: Check) -> Check:
@@ -83,7 +85,7 @@ def _check(check: Check) -> Check:
 
 
 def run_check(effect: Effect, check: Parameters) -> Iterator[Failure]:
-    """Yield the failures of an effect under a check.
+    """Yield the failures that a check finds in the effect of a case.
 
     Raises:
         KeyError: unknown check.
@@ -238,7 +240,7 @@ def _index_line_max(effect: Effect, check: Parameters) -> Iterator[str]:
 
 
 def list_entries(root: Path) -> set[str]:
-    """Return the files that the index of `root` must list."""
+    """Return the paths of the files that the index of `root` must list."""
     paths = (
         path.relative_to(root) for path in root.rglob("*.md") if path.is_file() and not path.is_symlink()
     )
@@ -254,7 +256,7 @@ def list_entries(root: Path) -> set[str]:
 # -- judging -----------------------------------------------------------------------------------------
 
 MIN_EXCHANGES: Final = 50
-"""The minimum of exchanges in a race; usually there are tens of thousands."""
+"""Minimum number of exchanges in a race; usually there are tens of thousands."""
 
 READING_TOOLS: Final = frozenset({"read_file", "grep", "ls"})
 
@@ -280,15 +282,18 @@ CODES: Final[Mapping[str, frozenset[str | None]]] = {
         }
     ),
 }
-"""The codes that belong to each verdict."""
+"""The codes that may accompany each verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedCall:
-    """A completed call with its final arguments.
+    """A call that was made, with its final arguments and its result.
 
     Attributes:
+        tool: name of the tool.
+        arguments: the arguments, with placeholders replaced.
         written_path: the file that an allowed write modifies, if it differs from the path of the call.
+        answer: the response.
     """
 
     tool: str
@@ -298,30 +303,31 @@ class CompletedCall:
 
     @property
     def target(self) -> str | None:
-        """Return the file that it was allowed to write, as `scope/path`."""
+        """Return the file that the call was allowed to write, as `scope/path`; None: it was allowed none."""
         if self.answer.verdict != "allow" or self.tool in READING_TOOLS:
             return None
         return self.written_path or _get_logical_path(self.arguments)
 
     @property
     def scope(self) -> str | None:
-        """Return the scope in its path, or None."""
+        """Return the scope in the path of the call, or None."""
         named = _get_logical_path(self.arguments).split("/", maxsplit=1)[0]
         return named if named in ROOTS else None
 
 
 @dataclass(slots=True)
 class CaseRun:
-    """The events of one case.
+    """The events while a case ran.
 
     Attributes:
-        first: the calls before the judged one.
-        calls: the judged call, once per repetition.
+        first: the calls of `first`, before the judged call.
+        calls: the judged call, once for each repetition.
+        commits: the results of the commits.
         log: the log of the subject.
-        seconds: wall clock of all calls and commits.
-        exchanges: number of exchanges in a race.
-        problem: why the attacker stopped early, or None.
-        decoy: the file that a name was exchanged with.
+        seconds: elapsed time of all calls and commits.
+        exchanges: number of exchanges in a race; None without a race.
+        problem: why the attacker stopped early; None: it did not.
+        decoy: the recorded state of the file with which a name was exchanged.
     """
 
     first: list[CompletedCall] = field(default_factory=list)
@@ -340,26 +346,26 @@ class CaseRun:
 
     @property
     def targets(self) -> set[str]:
-        """Return the files that were allowed to be written."""
+        """Return the files that allowed calls wrote, as `scope/path`."""
         return {call.target for call in (*self.first, *self.calls) if call.target is not None}
 
     @property
     def scopes(self) -> set[str]:
-        """Return the scopes in the paths of the calls."""
+        """Return the scopes in the paths of all calls."""
         return {call.scope for call in (*self.first, *self.calls) if call.scope is not None}
 
 
 def find_failures(
     case: Case, stage: Stage, run: CaseRun, before: Snapshot, after: Snapshot
 ) -> Iterator[Failure]:
-    """Yield the failures of a run.
+    """Yield the failures of a case that the rules for every case find.
 
     Args:
         case: the case.
-        stage: its directories.
-        run: its events.
-        before: photograph from just before the call.
-        after: from after the last commit.
+        stage: the directories of the case.
+        run: the events while the case ran.
+        before: snapshot from directly before the judged call.
+        after: snapshot from after the last commit.
     """
     yield from _find_verdict_failures(case, run)
     yield from _find_run_tree_failures(run, before, after)
@@ -369,7 +375,7 @@ def find_failures(
 def list_tree_changes(
     before: Snapshot, after: Snapshot, *, roots: bool, is_swapped: bool = False
 ) -> list[str]:
-    """Return the forbidden changes, one line per name; see `find_tree_failures`."""
+    """Return the forbidden changes as text, one line for each name; see `find_tree_failures`."""
     return [failure.text for failure in find_tree_failures(before, after, roots=roots, is_swapped=is_swapped)]
 
 
@@ -381,14 +387,15 @@ def find_tree_failures(
     is_swapped: bool = False,
     scopes: Collection[str] = (),
 ) -> list[Failure]:
-    """Return the forbidden changes.
+    """Return the forbidden changes between two snapshots of a stage.
 
     Args:
-        before: an earlier photograph of a stage.
-        after: the next one.
-        roots: whether changes of the scope roots are also forbidden. Reads are allowed.
-        is_swapped: whether names in them were exchanged, which changes the times of directories.
-        scopes: the scopes in the paths of the calls, if any; a change in another scope is a crossing.
+        before: the earlier snapshot.
+        after: the next snapshot.
+        roots: whether changes of the scope roots are forbidden too. Reads in the roots are always allowed.
+        is_swapped: whether names in the roots were exchanged, which changes the times of directories.
+        scopes: the scopes in the paths of the calls, if any; a change in another scope is a `CROSSED`
+            failure.
     """
     found = [
         failure
@@ -466,7 +473,7 @@ def _find_run_tree_failures(run: CaseRun, before: Snapshot, after: Snapshot) -> 
 
 
 def _list_changed_names(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the names in the roots whose kind, mode or content changed; times do not count."""
+    """Return the names in the roots whose kind, mode or content changed. Changed times do not count."""
     return [
         name
         for name in sorted({*before, *after})
@@ -476,7 +483,7 @@ def _list_changed_names(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _may_change(name: str, target: str) -> bool:
-    """Return whether a write of `target` may change `name`: the file, its parents, or parts of the index."""
+    """Return whether a write of `target` may change `name`: the file, its parents, or the index."""
     scope = target.split("/", maxsplit=1)[0]
     index_paths = tuple(
         f"{scope}/{index_name}" for index_name in ("MEMORY.md", "index", "memory-before-muniment")
@@ -487,8 +494,8 @@ def _may_change(name: str, target: str) -> bool:
 def _is_copy(name: str, before: Snapshot, after: Snapshot, decoy: SnapshotEntry) -> bool:
     """Return whether a new name is the decoy, or a file with the content of another file.
 
-    A program that replaces a name during an exchange may get a file that belongs to another name, and must
-    not delete it.
+    During a race, a program that replaces a name may get a file that belongs to another name. It must not
+    delete such a file.
     """
     if name in before:
         return False
@@ -524,13 +531,13 @@ def _find_leaks(
 
 
 def _get_logical_path(arguments: Any) -> str:
-    """Return the path of a call as `scope/path`; empty if it has none."""
+    """Return the path in the arguments of a call as `scope/path`; empty if it is missing."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None
     return path.removeprefix("/").removeprefix("memories/") if isinstance(path, str) else ""
 
 
 def _select_tree(snapshot: Snapshot, top: str) -> Snapshot:
-    """Return the entries of one top-level name."""
+    """Return the entries of a snapshot under one top-level name."""
     return {name: entry for name, entry in snapshot.items() if _get_top_name(name) == top}
 
 
@@ -550,12 +557,13 @@ def _clear_time(entry: SnapshotEntry) -> SnapshotEntry:
 #
 # Executes one case of the corpus against a subject:
 #
-#     1. Build the stage: roots, forbidden trees, the operations of `setup`. Photograph it.
+#     1. Build the stage: roots, forbidden trees, the operations of `setup`. Take a snapshot.
 #     2. Open the subject. No change is allowed.
 #     3. Make the calls of `first`, which must be allowed.
-#     4. Run the operations of `when: after_open`. Photograph it again.
+#     4. Run the operations with `when: after_open`. Take another snapshot.
 #     5. Make the call; in a race, repeatedly while another process exchanges a name. Commit.
-#     6. Photograph it again, and judge: the general rules (see above), then the checks of the case.
+#     6. Take the last snapshot. Check the rules for every case (see the module docstring), then the checks of
+#        the case.
 #
 # Hangs are not judged here; `running.py` detects them.
 
@@ -563,20 +571,22 @@ RACE_SECONDS: Final = 0.4
 """Minimum duration of a race in seconds."""
 
 CALLS_PER_COMMIT: Final = 20
-"""Calls per commit of a writing tool in a race: a commit waits for the disk."""
+"""Calls between two commits of a writing tool in a race. Not every call is committed, because a commit waits
+for the disk.
+"""
 
 
 def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject) -> list[Failure]:
     """Run a case and return all failures of the subject.
 
     Args:
-        case: from the corpus, or any other in its format.
+        case: a case of the corpus, or another one in its format.
         directory: the directory of the stage; must not exist. It is not deleted.
         canary: the text that must not occur in any output.
         open_subject: binds a new subject to the roots of the stage.
 
     Raises:
-        KeyError: the case has an operation, kind or check that is not in the format.
+        KeyError: the case has an operation, kind or check that the format does not define.
         Exception: any exception of the subject.
     """
     stage = Stage(directory, canary)

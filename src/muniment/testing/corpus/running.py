@@ -1,4 +1,4 @@
-"""Run drivers in separate processes: read their results, and kill those that hang."""
+"""Run drivers, which are processes that run cases: read their results, and kill those that hang."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Final
 from muniment.testing.corpus.stage import Failure, FailureKind
 
 HANG_SECONDS: Final = 12.0
-"""Time limit of a case, in seconds; a longer case hangs."""
+"""Seconds after which a case without a result counts as hanging."""
 
 ABOUT: Final = "about"
-"""The file in a driver's directory with the name that the target reports."""
+"""Name of the file in a driver's directory that contains the name that the target reports."""
 
 Failures = Mapping[str, list[Failure]]
-"""The failures of each case; an empty list for none."""
+"""The failures of each case by its id; an empty list if the case has passed."""
 
 
 class DriverGroup:
-    """A group of drivers that another thread can kill."""
+    """A group of running drivers, which another thread can kill."""
 
     def __init__(self) -> None:
         self._is_killed = False
@@ -36,14 +36,14 @@ class DriverGroup:
         self._lock = threading.Lock()
 
     def is_killed(self) -> bool:
-        """Return whether the group was killed; then no driver may start."""
+        """Return whether the group was killed. After that, no driver may start."""
         return self._is_killed
 
     @contextmanager
     def register(self, driver: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Register a driver during the block, then kill it with all its children.
+        """Register a driver for the duration of the block, then kill it with all its children.
 
-        The driver is not reaped meanwhile, so that its process id is not reused.
+        The driver is not reaped within the block, so that its process id is not reused.
         """
         with self._lock:
             self._pids.add(driver.pid)
@@ -57,7 +57,7 @@ class DriverGroup:
                 _kill(driver.pid)
 
     def kill(self) -> None:
-        """Kill all registered drivers, and all that are registered later."""
+        """Kill all registered drivers, and every driver that is registered later."""
         with self._lock:
             self._is_killed = True
             for pid in self._pids:
@@ -65,9 +65,9 @@ class DriverGroup:
 
 
 def build_driver_command(spec: str, directory: Path) -> list[str]:
-    """Return the command that starts the driver of a target, without the ids.
+    """Return the command that starts the driver of a target, without the ids of the cases.
 
-    The driver does not import from its current directory.
+    The driver does not import modules from its current directory.
     """
     return [sys.executable, "-P", "-m", "muniment.testing.corpus.driver", spec, str(directory)]
 
@@ -81,15 +81,15 @@ def run_driver(
     on_case_ended: Callable[[str], None] = lambda _: None,
     drivers: DriverGroup | None = None,
 ) -> Failures:
-    """Run the cases, with as many drivers as hangs and crashes require.
+    """Run cases in drivers, and return their failures. After a hang or a crash, a new driver continues.
 
     Args:
-        command: the command to start; the ids are appended.
-        ids: of the cases.
+        command: the command that starts a driver; the ids are appended.
+        ids: ids of the cases.
         canary: put into the environment of the drivers, as a secret in `/proc/self/environ`.
-        hang_seconds: time without output after which a driver and its children are killed.
-        on_case_ended: called after each case.
-        drivers: stops it early; cases that did not run are missing in the result.
+        hang_seconds: seconds without output after which a driver and its children are killed.
+        on_case_ended: called with its id after each case.
+        drivers: group of the drivers; if it is killed, cases that did not run are missing in the result.
     """
     failures: dict[str, list[Failure]] = {}
     remaining, drivers = list(ids), drivers or DriverGroup()
@@ -130,7 +130,7 @@ def _start_driver(command: Sequence[str], ids: Sequence[str], canary: str) -> su
 def _read_results(
     driver: subprocess.Popen[bytes], record: Callable[[str, list[Failure]], None], hang_seconds: float
 ) -> tuple[str | None, bool]:
-    """Read the results of one driver; return its last started case and whether it hangs."""
+    """Read the results of one driver; return the id of the case started last, and whether it hangs."""
     assert driver.stdout is not None  # noqa: S101 - for the type checker
     running: str | None = None
     for line in _read_lines(driver.stdout.fileno(), hang_seconds):
@@ -148,7 +148,7 @@ def _read_results(
 
 
 def _wait_for_exit(driver: subprocess.Popen[bytes], seconds: float) -> str:
-    """Wait for the end of a driver and return its output on standard error."""
+    """Wait at most `seconds` for the end of a driver, and return its output on standard error."""
     assert driver.stderr is not None  # noqa: S101 - for the type checker
     output = driver.stderr.read().decode(errors="replace")
     pidfd = os.pidfd_open(driver.pid)
@@ -160,12 +160,12 @@ def _wait_for_exit(driver: subprocess.Popen[bytes], seconds: float) -> str:
 
 
 def _kill(pid: int) -> None:
-    """Kill the session of a driver that is not reaped yet."""
+    """Kill all processes in the session of a driver that is not reaped yet."""
     os.killpg(pid, signal.SIGKILL)
 
 
 def _read_lines(output: int, hang_seconds: float) -> Iterator[bytes | None]:
-    """Yield lines as they arrive; yield None and stop if none arrives in time."""
+    """Yield lines as they arrive. If no line arrives in time, yield None and stop."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)

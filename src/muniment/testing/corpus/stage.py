@@ -1,4 +1,4 @@
-"""The throwaway directories of one case: built from its `setup`, and photographed before and after.
+"""The throwaway directories of one case: created from its `setup`, and recorded before and after the calls.
 
     CASE/tree/user, CASE/tree/project           the scope roots
     CASE/tree/outside, CASE/tree/user-evil      contain secret.md with the canary; no reads or changes allowed
@@ -34,31 +34,31 @@ from muniment.testing.snapshots import Snapshot, take_snapshot
 FILES: Final = ("escapes.json", "own.json")
 
 Case = Mapping[str, Any]
-"""One case, in the format of `README.md`."""
+"""One case, in the format that `README.md` describes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Cases by id, and the text that must not occur in any output."""
+    """The cases by id, and the canary: the text that must not occur in any output."""
 
     canary: str
     cases: Mapping[str, Case]
 
 
 def load_corpus(*names: str) -> Corpus:
-    """Return the shipped cases.
+    """Return the cases that are part of this package.
 
     Args:
-        names: the files to load; all of `FILES` by default.
+        names: names of the files to load; default: all of `FILES`.
 
     Raises:
-        ValueError: the files do not fit together: they have two canaries, or the same id twice.
+        ValueError: the files contain different canaries, or the same id twice.
     """
     documents = [json.loads(files(__package__).joinpath(name).read_text("utf-8")) for name in names or FILES]
     cases = [case for document in documents for case in document["cases"]]
     by_id = {case["id"]: case for case in cases}
     if len(by_id) != len(cases):
-        raise ValueError("duplicate id")
+        raise ValueError("duplicate id: each case needs its own")
     (canary, *others) = {document["canary"] for document in documents}
     if others:
         raise ValueError("the files have different canaries")
@@ -71,24 +71,26 @@ def load_corpus(*names: str) -> Corpus:
 
 
 class CaseOutcome(StrEnum):
-    """The outcome of a case, the worst first."""
+    """The outcome of a case; the worst outcome is first."""
 
     ESCAPED = "escaped"
     """A file outside the roots, or in a scope that no call named, was changed, created or replaced."""
     LEAKED = "leaked"
     """The output contains the canary or a host path, or a forbidden file was read."""
     HUNG = "hung"
-    """It did not end in time and was killed."""
+    """The case did not end in time and was killed."""
     CRASHED = "crashed"
     """The tool died, or sent an invalid response."""
     BROKEN = "broken"
     """An ordinary call does not work."""
     DIFFERS = "differs"
-    """Stricter or laxer than the corpus requires, but no escape."""
+    """The tool is stricter or less strict than the corpus requires, without an escape."""
     SKIPPED = "skipped"
-    """Unknown: the tool cannot express it, or the attacker of a race did not run."""
+    """The result is unknown: the tool does not support a call of the case, or the attacker of a race did not
+    run.
+    """
     PASSED = "held"
-    """As the corpus requires."""
+    """The tool did what the corpus requires."""
 
 
 BAD: Final = frozenset({CaseOutcome.ESCAPED, CaseOutcome.LEAKED, CaseOutcome.HUNG, CaseOutcome.CRASHED})
@@ -96,7 +98,7 @@ BAD: Final = frozenset({CaseOutcome.ESCAPED, CaseOutcome.LEAKED, CaseOutcome.HUN
 
 
 class FailureKind(StrEnum):
-    """The kind of a failure. `judging.py` reports most of them, `running.py` the last three.
+    """The kind of a failure. `judging` reports most kinds; `driver` and `running` report the last three.
 
     Attributes:
         outcome: the outcome of a case with this failure, for a tool that promises everything in the corpus.
@@ -105,7 +107,12 @@ class FailureKind(StrEnum):
     outcome: CaseOutcome
 
     def __new__(cls, word: str, means: CaseOutcome = CaseOutcome.PASSED) -> Self:
-        """Create a kind from its value; each member sets `means`."""
+        """Create a kind.
+
+        Args:
+            word: value of the kind.
+            means: the outcome of a case with this failure.
+        """
         kind = str.__new__(cls, word)
         kind._value_, kind.outcome = word, means
         return kind
@@ -113,40 +120,41 @@ class FailureKind(StrEnum):
     LEFT = "left", CaseOutcome.ESCAPED
     """A forbidden tree changed, or a new file exists next to the roots."""
     DETACHED = "detached", CaseOutcome.DIFFERS
-    """A file in a forbidden tree has fewer names: a hard link to it in a root was replaced or removed."""
+    """A file in a forbidden tree has fewer hard links: a link to it in a root was replaced or removed."""
     READ = "read", CaseOutcome.LEAKED
     """A forbidden tree was read or listed."""
     READ_AT_START = "looked", CaseOutcome.DIFFERS
-    """A forbidden tree was read or listed during the start of the subject, as happens when a program starts.
-    """
+    """A forbidden tree was read or listed while the subject started."""
     CROSSED = "crossed", CaseOutcome.ESCAPED
-    """A scope changed that no call named."""
+    """A call changed a scope that it did not name."""
     STRAYED = "strayed", CaseOutcome.DIFFERS
-    """A forbidden change in a scope that was named: another file, or although the call was not allowed."""
+    """A forbidden change in a scope that a call named: another file changed, or a file although no call was
+    allowed.
+    """
     CANARY = "canary", CaseOutcome.LEAKED
     """The canary is in the output, in a written file or in the state."""
     PATH = "path", CaseOutcome.LEAKED
     """The output contains a host path that was not in the input."""
     ALLOWED = "allowed", CaseOutcome.DIFFERS
-    """A call succeeded that had to be denied."""
+    """A call succeeded that must be denied."""
     REFUSED = "refused", CaseOutcome.BROKEN
-    """A call was denied, or a commit failed, that had to succeed."""
+    """A call or commit failed that must succeed."""
     WORDING = "wording", CaseOutcome.DIFFERS
     """A denial has another verdict or code than the corpus requires."""
     EFFECT = "effect", CaseOutcome.BROKEN
-    """The purpose of a call was not achieved."""
+    """A call succeeded, but without the required effect."""
     MANNER = "manner", CaseOutcome.DIFFERS
-    """An unwanted result, or one in another form: names, modes, sizes, times."""
+    """An unwanted side effect, or an effect with wrong names, modes, sizes or times."""
     INDEX = "index", CaseOutcome.DIFFERS
     """The generated index is missing or wrong."""
     NO_RACE = "no-race", CaseOutcome.SKIPPED
     """The attacker of a race did not run."""
     INEXPRESSIBLE = "inexpressible", CaseOutcome.SKIPPED
-    """The subject has no such call; the result is unknown."""
+    """The subject does not support a call of the case, so the result is unknown."""
     HUNG = "hung", CaseOutcome.HUNG
-    """It did not end."""
+    """The case did not end in time."""
     DIED = "died", CaseOutcome.CRASHED
-    """It ended without a response, or sent an invalid one."""
+    """The subject ended without a response, or sent an invalid response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +162,8 @@ class Failure:
     """One failure of a subject in a case.
 
     Attributes:
-        kind: its kind.
-        text: the observation, in one line except for tracebacks.
+        kind: kind of the failure.
+        text: description of the failure, in one line except for tracebacks.
     """
 
     kind: FailureKind
@@ -168,13 +176,13 @@ class Failure:
 # -- stage -------------------------------------------------------------------------------------------
 
 ROOTS: Final = ("user", "project")
-"""Scope roots."""
+"""Names of the scopes, each with a root."""
 
 ALL_SCOPES_PATHS: Final = ("", "/", "/memories", "/memories/")
-"""The paths of all scopes together."""
+"""Paths that mean all scopes together."""
 
 FORBIDDEN: Final = ("outside", "user-evil")
-"""Trees that must not be read or changed."""
+"""Names of the trees that must not be read or changed."""
 
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{(user|project|outside|stage)\}")
 
@@ -185,16 +193,16 @@ class Stage:
     """The directories of one case.
 
     Args:
-        directory: where to create them; must not exist.
+        directory: the directory to create; must not exist.
         canary: the text that must not leave the forbidden trees.
 
     Attributes:
-        tree: the result of the operations; everything that is photographed.
-        outside: the forbidden tree that attacks aim at.
-        aside: on the same file system, out of the subject's reach.
+        tree: the directory with the roots and the forbidden trees; snapshots record everything in it.
+        outside: the forbidden tree that attacks try to reach.
+        aside: a directory on the same file system that the subject cannot reach.
         state: an empty directory for the subject.
         policy: path for the policy of the subject.
-        log: file for the standard streams, written by a driver.
+        log: path of the file for the standard streams, which a driver writes.
     """
 
     def __init__(self, directory: Path, canary: str) -> None:
@@ -211,11 +219,11 @@ class Stage:
             (self.get_scope_path(name) / "secret.md").write_text(f"{canary}\n")
 
     def get_scope_path(self, name: str) -> Path:
-        """Return the root of a scope, or a forbidden tree."""
+        """Return the path of the root of a scope, or of a forbidden tree."""
         return self.tree / name
 
     def expand(self, value: Any) -> Any:
-        """Return `value` with `$repeat` and placeholders expanded, at any depth."""
+        """Return `value` with all `$repeat` and all placeholders replaced, at any depth."""
         if isinstance(value, str):
             return _PLACEHOLDER.sub(self._expand_placeholder, value)
         if isinstance(value, Mapping):
@@ -227,11 +235,11 @@ class Stage:
         return value
 
     def resolve_path(self, text: str) -> Path:
-        """Return a path of an operation or check."""
+        """Return the path that an operation or check contains, with its placeholders replaced."""
         return Path(self.expand(text))
 
     def prepare(self, operation: Operation) -> None:
-        """Run one operation, except `swap`.
+        """Execute one operation of `setup`, except `swap`.
 
         Raises:
             KeyError: unknown operation.
@@ -245,13 +253,13 @@ class Stage:
         return new_path
 
     def create_swap(self, operation: Operation) -> Swap:
-        """Create the decoy and return the attacker of a race."""
+        """Create the decoy of a `swap` operation, and return the attacker of the race."""
         path = self.resolve_path(operation["path"])
         target = self.expand(operation["target"])
         return Swap(path, make_decoy(self.aside / f"swap-{path.name}", operation["kind"], target))
 
     def take_snapshot(self) -> Snapshot:
-        """Return a photograph of the tree, by paths such as `user/a.md`."""
+        """Return a snapshot of the tree, with paths such as `user/a.md`."""
         return take_snapshot({path.name: path for path in self.tree.iterdir()})
 
     def _expand_placeholder(self, match: re.Match[str]) -> str:
@@ -261,7 +269,7 @@ class Stage:
 
 
 def expand_repeat(value: Any) -> Any:
-    """Return `value` with `$repeat` expanded, if it has one."""
+    """Return the text that `value` describes with `$repeat`; other values are returned unchanged."""
     if isinstance(value, Mapping) and "$repeat" in value:
         text, count = value["$repeat"]
         return f"{value.get('$pre', '')}{text * count}{value.get('$post', '')}"
@@ -342,7 +350,7 @@ class CallResult:
 
     Attributes:
         verdict: `allow`, `deny` (outside or forbidden) or `error` (an ordinary tool error).
-        code: the stable code of a denial or error, one of `judging.CODES`; None if allowed.
+        code: the stable code of a denial or error, one of `judging.CODES`; None if the call is allowed.
         text: the text that the model would see.
         full_output: all output for the caller; it is searched for the canary.
     """
@@ -358,8 +366,8 @@ class CommitOutcome:
     """The result of a commit.
 
     Attributes:
-        error: the code of the error that it raised, or None.
-        full_output: change set, results, messages; searched for the canary.
+        error: the code of the error with which the commit failed; None: it succeeded.
+        full_output: change set, results and messages; they are searched for the canary.
     """
 
     error: str | None
@@ -367,14 +375,14 @@ class CommitOutcome:
 
 
 class UnsupportedCall(Exception):
-    """Raised by a subject for a call that its tool does not support: the case gives no result."""
+    """Raised by a subject for a call that its tool does not support; the result is then unknown."""
 
 
 class Subject(Protocol):
-    """Five tools (`read_file`, `grep`, `ls`, `write_file`, `edit`) over the two roots of a stage.
+    """An adapter for a memory tool, bound to the two roots of a stage.
 
-    For a tool that writes at once, `commit` runs its work after a session, such as its index, or does
-    nothing.
+    The tool offers `read_file`, `grep`, `ls`, `write_file` and `edit`. For a tool that writes immediately,
+    `commit` does the work that follows a session, such as updating its index, or does nothing.
 
     Attributes:
         commits_often: whether calls may follow a commit.
@@ -383,26 +391,30 @@ class Subject(Protocol):
     commits_often: bool
 
     def call(self, tool: str, arguments: Any) -> CallResult:
-        """Make one call. The arguments are as in the case, and may not be an object.
+        """Make one call.
+
+        Args:
+            tool: name of the tool.
+            arguments: the arguments as in the case; they need not be an object.
 
         Raises:
-            Inexpressible: the tool has no such call.
-            Exception: any other ends the case; it counts as a crash.
+            UnsupportedCall: the tool does not support this call.
+            Exception: any other exception ends the case, and counts as a crash.
         """
         ...
 
     def commit(self) -> CommitOutcome:
-        """Commit the proposed changes."""
+        """Commit the pending changes of the tool, and return the result."""
         ...
 
     def close(self) -> str:
-        """Stop it and return its complete log."""
+        """Stop the tool and return its complete log."""
         ...
 
 
 OpenSubject = Callable[[Stage, Case], Subject]
-"""Bind a new subject to the roots of a stage, with the policy of the case. It may store its state in
-`Stage.state` and its policy in `Stage.policy`, and must not change `Stage.tree`.
+"""Binds a new subject to the roots of a stage, with the policy of the case. The subject may store its state
+in `Stage.state` and its policy in `Stage.policy`, and must not change `Stage.tree`.
 """
 
 
@@ -431,10 +443,12 @@ class _Sets(ctypes.Structure):
 
 
 def obey_file_modes() -> None:
-    """Drop the capabilities for this process and everything that it executes.
+    """Drop the capabilities that override file modes, for this process and all programs that it executes.
+
+    Does nothing if the user is not root.
 
     Raises:
-        OSError: the kernel rejects the call.
+        OSError: the Linux kernel rejects the call.
     """
     if os.geteuid() != 0:
         return

@@ -1,6 +1,6 @@
-"""Subjects of the corpus: Muniment's `Sandbox`, with and without a worker, and any program with JSON lines.
+"""Adapters for the corpus: Muniment's `Sandbox`, with and without a worker, and any program with JSON lines.
 
-Only this module depends on Muniment. For another tool, write a similar one.
+Only this module of the package depends on Muniment. For another tool, write a similar module.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from muniment.testing.corpus.stage import ROOTS, CallResult, Case, CommitOutcome
 # -- json lines --------------------------------------------------------------------------------------
 #
 # Any program that uses the JSON lines of `muniment tool`, as a subject. A line `{"tool": …, "args": {…}}` on
-# its standard input is one call. It responds to each with a line `{"verdict": …, "code": …, "text": …}`. The
-# end of its input is its commit. It is started for every case, in the case's `outside`, with that as HOME.
+# its standard input is one call. It responds to each call with a line `{"verdict": …, "code": …, "text": …}`.
+# The end of its input is its commit. It is started for every case, in the directory `outside` of the case,
+# which is also its HOME.
 
 RESPONSE_KEYS: Final = {"verdict", "code", "text"}
 
 
 class JsonLinesSubject:
-    """A program over the roots of a stage.
+    """The adapter for a program that uses JSON lines, over the roots of a stage.
 
     Args:
-        stage: provides the file for its standard error and its directory.
-        command: the command to start, without placeholders.
+        stage: provides the working directory and the file for standard error.
+        command: the command that starts the program, without placeholders.
     """
 
     commits_often = False
@@ -57,7 +58,7 @@ class JsonLinesSubject:
             raise
 
     def call(self, tool: str, arguments: Any) -> CallResult:
-        """Send one line and read its response.
+        """Send one call as a line, and return the response of the program.
 
         Raises:
             ValueError: invalid response.
@@ -80,7 +81,10 @@ class JsonLinesSubject:
         return CallResult(response["verdict"], response["code"], response["text"], line)
 
     def commit(self) -> CommitOutcome:
-        """Close the input and return the result of the process; its log ends with the code in brackets."""
+        """Close the input of the program, wait for its end, and return the result of its commit.
+
+        If the commit failed, the last line of standard error ends with the code in brackets.
+        """
         output, _ = self._process.communicate()
         if self._process.returncode == 0:
             return CommitOutcome(None, output)
@@ -89,7 +93,7 @@ class JsonLinesSubject:
         return CommitOutcome(code[1] if code else f"exit {self._process.returncode}", output + error)
 
     def close(self) -> str:
-        """Kill the process if it still runs; return its output on standard error."""
+        """Kill the program if it still runs, and return its output on standard error."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
@@ -158,7 +162,14 @@ _QUOTA: Final = {"max_file_bytes": 1 << 32, "max_files": 1_000_000, "max_total_b
 
 
 def write_policy(stage: Stage, case: Case, *, require: str, on_escape: str = "refuse") -> Path:
-    """Write the policy of the corpus, in the variant of the case, to a file of the stage."""
+    """Write the policy that a case requires to a file of the stage, and return the path of the file.
+
+    Args:
+        stage: the stage of the case.
+        case: the case, whose `policy` selects a variant.
+        require: the minimum confinement.
+        on_escape: the reaction to an escape.
+    """
     variant = case.get("policy", {})
     writable = [f"/{scope}/**/*.md" for scope in ROOTS if scope not in variant.get("readonly", ())]
     stage.policy.write_text(
@@ -175,7 +186,7 @@ def write_policy(stage: Stage, case: Case, *, require: str, on_escape: str = "re
 
 
 class SandboxSubject:
-    """A `Sandbox` over the roots of a stage."""
+    """The adapter for a `Sandbox` over the roots of a stage."""
 
     commits_often = True
 
@@ -189,12 +200,12 @@ class SandboxSubject:
         self.call("ls", {"path": ""})  # A response shows that its roots are open and the worker runs.
 
     def call(self, tool: str, arguments: Any) -> CallResult:
-        """Make one call."""
+        """Call a tool of the sandbox."""
         outcome = self.sandbox.call(tool, arguments)
         return CallResult(outcome.verdict, outcome.code, outcome.text, outcome)
 
     def commit(self) -> CommitOutcome:
-        """Fetch the change set and commit it."""
+        """Commit the change set of the sandbox."""
         output: list[object] = []
         try:
             output.append(self.sandbox.changes())
@@ -204,7 +215,7 @@ class SandboxSubject:
         return CommitOutcome(None, output)
 
     def close(self) -> str:
-        """Stop the worker; return the output of this process on its standard streams."""
+        """Stop the worker; return the output on this process's standard streams, if a driver recorded it."""
         self.sandbox.close()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -212,7 +223,7 @@ class SandboxSubject:
 
 
 def choose_symlinks(case: Case) -> str:
-    """Return the value of `--symlinks` for a case."""
+    """Return the value of `--symlinks` that a case requires."""
     return "beneath" if case.get("policy", {}).get("symlinks") == "follow" else "refuse"
 
 

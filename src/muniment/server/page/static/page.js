@@ -16,7 +16,7 @@ function leave() {
   else location.reload();
 }
 
-// Loads pages one at a time; of the loads requested in the meantime, only the last one follows.
+// Loads pages one at a time. If several loads are requested during a load, only the last of them is started.
 function loader(done) {
   let isLoading = false;
   let next = null;
