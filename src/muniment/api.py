@@ -645,7 +645,8 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
             then has no scope `project`. Git worktrees share the memory of their clone.
         policy: name or path of the policy; default from the configuration, otherwise `strict`.
         roots: directories by scope, instead of the default ones.
-        symlinks: `refuse` or `beneath` (`names.Symlinks`); default from the configuration, else `refuse`.
+        symlinks: treatment of links inside the roots, one of `names.Symlinks`; default from the
+            configuration, otherwise `refuse`.
         model: `rules` (default), the name of a language model, or an object, which the caller closes.
         base_url: the address of the model's server, such as `http://127.0.0.1:8080/v1`.
         api_key_file: the file with the key of that server; default: the value of `$MUNIMENT_API_KEY`.
@@ -656,7 +657,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
 
     Raises:
         ConfigInvalid, PolicyInvalid: a setting or the policy is invalid.
-        InvalidScope: a directory is given for a scope that the policy does not declare.
+        InvalidScope: the policy does not declare a scope of `roots`.
         ManagedMemoryUnavailable, StateTooNew: a root or the state directory cannot be used, with the reason.
         DeadlineExceeded: an interrupted commit cannot be rolled back, because another process locks its root.
         ConfinementUnavailable: the policy requires stronger confinement than this system offers.

@@ -327,7 +327,7 @@ _KEY: Final = re.compile(r"[!-~]+")
 
 
 def read_api_key(settings: Settings, environment: Mapping[str, str]) -> str | None:
-    """Return the key of the model's server, without surrounding white space; None if none is configured.
+    """Return the key of the model's server, without surrounding white space; None if no key is configured.
 
     The key file may also be a FIFO, such as `<(pass show key)`; this function then waits for its end.
 
