@@ -65,8 +65,9 @@ MIN_GROWTH: Final = 1.5
 SECTIONS: Final = ("overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan")
 
 Summarise = Callable[[Sequence[Message], Deadline], str]
-"""Function that sends messages to a model and returns the text of the response; if it raises, there is no
-summary.
+"""Function that sends messages to a model and returns the text of the response.
+
+If it raises, the conversation stays unchanged.
 """
 
 _PROMPT: Final = f"""\

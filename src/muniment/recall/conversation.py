@@ -2,9 +2,9 @@
 
 The *host* is the program that runs the chat loop. It calls:
 
-    conversation.on_user_turn(text)                      # when the message arrives messages =
-    conversation.before_turn(messages)        # before the first call of the model messages =
-    conversation.after_tools(messages)        # before each call after tool results
+    conversation.on_user_turn(text)                      # when the message arrives
+    messages = conversation.before_turn(messages)        # before the first call of the model
+    messages = conversation.after_tools(messages)        # before each call after tool results
 
 - H1. No hook waits for the disk or for a model. But the constructor waits up to `FIRST_SECONDS`, and `close`
   also waits: on an event loop, call them on a thread.

@@ -10,9 +10,9 @@ from muniment.kernel.names import Digest, RelPath
 from muniment.types.keys import EntryKey, RootKey
 
 MAX_KEYS: Final = 10_000
-"""Maximum number of keys that are read from a saved state. It is enough for two thousand turns; a search
-needs
-about 2 µs for each key.
+"""Maximum number of keys that are read from a saved state.
+
+This is enough for two thousand turns. A search needs about 2 µs for each key.
 """
 
 

@@ -2,10 +2,8 @@
 
 A message is a mapping, or an object with attributes of the same names, as SDKs return it. A tool call is
 *pending* until a later message is its result. While a call is pending, nothing may be inserted, because
-servers
-reject a call whose result does not follow directly. The functions that insert do not check this: their
-callers
-call `has_pending_call` first.
+servers reject a call whose result does not follow directly. The functions that insert do not check this:
+their callers call `has_pending_call` first.
 
 Attacked in tests/units/recall/test_messages.py.
 """

@@ -11,8 +11,7 @@
   that shares only common words with the message is not about its subject.
 - Q6. The time is linear. Of a long message, only the first and the last `_END_CHARS` characters are read. Of
   many words, only the first and the last are used, at most `MAX_WORDS` in total. The question is usually at
-  the
-  beginning or at the end, with pasted text between.
+  the beginning or at the end, with pasted text between.
 
 Attacked in tests/units/recall/test_query.py.
 """

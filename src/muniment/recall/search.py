@@ -274,8 +274,8 @@ class Search:
         """Return the number of rows in which each stem occurs.
 
         A stem that occurs in no row is missing in the result. Counting reads all rows of a stem. Therefore
-        the counts are cached in a large memory, until its number of entries
-        has changed by one percent: weights do not need more accuracy. A count of zero is never cached.
+        the counts are cached in a large memory, until its number of entries has changed by one percent:
+        weights do not need more accuracy. A count of zero is never cached.
         """
         if (
             total < _MIN_GATED_ENTRIES

@@ -1,14 +1,15 @@
 """Recall entries for each turn of a conversation, and inject every entry only once.
 
 A *turn* begins with a message of the user, which starts a recall in the background. There are two points at
-which
-the result can be injected: before the first model call of the turn, and after all results of the model's tool
-calls have arrived. The result is injected at the first point at which it is ready:
+which the result can be injected: before the first model call of the turn, and after all results of the
+model's tool calls have arrived. The result is injected at the first point at which it is ready:
 
-| scenario | effect | |---|---| | ready before the model call | injected with the user's message, without
-waiting | | not ready then | injected after the first tool results at which it is ready, however late | | not
-ready then, and the model calls no tools | not injected | | the next message of the user arrives first | the
-recall is cancelled, and the next one starts |
+| scenario | effect |
+|---|---|
+| ready before the model call | injected with the user's message, without waiting |
+| not ready then | injected after the first tool results at which it is ready, however late |
+| not ready then, and the model calls no tools | not injected |
+| the next message of the user arrives first | the recall is cancelled, and the next one starts |
 
 - S1. No method except `close` waits for a recall or the disk. If the system has no thread or descriptor left,
   the recall fails, but no method raises.
