@@ -189,7 +189,8 @@ def create_owner_problem(action: str = "undo that, with muniment undo") -> ToolP
 def tidy(request: DreamRequest, context: JobContext, reader: Reader, cancel: Cancel) -> DreamAnswer:
     """Tidy the memory by rules, with the trust of the reader.
 
-    The result lists only paths that the reader may see. No language model is used, because it could merge other entries than those in the preview.
+    The result lists only paths that the reader may see. No language model is used, because it could merge
+    other entries than those in the preview.
 
     Raises:
         MunimentError: as `Memory.dream`. If the caller is not the owner, removals wait for the owner's

@@ -203,7 +203,7 @@ class McpPipe:
     async def _forward_request(self, request_id: str | int, message: Message) -> None:
         """Send a request, and forward all messages of the response to the host.
 
-        If there is no response, send the host an error with the reason.
+        Without a response, send the host an error with the reason.
         """
         is_answered, failure = False, _NoResponse("the daemon ended without a response")
         is_stream = message.get("method") == _LISTEN
