@@ -640,13 +640,12 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     """Open the memory of a workspace.
 
     Args:
-        workspace: any directory of a repository; the workspace is then the repository. Or another directory,
-            which is then the workspace. None: the current directory; outside of a repository, the memory
-            then has no scope `project`. Git worktrees share the memory of their clone.
+        workspace: a directory; if it is in a repository, the workspace is the whole repository. None: the
+            current directory; outside of a repository, the memory then has no scope `project`. Git worktrees
+            share the memory of their clone.
         policy: name or path of the policy; default from the configuration, otherwise `strict`.
         roots: directories by scope, instead of the default ones.
-        symlinks: treatment of links inside the roots, one of `names.Symlinks`; default from the
-            configuration, otherwise `refuse`.
+        symlinks: treatment of links in the roots (`names.Symlinks`); default: as configured, or `refuse`.
         model: `rules` (default), the name of a language model, or an object, which the caller closes.
         base_url: the address of the model's server, such as `http://127.0.0.1:8080/v1`.
         api_key_file: the file with the key of that server; default: the value of `$MUNIMENT_API_KEY`.
@@ -664,7 +663,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     """
     named = model if model is None or isinstance(model, str) else None
     if named is not model and (base_url or api_key_file or protocol):
-        raise ConfigInvalid("base_url, api_key_file and protocol need the name of a model, not an object")
+        raise ConfigInvalid("base_url, api_key_file and protocol need a model by name, not a model object")
     if IS_LINUX and not in_process:
         _start_zygote()
     environment = dict(os.environ) if home is None else {**os.environ, HOME_VARIABLE: os.fspath(home)}

@@ -152,7 +152,9 @@ class StaticModel:
         self.vector_cache = VectorCache()
         displayed_path = printable(str(directory))
         if missing := [name for name in _FILES if not (directory / name).is_file()]:
-            raise ConfigInvalid(f"the embedding model {displayed_path} has no {missing[0]}")
+            raise ConfigInvalid(
+                f"the embedding model {displayed_path} has no {missing[0]}; use a folder of a model2vec model"
+            )
         for each in (directory, *(directory / name for name in _FILES)):
             require_trusted(each)
         if missing := [name for name in _NEEDED if find_spec(name) is None]:
