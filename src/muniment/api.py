@@ -373,7 +373,7 @@ class Memory:
         return load_history(self.context, path)
 
     def why(self, path: str) -> Origin:
-        """Return the origin of an entry: the task that wrote it, its trust, and whether it changed since.
+        """Return the origin of an entry: its last task, its trust, and whether it was changed since then.
 
         See `operations.review.load_origin`.
         """

@@ -95,8 +95,8 @@ def open_context(
         in_process: as for `muniment.open`.
         create: create missing default directories; otherwise omit their scopes.
         is_reader: if `create` is False, still create the state directory, so that later reads are fast. If
-            that fails, use a temporary one and add a note. Also done if this system or the policy does not
-            allow writing (`policy.platforms`). A state directory that is not writable is copied.
+            that fails, use a temporary one and add a note. A state directory that is not writable is copied.
+            If this program may not write (`policy.platforms`), `create` is False and `is_reader` is True.
         state: an open state that several contexts share, which the caller closes; None: open the state
             directory of `settings`.
     """

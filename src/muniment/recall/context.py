@@ -258,7 +258,10 @@ class StaticContext:
         return project
 
     def reset_project(self) -> None:
-        """Allow the project tier to be injected again: the conversation no longer contains its text."""
+        """Allow the project tier to be injected again.
+
+        Call this when the conversation no longer contains the text of this tier.
+        """
         with self._lock:
             self._is_project_due, self._injected_project = True, frozenset()
 

@@ -240,7 +240,10 @@ class Conversation:
         self._reset_tiers()
 
     def on_reset(self) -> None:
-        """Cancel the current recall and forget all injected entries: the conversation starts again."""
+        """Cancel the current recall and forget all injected entries.
+
+        Call this when the conversation starts again without its history.
+        """
         self._recalled_text = None
         self.session.on_reset()
         self._facts.clear()

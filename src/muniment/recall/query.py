@@ -131,7 +131,7 @@ _BLOCK: Final = re.compile(r"\s*<([A-Za-z][\w:-]{0,60})(?:\s[^<>]{0,500})?>(?s:.
 
 
 def count_units(words: Iterable[Word]) -> int:
-    """Return how many words a number of strong words is worth, to compare matches.
+    """Return a corrected count of strong words (words that can find entries), to compare matches.
 
     A phrase counts as two words. Of pairs that share characters with the previous pair, only every second one
     counts.

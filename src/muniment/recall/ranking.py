@@ -68,7 +68,7 @@ class Score:
 
     Attributes:
         score: the total score, to compare entries.
-        units: how many words the matched strong words are worth, see `query.count_units`.
+        units: the corrected count of the matched strong words, see `query.count_units`.
         weight: the total weight of the matched strong words.
         name_weight: the weight of the rarest matched strong word in the name or context of the entry.
         specific_words: the number of matched strong words that identify a subject alone.
@@ -210,7 +210,7 @@ class Ranking:
         return self.score_rows([("", "", folded)])[0].score
 
     def _count_units(self, matched: Sequence[WeighedWord]) -> int:
-        """Return how many words the matched words are worth, see `query.count_units`.
+        """Return the corrected count of the matched words, see `query.count_units`.
 
         A pair of characters counts as overlapping only if the previous pair also matches.
         """

@@ -207,7 +207,10 @@ class RecallSession:
         self._tokens_since = 0
 
     def on_reset(self) -> None:
-        """Cancel the current recall and forget all injected entries: the conversation starts again."""
+        """Cancel the current recall and forget all injected entries.
+
+        Call this when the conversation starts again without its history.
+        """
         self._cancel_recall(Reason.RESET)
         self.on_compaction()
 

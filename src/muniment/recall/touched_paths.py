@@ -88,9 +88,9 @@ class TouchedPaths:
         return recalled if recalled is not None and recalled.entries else None
 
     def reset(self) -> None:
-        """Forget all paths and injected entries: the conversation no longer contains the injected text.
+        """Forget all paths and injected entries; a path is looked up again when a tool touches it again.
 
-        A path is looked up again when a tool touches it again.
+        Call this when the conversation no longer contains the injected text.
         """
         if self._running is not None:
             self._running[0].cancel()

@@ -305,7 +305,7 @@ class _LaneBackend:
 
     @property
     def is_owner(self) -> bool:
-        """Return whether the request is of the owner, with the owner's token and trust."""
+        """Return whether the request comes from the owner, with the owner's token and trust."""
         return self.trust is Trust.OWNER and self.originator == Originator(OWNER)
 
     async def remember(self, call: RememberCall, report_turn: Callable[[int, str], None]) -> RememberResult:
