@@ -1,6 +1,6 @@
 """Convert namespaces, keys and values of a store to folders, file names and entries, and back.
 
-Pure; needs no SDK.
+Pure. Separate from `langgraph.py`, because this module needs no SDK.
 
 V1 `decode_name(encode_name(text)) == text` for every text. Different texts have different names, even on a
    file system that ignores case.

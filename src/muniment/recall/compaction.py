@@ -18,7 +18,7 @@
 Not guaranteed: that the summary is true. The conversation may influence the model that writes it. Therefore a
 summary has the trust of the least trusted message in it.
 
-This module changes one graph of nodes; `conversation.py` contains the hooks for a host.
+Separate from `conversation.py`, which contains the hooks for a host: this module changes one graph of nodes.
 
 Attacked in tests/units/recall/test_compaction.py.
 """

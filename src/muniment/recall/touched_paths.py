@@ -5,7 +5,7 @@
   in the meantime.
 - F3. All injected entries together use at most the budget, until the conversation is compacted.
 
-`conversation.py` reports the touched paths to this module.
+Separate from `conversation.py`, which reports the touched paths to this module.
 
 Attacked in tests/units/recall/test_touched.py.
 """

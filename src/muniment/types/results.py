@@ -67,9 +67,7 @@ class SupersededEntry(WireDocument):
     noun = "a superseded entry"
     path: str
     id: Annotated[str, "The id in the provenance of the entry; empty if it had no provenance."]
-    previous_text: Annotated[str, "The beginning of the outdated text, in one line."] = field(
-        default="", metadata=LOCAL
-    )
+    previous_text: Annotated[str, "The old text's beginning, one line."] = field(default="", metadata=LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +112,7 @@ class JobResult(WireDocument):
     """
 
     noun = "a result"
-    task_id: Annotated[str, "The id of the task, for `undo`; the same over HTTP."] = field(
-        default="", metadata=LOCAL
-    )
+    task_id: Annotated[str, "The task's id, for `undo`; also over HTTP."] = field(default="", metadata=LOCAL)
     status: Annotated[str, "If it is not `completed`, nothing was written."] = field(
         default="completed", metadata=LOCAL
     )
@@ -128,8 +124,7 @@ class JobResult(WireDocument):
     ] = field(default=(), metadata=LOCAL)
     repeated: Annotated[
         bool,
-        "Whether a task with this id had already committed; this is then its earlier result. "
-        "False over HTTP, see `TaskHandle`.",
+        "Whether a task with this id committed earlier; this is its result. False over HTTP (`TaskHandle`).",
     ] = field(default=False, metadata=LOCAL)
     error: Annotated[
         MunimentError | None, "The reason of the failure, with its stable code.", OpaqueType()
@@ -171,8 +166,7 @@ class RememberResult(JobResult):
     enforcement: Enforcement | None = None
     decided_by: str = field(default_factory=str)
     trust: Annotated[
-        Trust | None,
-        "The trust of the written text; lower than the trust of the request if a model used its own words.",
+        Trust | None, "The trust of the written text; lower than requested if a model used its own words."
     ] = None
     superseded: Annotated[tuple[SupersededEntry, ...], "The entries that the fact replaced."] = field(
         default_factory=tuple
@@ -184,8 +178,7 @@ class RememberResult(JobResult):
     notes: Annotated[tuple[str, ...], "Notices for the user."] = field(default_factory=tuple)
     expires: Annotated[str | None, "The last day on which the entry is shown, as requested."] = None
     ends: Annotated[
-        str | None,
-        "The last day on which the entry applies, according to its text; later, recall marks it as ended.",
+        str | None, "The last day on which the entry applies, by its text; later, recall marks it as ended."
     ] = None
     status: Annotated[
         Literal["completed", "dry_run", "failed", "cancelled"],
@@ -277,16 +270,14 @@ class ForgetResult(JobResult):
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
     kept: Annotated[
-        tuple[RetainedEntry, ...],
-        "Entries that matched but were not removed, up to a limit; only the owner receives them.",
+        tuple[RetainedEntry, ...], "Matches that were not removed, up to a limit; only for the owner."
     ] = field(default_factory=tuple, metadata={"max_length": MAX_RETAINED})
     near: Annotated[
         tuple[str, ...], "If nothing matches: paths of entries that share a word with the query."
     ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "Notices for the user."] = field(default_factory=tuple)
     digest: Annotated[
-        str | None,
-        "Only of a dry run that found something to remove: identifies exactly this text for a later request.",
+        str | None, "Of a dry run that finds something: identifies exactly this text for a later request."
     ] = None
     status: Annotated[
         Literal["completed", "preview", "failed", "cancelled"],
@@ -353,8 +344,7 @@ class DreamResult(JobResult):
     ] = field(default_factory=int)
     ended_entries: Annotated[
         int | None,
-        "The number of entries that no longer apply according to their text; they stay until a user removes "
-        "them.",
+        "The number of entries that no longer apply according to their text; only a user removes them.",
     ] = None
     status: Annotated[
         Literal["completed", "preview", "failed", "cancelled"],
@@ -363,9 +353,7 @@ class DreamResult(JobResult):
     decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
         default="", metadata=LOCAL
     )
-    counts: Annotated[Counts, "The numbers of found and changed entries; all 0 over HTTP."] = field(
-        default=Counts(), metadata=LOCAL
-    )
+    counts: Annotated[Counts, "Numbers of entries; 0 over HTTP."] = field(default=Counts(), metadata=LOCAL)
     deduped_paths: Annotated[tuple[str, ...], "Paths of the `deduped_entries`; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
@@ -379,15 +367,13 @@ class DreamResult(JobResult):
         tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     kept: Annotated[
-        tuple[RetainedEntry, ...],
-        "Entries that should be removed, but the rules in their `reason` do not allow it; empty over HTTP.",
+        tuple[RetainedEntry, ...], "Entries that should be removed, but must not be; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     notes: Annotated[tuple[str, ...], "Notices for the user; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
     digest: Annotated[
-        str | None,
-        "Only of a dry run that found something to change: identifies exactly these changes. None over HTTP.",
+        str | None, "Of a dry run that finds something: identifies exactly these changes. None over HTTP."
     ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
@@ -420,9 +406,7 @@ class TaskError(WireDocument):
         "Files that changed in the meantime. Or, if too many entries match a forget, some of these entries.",
     ] = ()
     meant: Annotated[int | None, "If too many entries match a forget: the number of these entries."] = None
-    limit: Annotated[
-        int | None, "If too many entries match a forget: the number that one forget may remove."
-    ] = None
+    limit: Annotated[int | None, "If too many entries match: the number that one forget may remove."] = None
     reason: Annotated[str | None, "If a model failed: its name and the reason, in one line."] = None
 
 
@@ -431,16 +415,11 @@ class AnyTask(WireDocument):
     """The members that every task has."""
 
     task_id: str
-    status: Annotated[
-        Status,
-        "A cancelled task is `cancelled` for the client that cancelled it, and `failed` for all others.",
-    ]
+    status: Annotated[Status, "`cancelled` for the client that cancelled the task, `failed` for all others."]
     created_at: str
     updated_at: str
     error: Annotated[TaskError | None, "The reason of the failure; only of a failed task."] = None
-    review_id: Annotated[
-        str | None, "The id of the review; only of a task whose change waits for the owner's decision."
-    ] = None
+    review_id: Annotated[str | None, "The id of the review, if the owner must approve the change."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -511,9 +490,7 @@ class Recalled(WireDocument):
     text: Annotated[
         str, "The text of all entries, marked as data; pass it to a model unchanged. Empty without entries."
     ] = field(default_factory=str, metadata=REQUIRED)
-    tokens: Annotated[int, "The approximate number of tokens of `text`."] = field(
-        default_factory=int, metadata=REQUIRED
-    )
+    tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
     abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
         default_factory=bool, metadata=REQUIRED
     )
@@ -527,8 +504,7 @@ class Recalled(WireDocument):
         default=0, metadata=LOCAL
     )
     is_repeat: Annotated[
-        bool,
-        "Whether the conversation received all these entries so long ago that they are injected again.",
+        bool, "Whether these entries were injected before, but so long ago that they are repeated."
     ] = field(default=False, metadata=LOCAL)
 
     @property
@@ -743,9 +719,7 @@ class Capabilities(WireDocument):
 
     v: Literal[1] = 1
     protocol_versions: ProtocolVersions = ProtocolVersions()
-    mode: Annotated[
-        Literal["http-bridge"], "Always this value, for compatibility with other daemons; use `features`."
-    ] = "http-bridge"
+    mode: Annotated[Literal["http-bridge"], "Always this value; use `features` instead."] = "http-bridge"
     version: str
     workspace: Annotated[str, "The key of the workspace, as in `/workspaces/{workspace}/memory/…`."]
     features: Annotated[tuple[str, ...], "The names of the features."]
@@ -768,9 +742,7 @@ class Health(WireDocument):
 class Hello(WireDocument):
     """The proof that the daemon knows a token."""
 
-    proof: Annotated[
-        str, "The HMAC-SHA-256 of the nonce and the address with the key of the token, hexadecimal."
-    ]
+    proof: Annotated[str, "HMAC-SHA-256 of the nonce and the address with the key of the token, hexadecimal."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
